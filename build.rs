@@ -1,5 +1,5 @@
-//! For the feature `tch`: says where libtorch lies, so that tests, examples and doc tests find it when
-//! they run, and compiles what needs C++.
+//! For the feature `tch`: says where libtorch lies, so that tests, examples and doc tests find it
+//! when they run, and compiles what needs C++.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,8 +1,8 @@
 //! A model edited and saved over itself: one tensor replaced, another renamed.
 //!
 //! A rename changes the model file alone, and the weights file stays, however large it is
-//! (`WeightFiles::AsLoaded`). New elements need a new weights file (`true`), which takes the place of the old
-//! one when it is complete.
+//! (`WeightFiles::AsLoaded`). New elements need a new weights file (`true`), which takes the place
+//! of the old one when it is complete.
 //!
 //! ```sh
 //! cargo run --example edit_in_place

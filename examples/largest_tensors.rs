@@ -1,7 +1,7 @@
 //! The ten largest tensors of a model with their means, wherever their elements are stored.
 //!
-//! Initializers, attributes, subgraphs and functions are searched; the weights files are mapped, and only
-//! the elements of these ten tensors are read.
+//! Initializers, attributes, subgraphs and functions are searched; the weights files are mapped,
+//! and only the elements of these ten tensors are read.
 //!
 //! ```sh
 //! cargo run --example largest_tensors -- model.onnx

@@ -1,8 +1,8 @@
 //! Weights that are decrypted while they are saved, and never in memory as a whole.
 //!
-//! A `WeightSource` has a type, a shape and a way to read any part of its bytes. A save asks for one part
-//! after another, so its memory does not grow with the weights. Here the "encryption" is an XOR with
-//! a byte; put a real cipher, a network or a generator in its place.
+//! A `WeightSource` has a type, a shape and a way to read any part of its bytes. A save asks for
+//! one part after another, so its memory does not grow with the weights. Here the "encryption" is
+//! an XOR with a byte; put a real cipher, a network or a generator in its place.
 //!
 //! ```sh
 //! cargo run --example lazy_weights [FOLDER]

@@ -25,7 +25,8 @@ fn model() -> ModelProto {
     graph.node.push(NodeProto::new("Add", ["x", "weight"], ["y"]));
     graph.initializer.push(TensorProto::external("weight", TensorProto::FLOAT, [4, 8], "#weight"));
 
-    // The lowest version of the format that has all this: readers refuse versions that are newer than they are.
+    // The lowest version of the format that has all this: readers refuse versions that are newer
+    // than they are.
     ModelProto::new(graph).with_operator_set("", 18)
 }
 

@@ -1,8 +1,8 @@
 //! PyTorch weights in ONNX files: one tensor, and a module whose structure Python exported.
 //!
 //! The first model adds a tensor to its input. The others, in `tests/data/torch`, came out of
-//! `torch.onnx.export` without their weights, which are the variables of a module here. All are saved,
-//! loaded again and compared.
+//! `torch.onnx.export` without their weights, which are the variables of a module here. All are
+//! saved, loaded again and compared.
 //!
 //! ```sh
 //! eval "$(scripts/setup-libtorch.sh)"
@@ -76,8 +76,8 @@ impl Tagger {
     }
 }
 
-/// Fills what Python exported with the variables of a module here, under the names and in the shapes that
-/// the exporter left them.
+/// Fills what Python exported with the variables of a module here, under the names and in the
+/// shapes that the exporter left them.
 fn filled(structure: &str, weights: Vec<(String, Initializer)>) -> Result<Container> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch");
     let mut container = Container::load(folder.join(structure), LoadOptions::new().weights(false))?;

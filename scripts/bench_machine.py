@@ -159,7 +159,8 @@ def silero(path: pathlib.Path) -> dict[str, np.ndarray]:
     return {"input": samples, "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000, np.int64)}
 
 
-# What makes each model, and the goals of the profiles where there are some: at most so many times onnxruntime's time.
+# What makes each model, and the goals of the profiles where there are some: at most so many times
+# onnxruntime's time.
 CASES = {
     "GPT-2 small, 1 x 16 tokens": (gpt2, (2.5, 1.5)),
     "GPT-2 small in FLOAT16, 1 x 16 tokens": (partial(gpt2, dtype=np.float16), (2.5, 2.0)),

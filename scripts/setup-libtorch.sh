@@ -6,11 +6,13 @@
 #
 # PyPI's torch for Linux is built for CUDA and asks for 2.3 GB of other wheels. What tch links,
 # libtorch_cpu.so, needs two small libraries of them only. So this takes the headers and
-# libtorch_cpu.so from the torch wheel and these two from theirs, and puts an empty libtorch.so in the
-# place of the one that would load libtorch_cuda.so. No file is changed, and pip holds every wheel to its sha256.
+# libtorch_cpu.so from the torch wheel and these two from theirs, and puts an empty libtorch.so in
+# the place of the one that would load libtorch_cuda.so. No file is changed, and pip holds every
+# wheel to its sha256.
 #
-# Needs Python 3.8 or newer with pip or venv, and a C compiler. A finished installation is found and used
-# again. Two at once wait for each other; one that is broken off leaves nothing behind that is used.
+# Needs Python 3.8 or newer with pip or venv, and a C compiler. A finished installation is found and
+# used again. Two at once wait for each other; one that is broken off leaves nothing behind that is
+# used.
 #
 #   LIBTORCH_HOME    where to install; default ~/.cache/libtorch/<version>-cpu
 #   LIBTORCH_WHEELS  a folder that holds the wheels already, for machines without a network

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# A Python environment with torch for the CPU and what exports models by it, 1.7 GB on disk: for the tests of the Python package.
+# A Python environment with torch for the CPU and what exports models by it, 1.7 GB on disk: for the
+# tests of the Python package.
 #
-#   scripts/setup-torch.sh              says what it does on stderr, the path of its interpreter on stdout
-#   scripts/setup-torch.sh --installed  the same, but fails where it would have to install
+#   scripts/setup-torch.sh says what it does on stderr, the path of its interpreter on stdout
+#   scripts/setup-torch.sh --installed the same, but fails where it would have to install
 #
-# PyPI's torch for Linux asks for 2.3 GB of CUDA libraries, which are not called without a GPU: torch_stubs.py puts empty ones in
-# their place. A finished installation is found and used again. Two at once wait for each other; one that is broken off
-# leaves nothing behind that is used.
+# PyPI's torch for Linux asks for 2.3 GB of CUDA libraries, which are not called without a GPU:
+# torch_stubs.py puts empty ones in their place. A finished installation is found and used again.
+# Two at once wait for each other; one that is broken off leaves nothing behind that is used.
 #
 #   TORCH_HOME_DIR   where to install; default ~/.cache/onnx-container/torch-<version>-<recipe>
 set -euo pipefail

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# All tests and checks, from a bare machine: a stable Rust toolchain, gcc and g++, Python 3.11 with pip.
+# All tests and checks, from a bare machine: a stable Rust toolchain, gcc and g++, Python 3.11 with
+# pip.
 #
-# Makes its own Python environment in .venv, fetches real models into .models, and a libtorch and an environment with torch into
-# ~/.cache; a second run finds all of them. What is not installed here (a nightly toolchain,
-# ...) is skipped aloud. The last line is the tally of the sections; the exit code is 0 only if none failed.
+# Makes its own Python environment in .venv, fetches real models into .models, and a libtorch and an
+# environment with torch into ~/.cache; a second run finds all of them. What is not installed here
+# (a nightly toolchain, ...) is skipped aloud. The last line is the tally of the sections; the exit
+# code is 0 only if none failed.
 #
 #   scripts/test.sh                 everything
 #   scripts/test.sh clippy interop  the sections whose names contain one of these words
@@ -12,13 +14,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
-# Other packages beside the library would switch its default features on. The command as it is by default, without
-# onnxruntime, is part of the wheel.
+# Other packages beside the library would switch its default features on. The command as it is by
+# default, without onnxruntime, is part of the wheel.
 WORKSPACE="--workspace --features onnx-container-cli/ort"
 FEATURE_SETS=("$WORKSPACE" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
 FUZZ_SECONDS=5
-# Nothing is debugged here and nothing is built twice, so debug information and incremental builds would
-# only take time and disk.
+# Nothing is debugged here and nothing is built twice, so debug information and incremental builds
+# would only take time and disk.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0
 SKIP=77 # what a section returns to say that it did not run
 
@@ -155,8 +157,9 @@ announce_shared() {
 # shellcheck disable=SC2086 # several words
 test_workspace() { cargo test $WORKSPACE "$@"; }
 
-# Most of the library is the same with every set of features: the first set runs all tests, the others those of the
-# library itself, and that of libtorch those of its tensors. That all of them compile is checked by clippy.
+# Most of the library is the same with every set of features: the first set runs all tests, the
+# others those of the library itself, and that of libtorch those of its tensors. That all of them
+# compile is checked by clippy.
 run_tests() {
     if [[ $* == "$WORKSPACE" ]]; then
         announce_shared
@@ -168,8 +171,8 @@ run_tests() {
     [[ $* != *tch* ]] || cargo test --test integration --examples "$@" -- torch::
 }
 
-# Without default features there are fewer, and none that is another one. Each starts a process where the library is linked
-# with libtorch.
+# Without default features there are fewer, and none that is another one. Each starts a process
+# where the library is linked with libtorch.
 run_doc_tests() {
     case $* in
         *tch*) cargo test --doc "$@" torch ;;
@@ -199,7 +202,8 @@ build_all_docs() {
     build_docs -p onnx-container --features tch,tch/doc-only
 }
 
-# The command, the programs and the examples that tests run, as the section "tests" compiled what they depend on.
+# The command, the programs and the examples that tests run, as the section "tests" compiled what
+# they depend on.
 build_programs() {
     # shellcheck disable=SC2086 # several words
     cargo build $WORKSPACE --bins --example save_and_load --example lazy_weights
@@ -226,7 +230,8 @@ run_with_onnxruntime() {
     ORT_DYLIB_PATH=$library test_workspace --test cli -- onnxruntime:: verify::
 }
 
-# onnx's own tests of its operators, without Python: the driver knows how many of each set have to pass.
+# onnx's own tests of its operators, without Python: the driver knows how many of each set have to
+# pass.
 run_node_tests() {
     local data=.models/onnx/onnx/backend/test/data set
     [[ -d $data/node ]] || skip 'the node tests of onnx are not here (scripts/models.py)'
@@ -237,8 +242,8 @@ run_node_tests() {
     "$BUILD/debug/node_tests" --data "$data" --set node --fast --quiet
 }
 
-# The bits of the profile `strict-1` where the processor is another one: an x86-64 without F16C, AVX and FMA, one with
-# them, and an aarch64.
+# The bits of the profile `strict-1` where the processor is another one: an x86-64 without F16C, AVX
+# and FMA, one with them, and an aarch64.
 run_on_processors() {
     local program other process triple=aarch64-unknown-linux-gnu table=every_operator_gives running=()
     [[ $HOST == x86_64-unknown-linux-gnu ]] || skip "other processors are emulated on x86-64 Linux, and this is $HOST"
@@ -276,8 +281,9 @@ run_torch_interop() {
         cargo test -p onnx-container --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
 }
 
-# zig links with the C library of 2014, so that the wheel runs on all later systems. What it computes is the same at
-# every level, and optimizing takes minutes, except for digests, which are slow without.
+# zig links with the C library of 2014, so that the wheel runs on all later systems. What it
+# computes is the same at every level, and optimizing takes minutes, except for digests, which are
+# slow without.
 build_wheel() {
     rm -rf "$BUILD/wheels"
     PATH=$VENV/bin:$PATH CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$VENV/bin/maturin" build --release --zig --compatibility manylinux2014 \
@@ -332,7 +338,8 @@ run_python_with_torch() {
     rm -rf "$BUILD/torch-package"
     "$(python)" -m pip install --quiet --disable-pip-version-check --no-deps --target "$BUILD/torch-package" "$wheel"
     export PYTHONPATH=$BUILD/torch-package
-    # 4 GB of weights, saved with 64 MiB beside them, where the machine has them twice: in memory and in its cache.
+    # 4 GB of weights, saved with 64 MiB beside them, where the machine has them twice: in memory
+    # and in its cache.
     if (($(awk '/MemAvailable/ { print $2 }' /proc/meminfo) > 12000000)); then
         export ONNX_CONTAINER_BFLOAT16_BYTES=4294967296
     else
@@ -341,7 +348,8 @@ run_python_with_torch() {
     pytest "$interpreter" python/tests/test_torch.py python/tests/test_pipelines.py python/tests/test_match.py
 }
 
-# mount_new KIND FOLDER [OPTION...]: a new file system of this kind, in a file, mounted in the folder.
+# mount_new KIND FOLDER [OPTION...]: a new file system of this kind, in a file, mounted in the
+# folder.
 mount_new() {
     local kind=$1 folder=$2
     mkdir "$folder"
@@ -350,8 +358,9 @@ mount_new() {
     mount -o loop "$folder.img" "$folder"
 }
 
-# kill_on_coarse_disks FOLDER: saves are killed on file systems whose clocks are coarse, so that old and new files have one
-# time. FAT has neither links nor permissions either; some kernels do not have it.
+# kill_on_coarse_disks FOLDER: saves are killed on file systems whose clocks are coarse, so that old
+# and new files have one time. FAT has neither links nor permissions either; some kernels do not
+# have it.
 kill_on_coarse_disks() {
     local folder=$1 disks
     command -v mkfs.ext4 && command -v mkfs.vfat || offline 'no mkfs.ext4 or mkfs.vfat: saves on coarse clocks are not tested'
@@ -369,8 +378,9 @@ kill_on_coarse_disks() {
     ONNX_CONTAINER_KILL_FOLDERS=$disks test_workspace --test killed on_another_disk -- --nocapture
 }
 
-# What is repacked on file systems where files can share extents takes no space, what does not fit on a disk changes
-# nothing there, and a save that is killed where the clock is coarse leaves one model.
+# What is repacked on file systems where files can share extents takes no space, what does not fit
+# on a disk changes nothing there, and a save that is killed where the clock is coarse leaves one
+# model.
 run_on_other_disks() {
     local folder
     [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
@@ -421,7 +431,8 @@ build_fuzz_targets() {
         --manifest-path fuzz/Cargo.toml --target "$HOST" --target-dir fuzz/target --bins
 }
 
-# A target starts from its seeds, and one for models from some models: of onnx's node tests, every twentieth small one.
+# A target starts from its seeds, and one for models from some models: of onnx's node tests, every
+# twentieth small one.
 seed_corpus() {
     local folder number=0
     mkdir -p "fuzz/corpus/$1"
@@ -462,18 +473,21 @@ run_fuzz() {
     printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}'
 }
 
-# Tests that measure memory, which a sanitizer multiplies, and long ones, which do the same as others with other models.
+# Tests that measure memory, which a sanitizer multiplies, and long ones, which do the same as
+# others with other models.
 NOT_SANITIZED=(memory small_messages real_models large_tensors inline_random random_models rename_random semantic copies
     wire_properties layers digests_stored outline keys_are_as_many_as very_many_weights many_tensors_of_one_name)
 
-# Memory that is refused is an error that tests ask for, so the sanitizer refuses it as an allocator does.
+# Memory that is refused is an error that tests ask for, so the sanitizer refuses it as an allocator
+# does.
 run_sanitized() {
     installed nightly || skip 'no nightly toolchain'
     ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p onnx-container --lib --test integration \
         --target "$HOST" --target-dir target/asan -- "${NOT_SANITIZED[@]/#/--skip=}"
 }
 
-# What Miri can run: no memory map, no other system call than reading files, and no tests of very many elements.
+# What Miri can run: no memory map, no other system call than reading files, and no tests of very
+# many elements.
 INTERPRETED=(buffer:: tensor:: initializer:: placement:: external_data::tests proto:: parallel:: save::overlaps)
 NOT_INTERPRETED=(memory_is_aligned small_memory_takes_no_page_of_its_own tensor::packed)
 
@@ -492,7 +506,8 @@ list() {
     [[ $# -eq 0 ]] || printf -- "$kind: %s\n" "$@"
 }
 
-# What has a folder of its own for what it builds, so that it runs at the same time as the others. FILE gets how it ended.
+# What has a folder of its own for what it builds, so that it runs at the same time as the others.
+# FILE gets how it ended.
 run_beside() {
     passed=() failed=() skipped=()
     section 'stated Rust version' check_msrv

@@ -1,10 +1,10 @@
 //! Shared immutable bytes that keep their owner alive and know which file they are from.
 //!
-//! Weights are gigabytes, so they are passed around as slices of the memory that holds them: a vector, a
-//! memory map, an allocation of the caller. A [`Buffer`] is such a slice, and knows the file that its
-//! bytes were mapped or read from. [`BufferMut`] is aligned memory that is filled first and then shared.
-//! [`Buffer::make_mut`] makes bytes mutable again: it edits memory that is not shared in place, and
-//! copies all other.
+//! Weights are gigabytes, so they are passed around as slices of the memory that holds them: a
+//! vector, a memory map, an allocation of the caller. A [`Buffer`] is such a slice, and knows the
+//! file that its bytes were mapped or read from. [`BufferMut`] is aligned memory that is filled
+//! first and then shared. [`Buffer::make_mut`] makes bytes mutable again: it edits memory that is
+//! not shared in place, and copies all other.
 
 pub(crate) mod alignment;
 pub(crate) mod file_identity;
@@ -52,8 +52,8 @@ pub struct Buffer {
 /// One reference count; see [`Buffer::fork`].
 struct Root {
     owner: Arc<Owner>,
-    /// The file that the memory holds completely, if any. Memory may hold several files: then each has
-    /// a root.
+    /// The file that the memory holds completely, if any. Memory may hold several files: then each
+    /// has a root.
     file: Option<Arc<SourceFile>>,
 }
 
@@ -68,8 +68,8 @@ struct SourceFile {
     identity: FileIdentity,
     /// Where in the memory the file begins.
     start: usize,
-    /// Whether an equal identity proves that the file still holds these bytes. This is false for a copy
-    /// that was read so soon after a write that a later write could leave the same times.
+    /// Whether an equal identity proves that the file still holds these bytes. This is false for a
+    /// copy that was read so soon after a write that a later write could leave the same times.
     settled: bool,
 }
 
@@ -87,11 +87,11 @@ pub enum Ownership {
     /// This buffer alone holds memory that this crate allocated: dropping it frees the memory, and
     /// [`Buffer::make_mut`] edits in place.
     Owned,
-    /// The bytes are in memory that other buffers hold too, or in a mapped file. The last buffer that
-    /// is dropped frees the memory or unmaps the file.
+    /// The bytes are in memory that other buffers hold too, or in a mapped file. The last buffer
+    /// that is dropped frees the memory or unmaps the file.
     Shared,
-    /// The bytes belong to an owner that the caller handed over ([`Buffer::from_owner`], `Bytes`). The
-    /// owner is dropped with the last buffer of it; the owner decides what that frees.
+    /// The bytes belong to an owner that the caller handed over ([`Buffer::from_owner`], `Bytes`).
+    /// The owner is dropped with the last buffer of it; the owner decides what that frees.
     Lent,
 }
 
@@ -121,8 +121,8 @@ impl Buffer {
     ///
     /// Use this for bytes that other code allocated: the owner keeps them alive (an `Arc`, a map, a
     /// foreign allocation with its `Drop`), so they cannot be freed too early. A plain `&[u8]` is
-    /// accepted when it is `'static`. An owner whose `as_ref` later returns fewer bytes makes the buffer
-    /// empty, not unsound.
+    /// accepted when it is `'static`. An owner whose `as_ref` later returns fewer bytes makes the
+    /// buffer empty, not unsound.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -182,8 +182,8 @@ impl Buffer {
         self.end - self.start
     }
 
-    /// The same bytes with a separate reference count: clones of the fork do not touch this buffer's
-    /// count, so threads that each clone their own fork do not contend.
+    /// The same bytes with a separate reference count: clones of the fork do not touch this
+    /// buffer's count, so threads that each clone their own fork do not contend.
     #[must_use]
     pub fn fork(&self) -> Self {
         let Root { owner, file } = &*self.root;
@@ -195,15 +195,15 @@ impl Buffer {
         Arc::ptr_eq(&self.root.owner, &other.root.owner)
     }
 
-    /// The memory from the start of this buffer to the end of `next`, where that is a later part of the same
-    /// memory.
+    /// The memory from the start of this buffer to the end of `next`, where that is a later part of
+    /// the same memory.
     pub(crate) fn joined(&self, next: &Self) -> Option<Self> {
         let follows = self.same_owner(next) && self.end <= next.start;
         follows.then(|| Self { root: self.root.clone(), start: self.start, end: next.end })
     }
 
-    /// Who holds the memory now. Other threads that drop or clone slices of it can change the answer
-    /// between [`Owned`](Ownership::Owned) and [`Shared`](Ownership::Shared).
+    /// Who holds the memory now. Other threads that drop or clone slices of it can change the
+    /// answer between [`Owned`](Ownership::Owned) and [`Shared`](Ownership::Shared).
     ///
     /// ```
     /// use onnx_container::{Buffer, Ownership};
@@ -230,8 +230,8 @@ impl Buffer {
         Arc::strong_count(&self.root) > 1 || Arc::strong_count(&self.root.owner) > 1
     }
 
-    /// The bytes, to be edited. Memory that only this buffer holds is edited in place; all other memory
-    /// (shared, lent, or a file's) is copied first, so that no other holder sees the edit.
+    /// The bytes, to be edited. Memory that only this buffer holds is edited in place; all other
+    /// memory (shared, lent, or a file's) is copied first, so that no other holder sees the edit.
     ///
     /// ```
     /// use onnx_container::Buffer;
@@ -252,7 +252,8 @@ impl Buffer {
         self.sole_memory().ok_or_else(|| Error::internal("a new copy is shared"))
     }
 
-    /// The bytes as mutable memory: the same memory where only this buffer holds it, otherwise a copy.
+    /// The bytes as mutable memory: the same memory where only this buffer holds it, otherwise a
+    /// copy.
     ///
     /// ```
     /// use onnx_container::Buffer;
@@ -271,7 +272,8 @@ impl Buffer {
         }
         let Self { root, start, end } = self;
         let shared = |owner| Self::rooted(owner, start..end, None).copied();
-        // Another thread may have cloned this buffer's fork in the meantime. Then the bytes are copied.
+        // Another thread may have cloned this buffer's fork in the meantime. Then the bytes are
+        // copied.
         let owner = match Arc::try_unwrap(root) {
             Ok(Root { owner, .. }) => owner,
             Err(root) => return Self { root, start, end }.copied(),
@@ -315,8 +317,8 @@ impl Buffer {
         memory.get_mut(self.start..self.end)
     }
 
-    /// All of the memory that this buffer is a part of, when this crate allocated it; `None` for memory
-    /// of a file or a caller.
+    /// All of the memory that this buffer is a part of, when this crate allocated it; `None` for
+    /// memory of a file or a caller.
     pub(crate) fn whole_allocation(&self) -> Option<Self> {
         let Root { owner, file } = &*self.root;
         let ours = matches!(owner.memory, Memory::Vec(_) | Memory::Anonymous(_));
@@ -333,8 +335,8 @@ impl Buffer {
         self.source().filter(|_| mapped).map(|(place, _)| place)
     }
 
-    /// The file and the range that the bytes were mapped or read from, and the file's identity at that
-    /// time. A copy of bytes that changed while they were read has no source.
+    /// The file and the range that the bytes were mapped or read from, and the file's identity at
+    /// that time. A copy of bytes that changed while they were read has no source.
     pub(crate) fn source(&self) -> Option<(FileRange<'_>, &FileIdentity)> {
         let SourceFile { path, identity, start, .. } = self.root.file.as_deref()?;
         let offset = |at: usize| u64::try_from(at.checked_sub(*start)?).ok();
@@ -347,8 +349,8 @@ impl Buffer {
         Some(&self.root.file.as_ref()?.path)
     }
 
-    /// Whether an unchanged identity of the [`source`](Self::source) proves that it still holds these
-    /// bytes.
+    /// Whether an unchanged identity of the [`source`](Self::source) proves that it still holds
+    /// these bytes.
     pub(crate) fn is_settled(&self) -> bool {
         self.root.file.as_ref().is_some_and(|file| file.settled)
     }
@@ -463,8 +465,8 @@ impl BufferMut {
         self.into_buffer(None)
     }
 
-    /// As [`freeze`](Self::freeze), for the bytes of the whole file at `path`. `settled` says whether an
-    /// unchanged `identity` later proves that the file still holds these bytes.
+    /// As [`freeze`](Self::freeze), for the bytes of the whole file at `path`. `settled` says
+    /// whether an unchanged `identity` later proves that the file still holds these bytes.
     pub(crate) fn freeze_copy(
         self,
         path: PathBuf,
@@ -482,9 +484,9 @@ impl BufferMut {
         Buffer::rooted(self.into_owner(), used, file.map(Arc::new))
     }
 
-    /// The ranges (bytes) of the memory that hold whole files, as buffers that share it. Each knows its file
-    /// where an identity is given, with the meaning of [`freeze_copy`](Self::freeze_copy); a range that
-    /// is not inside the memory is left out.
+    /// The ranges (bytes) of the memory that hold whole files, as buffers that share it. Each knows
+    /// its file where an identity is given, with the meaning of [`freeze_copy`](Self::freeze_copy);
+    /// a range that is not inside the memory is left out.
     pub(crate) fn freeze_files(self, files: Vec<FileInMemory>) -> Vec<Buffer> {
         let used = self.range.clone();
         let owner = self.into_owner();

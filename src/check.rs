@@ -1,9 +1,11 @@
 //! [`check_model`]: every fault of a model and its weights files, without loading the weights.
 //!
 //! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
-//! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names in
-//! the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the types of values to `types`, the files to `weights`,
-//! the bytes in them to `contents`, the comparison with stored digests to `digests`.
+//! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names
+//! in the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks
+//! `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the
+//! types of values to `types`, the files to `weights`, the bytes in them to `contents`, the
+//! comparison with stored digests to `digests`.
 
 pub(crate) mod ambiguity;
 mod attributes;
@@ -77,10 +79,11 @@ impl CheckOptions {
         self
     }
 
-    /// Whether the model and its tensors are compared with the digests that are stored with them, see
-    /// [`SaveOptions::digests`](crate::SaveOptions::digests). Every byte of the weights is read, on all cores. That
-    /// there are no digests is an error too, unless some files have a `checksum`, or are links to blobs in a cache of
-    /// Hugging Face, which are named by their SHA-256: these are compared in any case. Default false.
+    /// Whether the model and its tensors are compared with the digests that are stored with them,
+    /// see [`SaveOptions::digests`](crate::SaveOptions::digests). Every byte of the weights is
+    /// read, on all cores. That there are no digests is an error too, unless some files have a
+    /// `checksum`, or are links to blobs in a cache of Hugging Face, which are named by their
+    /// SHA-256: these are compared in any case. Default false.
     #[must_use]
     pub fn digests(mut self, digests: bool) -> Self {
         self.digests = digests;
@@ -102,15 +105,16 @@ impl From<MmapChoice> for CheckOptions {
 
 /// Checks the model at `path` with its weights files.
 ///
-/// Looked at are the names in all graphs and functions (inputs that nothing defines, values that are
-/// defined twice, outputs, imported operator sets), whether the graph's inputs and outputs declare a
-/// type and a shape, every tensor's dtype, dims and byte length, every external entry, path and range,
-/// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, what of the file single
-/// readers take for something else ([`refuse_ambiguous`](crate::refuse_ambiguous)), and
-/// what single readers are known to refuse: attributes without a name or type or with two values, element types and
-/// versions that there are not, indices of sparse tensors, and numbers of inputs and outputs that do not fit an operator, a
-/// function or the branches of an If. What operators do with their inputs is not: types, shapes and required attributes
-/// are left to onnx.checker. The bytes of external weights are read only by
+/// Looked at are the names in all graphs and functions (inputs that nothing defines, values that
+/// are defined twice, outputs, imported operator sets), whether the graph's inputs and outputs
+/// declare a type and a shape, every tensor's dtype, dims and byte length, every external entry,
+/// path and range, overlaps and gaps in the weights files, files that nothing refers to, strings
+/// that are not UTF-8, what of the file single readers take for something else
+/// ([`refuse_ambiguous`](crate::refuse_ambiguous)), and what single readers are known to refuse:
+/// attributes without a name or type or with two values, element types and versions that there are
+/// not, indices of sparse tensors, and numbers of inputs and outputs that do not fit an operator, a
+/// function or the branches of an If. What operators do with their inputs is not: types, shapes and
+/// required attributes are left to onnx.checker. The bytes of external weights are read only by
 /// [`CheckOptions::contents`] and [`CheckOptions::digests`].
 ///
 /// ```no_run
@@ -310,7 +314,8 @@ fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
     orphans.into_iter().map(finding).collect()
 }
 
-/// `error` about the model at `path`; where that is missing, with what an interrupted save left of it.
+/// `error` about the model at `path`; where that is missing, with what an interrupted save left of
+/// it.
 fn with_leftover(error: Error, path: &Path) -> Error {
     if error.kind() != ErrorKind::MissingFile || error.path() != Some(path) {
         return error;
@@ -350,8 +355,8 @@ fn not_text(model: &ModelProto) -> Option<String> {
 /// How the names of weights files end.
 const WEIGHTS: [&str; 6] = [".data", "_data", ".bin", ".weight", ".weights", ".safetensors"];
 
-/// Whether `name` is one that writers of models give to weights: with one of these ends, or with `_data_` and a number, as
-/// transformers.js numbers shards.
+/// Whether `name` is one that writers of models give to weights: with one of these ends, or with
+/// `_data_` and a number, as transformers.js numbers shards.
 fn is_of_weights(name: &str) -> bool {
     let numbered = name.rsplit_once("_data_").map(|(_, number)| number);
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());

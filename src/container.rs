@@ -1,8 +1,8 @@
 //! [`Container`]: a model whose large tensors are stored beside it, by handle.
 //!
-//! The protobuf message stays small and editable; the weights are kept where they are (a map, a vector,
-//! an array) until a save writes them. This module holds the two together and moves tensors between
-//! them; reading and writing files is left to `load` and `save`.
+//! The protobuf message stays small and editable; the weights are kept where they are (a map, a
+//! vector, an array) until a save writes them. This module holds the two together and moves tensors
+//! between them; reading and writing files is left to `load` and `save`.
 
 pub(crate) mod add_delete;
 pub(crate) mod cast;
@@ -132,7 +132,8 @@ impl HandleNames {
         Handle(self.0.name(&format!("#{name}"), ""))
     }
 
-    /// `#name`; where that is taken, qualified by its scope; where that is taken too, with a number.
+    /// `#name`; where that is taken, qualified by its scope; where that is taken too, with a
+    /// number.
     pub(crate) fn name(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Handle {
         let handle = Handle::of_name(&place.borrowed_name(tensor));
         if self.0.take(handle.as_str()) {
@@ -174,8 +175,8 @@ pub struct Container {
     pub(crate) limits: Limits,
 }
 
-/// A shared model, copied on write: the result of a save shows the graph that was written, also when
-/// the container's model changes later.
+/// A shared model, copied on write: the result of a save shows the graph that was written, also
+/// when the container's model changes later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedModel(Arc<ModelProto>);
 
@@ -185,7 +186,8 @@ impl SharedModel {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// Removes the digests that are stored with the model, where its weights change and the message does not.
+    /// Removes the digests that are stored with the model, where its weights change and the message
+    /// does not.
     pub(crate) fn forget_digests(&mut self) {
         if stored_digests::has_own_digest(self) {
             // To reach for the model to change it is enough.
@@ -208,8 +210,8 @@ impl Deref for SharedModel {
     }
 }
 
-/// Whoever changes a model makes the digests that are stored with it wrong, so it loses them here, where all changes
-/// begin.
+/// Whoever changes a model makes the digests that are stored with it wrong, so it loses them here,
+/// where all changes begin.
 impl DerefMut for SharedModel {
     fn deref_mut(&mut self) -> &mut ModelProto {
         let model = Arc::make_mut(&mut self.0);
@@ -261,8 +263,8 @@ impl Container {
         self.initializers.get(format!("#{handle}").as_str())
     }
 
-    /// Removes and returns the large initializer behind `handle`, with or without its `#`. Tensors of
-    /// the model that name the handle are kept: [`delete`](Self::delete) removes both.
+    /// Removes and returns the large initializer behind `handle`, with or without its `#`. Tensors
+    /// of the model that name the handle are kept: [`delete`](Self::delete) removes both.
     pub fn remove(&mut self, handle: &str) -> Option<Initializer> {
         self.model.forget_digests();
         if is_handle(handle) {
@@ -295,15 +297,16 @@ impl Container {
         &self.warnings
     }
 
-    /// Whether digests were stored with the model that was loaded: see [`SaveOptions::digests`](crate::SaveOptions::digests).
-    /// A container with weights has none of them any more, and a save stores new ones only where its options say so.
+    /// Whether digests were stored with the model that was loaded: see
+    /// [`SaveOptions::digests`](crate::SaveOptions::digests). A container with weights has none of
+    /// them any more, and a save stores new ones only where its options say so.
     pub fn had_digests(&self) -> bool {
         self.had_digests
     }
 
-    /// Of these limits, [`Limit::Nesting`](crate::Limit::Nesting) holds for the model: what goes through a model that is
-    /// deeper is an error, as loading it would be. A container that was loaded has the
-    /// [limits of the load](crate::LoadOptions::limits), any other the defaults.
+    /// Of these limits, [`Limit::Nesting`](crate::Limit::Nesting) holds for the model: what goes
+    /// through a model that is deeper is an error, as loading it would be. A container that was
+    /// loaded has the [limits of the load](crate::LoadOptions::limits), any other the defaults.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -316,9 +319,9 @@ impl Container {
     /// Compares every external tensor with its initializer, as a save does first.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when the model nests deeper than its [limits](Self::set_limits) allow.
-    /// One error for all tensors whose handle is missing ([`ErrorKind::MissingHandle`]), or whose
-    /// initializer has another dtype or byte length, or other dims where both have several.
+    /// [`ErrorKind::TooLarge`] when the model nests deeper than its [limits](Self::set_limits)
+    /// allow. One error for all tensors whose handle is missing ([`ErrorKind::MissingHandle`]), or
+    /// whose initializer has another dtype or byte length, or other dims where both have several.
     pub fn check(&self) -> Result<()> {
         self.check_for(&self.model)
     }
@@ -380,8 +383,8 @@ impl Container {
         Ok((handle, initializer))
     }
 
-    /// Puts the local functions of the model into its graphs, as [`inline_functions`] does. Weights and
-    /// handles are kept: copies of a tensor name the same handle.
+    /// Puts the local functions of the model into its graphs, as [`inline_functions`] does. Weights
+    /// and handles are kept: copies of a tensor name the same handle.
     ///
     /// # Errors
     /// As [`inline_functions`]; the model is then unchanged.

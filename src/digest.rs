@@ -1,10 +1,11 @@
 //! What a model contains, as one digest, however it is stored: [`Container::digest`].
 //!
-//! `jobs` hashes the bytes of every tensor, those of files as `opened` has them, `tensors` makes the digest of a tensor of that, `hashed` those of all, and
-//! `structure` the digest of the model, in which each tensor stands for its elements. `stored` reads and stores digests
-//! in a message, and `verify` compares with them. `stated` compares whole files with what is said about them elsewhere,
-//! as `whole` reads them. `docs/digests.md` says what is hashed; a change of that is another
-//! scheme, with another version.
+//! `jobs` hashes the bytes of every tensor, those of files as `opened` has them, `tensors` makes
+//! the digest of a tensor of that, `hashed` those of all, and `structure` the digest of the model,
+//! in which each tensor stands for its elements. `stored` reads and stores digests in a message,
+//! and `verify` compares with them. `stated` compares whole files with what is said about them
+//! elsewhere, as `whole` reads them. `docs/digests.md` says what is hashed; a change of that is
+//! another scheme, with another version.
 
 pub(crate) mod semantic;
 
@@ -97,15 +98,18 @@ impl fmt::Display for TensorDigest {
 }
 
 impl Container {
-    /// A digest of the model and its weights, which does not depend on how they are stored: in which files, at which
-    /// places, in `raw_data` or typed fields, by which handles, with the fields of the messages in which order.
+    /// A digest of the model and its weights, which does not depend on how they are stored: in
+    /// which files, at which places, in `raw_data` or typed fields, by which handles, with the
+    /// fields of the messages in which order.
     ///
-    /// Everything else counts: names, the order of nodes and tensors, documentation, metadata, fields that this crate
-    /// does not know. [`semantic_digest`](Self::semantic_digest) is the digest that does not change with these.
-    /// `docs/digests.md` says what is hashed, in enough detail for other programs.
+    /// Everything else counts: names, the order of nodes and tensors, documentation, metadata,
+    /// fields that this crate does not know. [`semantic_digest`](Self::semantic_digest) is the
+    /// digest that does not change with these. `docs/digests.md` says what is hashed, in enough
+    /// detail for other programs.
     ///
-    /// Time is that of reading the weights once, on all cores. Tensors on the same bytes are hashed once. What is not
-    /// in memory is read in parts, except lazy weights, which are made one at a time by each thread.
+    /// Time is that of reading the weights once, on all cores. Tensors on the same bytes are hashed
+    /// once. What is not in memory is read in parts, except lazy weights, which are made one at a
+    /// time by each thread.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -126,10 +130,11 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// One error for all tensors that have no elements to hash: without an initializer behind their handle
-    /// ([`ErrorKind::MissingHandle`](crate::ErrorKind::MissingHandle)), or whose type, shape and data disagree; and those
-    /// of sources. [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when tensors overlap in part so often that each
-    /// byte of the weights would be read many times.
+    /// One error for all tensors that have no elements to hash: without an initializer behind their
+    /// handle ([`ErrorKind::MissingHandle`](crate::ErrorKind::MissingHandle)), or whose type, shape
+    /// and data disagree; and those of sources. [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge)
+    /// when tensors overlap in part so often that each byte of the weights would be read many
+    /// times.
     pub fn digest(&self) -> Result<ContentDigest> {
         let Digests { model, tensors } = self.digests()?;
         let named = traversal::iter(&self.model).zip(tensors);
@@ -140,7 +145,8 @@ impl Container {
         Ok(ContentDigest { model, tensors: named.collect() })
     }
 
-    /// As [`digest`](Self::digest), without the names of tensors, which may take far more memory than the model.
+    /// As [`digest`](Self::digest), without the names of tensors, which may take far more memory
+    /// than the model.
     pub(crate) fn digests(&self) -> Result<Digests> {
         self.check_nesting()?;
         let (mut tensors, mut errors) = (Vec::new(), Errors::default());

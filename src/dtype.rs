@@ -121,8 +121,8 @@ impl DataType {
         })
     }
 
-    /// Whether other weight formats may lack this type and hold its packed bytes as `UINT8` instead:
-    /// true for types narrower than a byte, 8-bit floats and complex numbers.
+    /// Whether other weight formats may lack this type and hold its packed bytes as `UINT8`
+    /// instead: true for types narrower than a byte, 8-bit floats and complex numbers.
     ///
     /// ```
     /// use onnx_container::DataType;
@@ -140,9 +140,9 @@ impl DataType {
             || matches!(self, Float8E4M3Fn | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz)
     }
 
-    /// Whether an array of bytes with the dimensions `bytes` can hold the elements of a tensor of this
-    /// type with the dimensions `dims` in their order: it has one dimension, or it has `dims` with the
-    /// last one counted in bytes. With one dimension, the lengths are not compared.
+    /// Whether an array of bytes with the dimensions `bytes` can hold the elements of a tensor of
+    /// this type with the dimensions `dims` in their order: it has one dimension, or it has `dims`
+    /// with the last one counted in bytes. With one dimension, the lengths are not compared.
     ///
     /// ```
     /// use onnx_container::DataType;
@@ -184,8 +184,8 @@ impl DataType {
     }
 }
 
-/// Makes the functions between element types and their names in another format. A type that is not listed
-/// has no name there.
+/// Makes the functions between element types and their names in another format. A type that is not
+/// listed has no name there.
 macro_rules! names_elsewhere {
     ($doc_to:literal, $to:ident, $doc_from:literal, $from:ident: $($variant:ident = $name:literal;)*) => {
         impl DataType {
@@ -275,8 +275,8 @@ impl fmt::Display for DataType {
 /// The number of elements of a tensor with `dims`: 1 for a scalar, 0 when a dimension is 0.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] when a dimension is negative or the product of the dimensions that are not zero
-/// does not fit 63 bits: `[2^62, 4, 0]` is refused too.
+/// [`ErrorKind::Shape`] when a dimension is negative or the product of the dimensions that are not
+/// zero does not fit 63 bits: `[2^62, 4, 0]` is refused too.
 pub fn element_count(dims: &[i64]) -> Result<u64> {
     let mut count = 1_u64;
     let mut empty = false;
@@ -304,9 +304,9 @@ mod sealed {
 
 /// A Rust type whose little-endian memory is that of an ONNX element type.
 ///
-/// Every ONNX type of at least 8 bits, except strings, has one: Rust's integers and floats, [`bool`],
-/// [`half::f16`] and [`half::bf16`], [`num_complex::Complex`], and `f8e4m3fn`, `f8e4m3fnuz`, `f8e5m2`,
-/// `f8e5m2fnuz` and `f8e8m0fnu` of the crate `microfloat`.
+/// Every ONNX type of at least 8 bits, except strings, has one: Rust's integers and floats,
+/// [`bool`], [`half::f16`] and [`half::bf16`], [`num_complex::Complex`], and `f8e4m3fn`,
+/// `f8e4m3fnuz`, `f8e5m2`, `f8e5m2fnuz` and `f8e8m0fnu` of the crate `microfloat`.
 ///
 /// The trait is sealed, because the implementations guarantee that layout.
 ///
@@ -325,7 +325,8 @@ pub trait Element:
     /// The ONNX element type.
     const DTYPE: DataType;
 
-    /// The size in bytes of one scalar, whose bytes a big-endian host must reverse: 4 for `Complex<f32>`.
+    /// The size in bytes of one scalar, whose bytes a big-endian host must reverse: 4 for
+    /// `Complex<f32>`.
     const SCALAR_BYTES: usize;
 }
 

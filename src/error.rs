@@ -81,8 +81,8 @@ pub enum ErrorKind {
     NoSpace,
     /// A message or file is larger than its reader or writer allows.
     TooLarge,
-    /// The model file would be larger than [`SaveOptions::max_model_bytes`](crate::SaveOptions::max_model_bytes)
-    /// allows.
+    /// The model file would be larger than
+    /// [`SaveOptions::max_model_bytes`](crate::SaveOptions::max_model_bytes) allows.
     ModelTooLarge,
     /// Weights that were to stay in the files that they were loaded from cannot stay there.
     CannotKeep,
@@ -142,7 +142,8 @@ impl Error {
         }))
     }
 
-    /// An operating-system error about `path`. Where that is a link to nothing, the reason says where it leads.
+    /// An operating-system error about `path`. Where that is a link to nothing, the reason says
+    /// where it leads.
     pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         if let Some(cancelled) = cancelled(&source) {
@@ -192,8 +193,8 @@ impl Error {
     }
 
     /// Joins `errors` into one: `None` when there are none, the error itself when it is alone,
-    /// otherwise an error of the first one's kind that lists them in [`related`](Self::related): of more than 1,000,
-    /// the first ones.
+    /// otherwise an error of the first one's kind that lists them in [`related`](Self::related): of
+    /// more than 1,000, the first ones.
     pub fn join(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
         errors.into_iter().collect::<Errors>().join()
     }
@@ -323,7 +324,8 @@ impl fmt::Debug for Error {
 /// How many of the errors that one error lists its message has.
 const MOST_SHOWN: usize = 100;
 
-/// Errors that are joined to one: the first of them, and how many there are. A model from a stranger may have millions.
+/// Errors that are joined to one: the first of them, and how many there are. A model from a
+/// stranger may have millions.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     kept: Vec<Error>,
@@ -372,7 +374,8 @@ impl FromIterator<Error> for Errors {
     }
 }
 
-/// Text of which at most so many characters are shown: names come from strangers and may have any length.
+/// Text of which at most so many characters are shown: names come from strangers and may have any
+/// length.
 struct Cut<'t>(&'t str, usize);
 
 impl fmt::Display for Cut<'_> {
@@ -408,8 +411,8 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// What is behind the [`io_error`](Self::io_error), whose own text is that of this error: whoever prints the causes of
-    /// an error prints each once.
+    /// What is behind the [`io_error`](Self::io_error), whose own text is that of this error:
+    /// whoever prints the causes of an error prints each once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref()?.source()
     }

@@ -1,4 +1,5 @@
-//! Files of models and weights: locations and links, what a file is, locks, and saves that were killed.
+//! Files of models and weights: locations and links, what a file is, locks, and saves that were
+//! killed.
 
 pub(crate) mod consistent_read;
 pub mod external_data;

@@ -1,4 +1,5 @@
-//! What the messages of a model say of its graph: pure functions on messages, which open no file and read no weight.
+//! What the messages of a model say of its graph: pure functions on messages, which open no file
+//! and read no weight.
 
 pub(crate) mod declared_types;
 pub(crate) mod inline;

@@ -7,12 +7,13 @@
 //!
 //! - Every tensor is reached: initializers, attributes, subgraphs, functions, sparse tensors,
 //!   training graphs.
-//! - Mainstream readers take the files: onnxruntime, `onnx.checker` and onnx_ir. What they cannot read from a
-//!   weights file is kept inline.
-//! - Weights come from anywhere: files, arrays, PyTorch, a source of your own, a closure called when they are written.
+//! - Mainstream readers take the files: onnxruntime, `onnx.checker` and onnx_ir. What they cannot
+//!   read from a weights file is kept inline.
+//! - Weights come from anywhere: files, arrays, PyTorch, a source of your own, a closure called
+//!   when they are written.
 //! - Local functions can be inlined, exactly and in linear time; weights are kept where they are.
-//! - A save stages its files and renames them. One that fails leaves what was there, and none replaces a file that
-//!   another model needs.
+//! - A save stages its files and renames them. One that fails leaves what was there, and none
+//!   replaces a file that another model needs.
 //! - A model that is read and written unchanged is the same, field by field; one that an official
 //!   library wrote is the same byte for byte.
 //! - Untrusted input gives an error that names the tensor, the file and the byte.
@@ -87,38 +88,42 @@
 //! 2. A container that was loaded holds one buffer for each file, and slices of it everywhere else:
 //!    in messages, strings, tensors. Dropping the container unmaps the files.
 //! 3. An inserted array or tensor moves into the container and is read from its own memory.
-//! 4. Whatever is handed out as a buffer or tensor keeps its owner alive: it may outlive the container.
+//! 4. Whatever is handed out as a buffer or tensor keeps its owner alive: it may outlive the
+//!    container.
 //! 5. Borrowed bytes must be `'static` or come with their owner ([`Buffer::from_owner`]), so that
 //!    nothing can be freed too early.
-//! 6. An edit ([`Buffer::make_mut`]) is in place where nobody else holds the bytes, and on a copy otherwise.
+//! 6. An edit ([`Buffer::make_mut`]) is in place where nobody else holds the bytes, and on a copy
+//!    otherwise.
 //!
 //! `docs/ownership.md` has every way to load, and when its memory is freed.
 //!
 //! # Mapping
 //!
-//! A mapped file costs no memory and no time before it is used, but mapping cannot be made safe: another
-//! process may truncate the file. So mapping is a promise of the caller, `unsafe { MmapChoice::auto() }`,
-//! given once. The default is [`MmapChoice::never`], which reads files into aligned memory, in
-//! parallel. Both give the same container. A save never writes to a file that is there: it renames
-//! a new one over it, so saving over mapped files is fine.
+//! A mapped file costs no memory and no time before it is used, but mapping cannot be made safe:
+//! another process may truncate the file. So mapping is a promise of the caller, `unsafe {
+//! MmapChoice::auto() }`, given once. The default is [`MmapChoice::never`], which reads files into
+//! aligned memory, in parallel. Both give the same container. A save never writes to a file that is
+//! there: it renames a new one over it, so saving over mapped files is fine.
 //!
 //! # Features
 //!
 //! - `safetensors` (on by default): the module `safetensors`, `Container::attach_safetensors`,
 //!   `Container::export_safetensors` and `WeightFiles::Safetensors`, with the crates `safetensors`,
 //!   `serde` and `serde_json`. `docs/safetensors.md` has the types, the layout and the rules.
-//! - `tch` (off by default): PyTorch tensors as initializers, and back, with the crate `tch`. It needs a
-//!   libtorch and a C++ compiler. `docs/pytorch.md` says how to set it up, what is copied, and how to
-//!   fill a model that Python exported. Everything it adds is the module `torch`, the
-//!   conversions of tensors to `Initializer`, and `Initializer::to_tch`, `to_tch_bytes` and `map_tch`.
+//! - `tch` (off by default): PyTorch tensors as initializers, and back, with the crate `tch`. It
+//!   needs a libtorch and a C++ compiler. `docs/pytorch.md` says how to set it up, what is copied,
+//!   and how to fill a model that Python exported. Everything it adds is the module `torch`, the
+//!   conversions of tensors to `Initializer`, and `Initializer::to_tch`, `to_tch_bytes` and
+//!   `map_tch`.
 //!
 //! # Platforms
 //!
-//! 64-bit only; Linux is tested. macOS and Windows should work: each Linux call has a portable fallback.
-//! What differs there:
+//! 64-bit only; Linux is tested. macOS and Windows should work: each Linux call has a portable
+//! fallback. What differs there:
 //!
-//! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere on Unix by opening one
-//!   component after the other; on Windows the resolved path is compared before the file is opened.
+//! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere
+//!   on Unix by opening one component after the other; on Windows the resolved path is compared
+//!   before the file is opened.
 //! - Free space is checked on Unix; space is preallocated on Linux.
 //! - Directories are flushed on Unix, and locked while a save renames its files, so that saves at
 //!   once to one folder take turns.
@@ -127,15 +132,16 @@
 //!
 //! # Lints
 //!
-//! Unsafe code is denied, and allowed in the file that maps and, with the feature `tch`, in those that
-//! call libtorch. Unwrapping, panicking, indexing and casts that lose bits are denied outside tests, because
-//! offsets and lengths come from untrusted files. Every public item is documented.
+//! Unsafe code is denied, and allowed in the file that maps and, with the feature `tch`, in those
+//! that call libtorch. Unwrapping, panicking, indexing and casts that lose bits are denied outside
+//! tests, because offsets and lengths come from untrusted files. Every public item is documented.
 //!
 //! # More
 //!
-//! `docs/recipes.md` has common jobs, each as a short program; `docs/format.md` the files; `docs/tensors.md` types, views
-//! and errors of tensors; `docs/sources.md` weights from anywhere; `docs/ownership.md` who owns the bytes;
-//! `docs/safety.md` what a save that is killed leaves; `docs/inlining.md` what inlining does; `docs/design.md` how the library is built.
+//! `docs/recipes.md` has common jobs, each as a short program; `docs/format.md` the files;
+//! `docs/tensors.md` types, views and errors of tensors; `docs/sources.md` weights from anywhere;
+//! `docs/ownership.md` who owns the bytes; `docs/safety.md` what a save that is killed leaves;
+//! `docs/inlining.md` what inlining does; `docs/design.md` how the library is built.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");

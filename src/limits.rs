@@ -9,12 +9,13 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
-    /// How many levels deep messages may nest, where they are read and where they are written; a subgraph takes three.
-    /// Every level costs stack, about 1 KiB. Default 100, as in the official parser of protobuf.
+    /// How many levels deep messages may nest, where they are read and where they are written; a
+    /// subgraph takes three. Every level costs stack, about 1 KiB. Default 100, as in the official
+    /// parser of protobuf.
     Nesting,
-    /// How many bytes of memory the messages of a model may take. Payloads, which are slices of the input, do not
-    /// count. Default: 8 MiB and ten times the length of the input, which only inputs of empty or very small
-    /// messages exceed.
+    /// How many bytes of memory the messages of a model may take. Payloads, which are slices of the
+    /// input, do not count. Default: 8 MiB and ten times the length of the input, which only inputs
+    /// of empty or very small messages exceed.
     Memory,
     /// The nodes of all graphs and functions. Default 10 million.
     Nodes,
@@ -26,21 +27,25 @@ pub enum Limit {
     Functions,
     /// How deep functions may call each other. Default 1,000.
     CallDepth,
-    /// The length in bytes of a name: of a value, node, operator, domain, graph, function, attribute. Default 1 MiB.
+    /// The length in bytes of a name: of a value, node, operator, domain, graph, function,
+    /// attribute. Default 1 MiB.
     NameBytes,
     /// The dimensions of one tensor or of the shape of a value. Default 1,024.
     Dims,
     /// The tensors that share the bytes of another one in a weights file. Default 1 million.
     Ties,
-    /// How many findings of a severity a check keeps. The others are no error: they are counted. Default 10,000.
+    /// How many findings of a severity a check keeps. The others are no error: they are counted.
+    /// Default 10,000.
     Findings,
-    /// How many bytes of memory the program of a model may take where `onnx-container-machine` plans or runs it: its
-    /// nodes, values and attributes after inlining, and their plan; neither the weights nor what a run computes.
-    /// Default: 20 MiB and five times the length of the model's messages.
+    /// How many bytes of memory the program of a model may take where `onnx-container-machine`
+    /// plans or runs it: its nodes, values and attributes after inlining, and their plan; neither
+    /// the weights nor what a run computes. Default: 20 MiB and five times the length of the
+    /// model's messages.
     Program,
-    /// How many bytes of memory functions may take, as often as they are called: what calls give to them included.
-    /// Default where calls are inlined: 1 GiB and 32 times the length of the model's messages (for a program, the limit
-    /// of the program); where they are digested by what they compute: 16 MiB and five times that length.
+    /// How many bytes of memory functions may take, as often as they are called: what calls give to
+    /// them included. Default where calls are inlined: 1 GiB and 32 times the length of the model's
+    /// messages (for a program, the limit of the program); where they are digested by what they
+    /// compute: 16 MiB and five times that length.
     Calls,
 }
 
@@ -138,11 +143,12 @@ impl FromStr for Limit {
     }
 }
 
-/// How much an untrusted model may hold before it is refused with [`ErrorKind::TooLarge`] (of nesting, where a model is
-/// read, it is [`ErrorKind::Decode`]), by an error that names the [`Limit`].
+/// How much an untrusted model may hold before it is refused with [`ErrorKind::TooLarge`] (of
+/// nesting, where a model is read, it is [`ErrorKind::Decode`]), by an error that names the
+/// [`Limit`].
 ///
-/// The defaults are far above what real models have. What is read takes memory and time in proportion to its length
-/// below any limit; these are for callers who want less, or have more.
+/// The defaults are far above what real models have. What is read takes memory and time in
+/// proportion to its length below any limit; these are for callers who want less, or have more.
 ///
 /// ```
 /// use onnx_container::{Limit, Limits, LoadOptions};
@@ -171,8 +177,8 @@ impl Limits {
         self
     }
 
-    /// The value of a limit; `None` for the defaults of [`Limit::Memory`], [`Limit::Program`] and [`Limit::Calls`], which
-    /// depend on the length of the input.
+    /// The value of a limit; `None` for the defaults of [`Limit::Memory`], [`Limit::Program`] and
+    /// [`Limit::Calls`], which depend on the length of the input.
     pub fn get(&self, limit: Limit) -> Option<u64> {
         self.given.get(limit as usize).copied().flatten().or_else(|| limit.default())
     }

@@ -1,8 +1,8 @@
 //! [`Container::load`]: from files, or bytes, to a container.
 //!
-//! The model is decoded without copying its payloads, and every external tensor becomes a handle on its
-//! byte range, which `resolve` finds. The check that model and weights come from the same save is left
-//! to `one_save`.
+//! The model is decoded without copying its payloads, and every external tensor becomes a handle on
+//! its byte range, which `resolve` finds. The check that model and weights come from the same save
+//! is left to `one_save`.
 
 mod options;
 mod origins;
@@ -47,16 +47,16 @@ impl Container {
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///
-    /// When a [`save`](Self::save) replaces the model during the load, the model is read again, so that
-    /// graph and weights come from the same save. A save that was killed while it put files in place is completed
-    /// first, or undone where its files are damaged, and [`warnings`](Self::warnings) says so; see
-    /// [`recover`](crate::recover).
+    /// When a [`save`](Self::save) replaces the model during the load, the model is read again, so
+    /// that graph and weights come from the same save. A save that was killed while it put files in
+    /// place is completed first, or undone where its files are damaged, and
+    /// [`warnings`](Self::warnings) says so; see [`recover`](crate::recover).
     ///
     /// # Errors
-    /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims are
-    /// not valid, or whose handle was not supplied; see [`ErrorKind`]. [`ErrorKind::Decode`] when the
-    /// file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file, [`ErrorKind::WrongDigest`]
-    /// with [`LoadOptions::verify_digests`] for what differs,
+    /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims
+    /// are not valid, or whose handle was not supplied; see [`ErrorKind`]. [`ErrorKind::Decode`]
+    /// when the file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file,
+    /// [`ErrorKind::WrongDigest`] with [`LoadOptions::verify_digests`] for what differs,
     /// [`ErrorKind::Changed`] when it is replaced again and again.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
         let path = path.as_ref();
@@ -69,8 +69,8 @@ impl Container {
         Ok(container)
     }
 
-    /// Loads a model from memory, borrowing from `bytes`. Weights come from [`LoadOptions::base_dir`]
-    /// or are supplied by [`LoadOptions::file`].
+    /// Loads a model from memory, borrowing from `bytes`. Weights come from
+    /// [`LoadOptions::base_dir`] or are supplied by [`LoadOptions::file`].
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -116,8 +116,8 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`load`](Self::load), and [`ErrorKind::InvalidArgument`] where no tensor of the model is without weights; the
-    /// container is then unchanged.
+    /// As [`load`](Self::load), and [`ErrorKind::InvalidArgument`] where no tensor of the model is
+    /// without weights; the container is then unchanged.
     pub fn attach(
         &mut self,
         directory: impl Into<PathBuf>,
@@ -152,8 +152,8 @@ impl Container {
         self.set_handles(handles, Buffer::from(texts.into_bytes()))
     }
 
-    /// Makes the tensors at these positions, which are in graph order, refer to the handles in these ranges
-    /// of `texts`, which all of them share.
+    /// Makes the tensors at these positions, which are in graph order, refer to the handles in
+    /// these ranges of `texts`, which all of them share.
     fn set_handles(&mut self, handles: Vec<(Position, Range<usize>)>, texts: Buffer) -> Result<()> {
         let mut handles = handles.into_iter().peekable();
         let mut had_digests = false;
@@ -175,7 +175,8 @@ impl Container {
     }
 }
 
-/// Decodes a model. When it fails and the bytes are recognized as something else, the error names that.
+/// Decodes a model. When it fails and the bytes are recognized as something else, the error names
+/// that.
 pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<ModelProto> {
     if let Some(what) = failed_download(bytes) {
         return Err(Error::new(ErrorKind::Decode, what));
@@ -203,9 +204,9 @@ fn not_a_model(bytes: &[u8]) -> String {
     }
 }
 
-/// The least length in bytes of the model that `bytes` is the beginning of, when all outermost fields
-/// are fields of a model and the last one ends beyond `bytes`. The graph, which is most of a model, is
-/// one field.
+/// The least length in bytes of the model that `bytes` is the beginning of, when all outermost
+/// fields are fields of a model and the last one ends beyond `bytes`. The graph, which is most of a
+/// model, is one field.
 fn needed(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while at < bytes.len() {
@@ -247,7 +248,8 @@ mod tests {
             (b"\x08\x08\x3a\x80\x01", Some(133)),
             (b"\x3a\x01\x01", None),
             (b"\x3a\x01\x01\x3a\x02\x01", Some(7)),
-            // A length that is cut off, a graph that is a number, a version that is text, and fields of no model.
+            // A length that is cut off, a graph that is a number, a version that is text, and
+            // fields of no model.
             (b"\x3a\x80", None),
             (b"\x38\x05\x01", None),
             (b"\x0a\x05\x01", None),

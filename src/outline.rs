@@ -1,9 +1,9 @@
 //! [`Outline`]: a model of which only what holds tensors is decoded, to move its weights.
 //!
-//! Storing weights inside a model changes its tensors and nothing else. For a graph of hundreds of thousands of nodes,
-//! making and freeing the messages of the others would be most of the work. They are kept as the bytes that they were
-//! read as. Whatever needs the operators of a graph, such as moving tensors out of it without those that shape
-//! inference reads, needs a [`Container`].
+//! Storing weights inside a model changes its tensors and nothing else. For a graph of hundreds of
+//! thousands of nodes, making and freeing the messages of the others would be most of the work.
+//! They are kept as the bytes that they were read as. Whatever needs the operators of a graph, such
+//! as moving tensors out of it without those that shape inference reads, needs a [`Container`].
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use crate::tensor::initializer::Initializer;
 
 /// A model whose weights are to be stored inside it: its tensors, with the weights behind them.
 ///
-/// Nodes without tensors and the types of values are not decoded. They are written as they were read, byte for
-/// byte, so this takes a fraction of the time and memory of a [`Container`].
+/// Nodes without tensors and the types of values are not decoded. They are written as they were
+/// read, byte for byte, so this takes a fraction of the time and memory of a [`Container`].
 ///
 /// ```
 /// use ndarray::array;
@@ -73,7 +73,8 @@ impl Outline {
         self.0.warnings()
     }
 
-    /// Whether digests were stored with the model, which a save leaves out: [`Container::had_digests`].
+    /// Whether digests were stored with the model, which a save leaves out:
+    /// [`Container::had_digests`].
     pub fn had_digests(&self) -> bool {
         self.0.had_digests()
     }
@@ -82,8 +83,8 @@ impl Outline {
     /// [`WeightFiles::Embedded`]; other [`WeightFiles`] in `options` are not regarded.
     ///
     /// # Errors
-    /// Those of [`Container::save`]; [`ErrorKind::InvalidArgument`] for options that inline functions or move tensors
-    /// out of the model.
+    /// Those of [`Container::save`]; [`ErrorKind::InvalidArgument`] for options that inline
+    /// functions or move tensors out of the model.
     pub fn embed(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         self.0.save(path, embedding(options.into())?)
     }

@@ -1,12 +1,12 @@
 //! The messages of onnx.proto, as of onnx 1.23 (IR version 14).
 //!
 //! Each struct has the fields of its message under their names in onnx.proto, and
-//! [`unknown`](ModelProto::unknown) for fields that a later version may add. An optional field is an
-//! `Option`, so an unset field differs from one that is set to its default. An enum is its number, known
-//! or not, with constants such as [`AttributeProto::TENSOR`]. Decoded strings, bytes and packed numbers
-//! are slices of the input. Rarely set fields of nodes and attributes are in
-//! [`NodeMore`](node_proto::NodeMore) and [`AttributeMore`](attribute_proto::AttributeMore), and are
-//! used like fields of the message itself: `attribute.tensors`.
+//! [`unknown`](ModelProto::unknown) for fields that a later version may add. An optional field is
+//! an `Option`, so an unset field differs from one that is set to its default. An enum is its
+//! number, known or not, with constants such as [`AttributeProto::TENSOR`]. Decoded strings, bytes
+//! and packed numbers are slices of the input. Rarely set fields of nodes and attributes are in
+//! [`NodeMore`](node_proto::NodeMore) and [`AttributeMore`](attribute_proto::AttributeMore), and
+//! are used like fields of the message itself: `attribute.tensors`.
 //!
 //! ```
 //! use onnx_container::proto::{GraphProto, Message, ModelProto, NodeProto};

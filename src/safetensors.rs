@@ -1,15 +1,15 @@
 //! safetensors files: read, attached to a model by name, and written.
 //!
 //! The [format](https://github.com/huggingface/safetensors#format) of Hugging Face is a header that
-//! names tensors, and their bytes. Large models come in several such files, shards, with an index that
-//! lists the file of each tensor. [`load`] opens either, with one map or buffer for each file;
+//! names tensors, and their bytes. Large models come in several such files, shards, with an index
+//! that lists the file of each tensor. [`load`] opens either, with one map or buffer for each file;
 //! [`Container::attach_safetensors`] fills a model by name; and [`Container::export_safetensors`]
 //! writes them. A safetensors file that is also a model's external data is written by
 //! [`WeightFiles::Safetensors`](crate::WeightFiles::Safetensors).
 //!
-//! Types: every safetensors type has one ONNX type. ONNX types that readers do not know are written as
-//! `U8` entries of their packed bytes, and get type and shape back from the model that they fill.
-//! `docs/safetensors.md` has the table.
+//! Types: every safetensors type has one ONNX type. ONNX types that readers do not know are written
+//! as `U8` entries of their packed bytes, and get type and shape back from the model that they
+//! fill. `docs/safetensors.md` has the table.
 
 mod export;
 
@@ -39,8 +39,8 @@ use crate::tensor::initializer::Initializer;
 
 /// The tensors of a safetensors file, or of all shards of an index, by name.
 ///
-/// The bytes are slices of the files, unless the options of the load ask for copies. A tensor that is
-/// taken out keeps its file, or its copy, alive.
+/// The bytes are slices of the files, unless the options of the load ask for copies. A tensor that
+/// is taken out keeps its file, or its copy, alive.
 #[derive(Debug, Clone, Default)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
@@ -58,7 +58,8 @@ pub struct Weights {
 ///
 /// Of the options, those of files and memory apply: [`mmap`](LoadOptions::mmap),
 /// [`no_copy`](LoadOptions::no_copy), [`alignment`](LoadOptions::alignment) and
-/// [`raw_data_threshold`](LoadOptions::raw_data_threshold). A [`MmapChoice`](crate::MmapChoice) converts.
+/// [`raw_data_threshold`](LoadOptions::raw_data_threshold). A [`MmapChoice`](crate::MmapChoice)
+/// converts.
 ///
 /// ```
 /// use ndarray::array;
@@ -80,9 +81,10 @@ pub struct Weights {
 ///
 /// # Errors
 /// [`ErrorKind::Decode`] for an invalid header, [`ErrorKind::OutOfBounds`], [`ErrorKind::Shape`] or
-/// [`ErrorKind::DataType`] when it disagrees with itself or its file; for an index one error for all
-/// shards that are missing, damaged, or do not hold what the index says ([`ErrorKind::InvalidModel`]).
-/// [`ErrorKind::Unsupported`] for a tensor that is not aligned and may not be copied.
+/// [`ErrorKind::DataType`] when it disagrees with itself or its file; for an index one error for
+/// all shards that are missing, damaged, or do not hold what the index says
+/// ([`ErrorKind::InvalidModel`]). [`ErrorKind::Unsupported`] for a tensor that is not aligned and
+/// may not be copied.
 pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Weights> {
     let (path, options) = (path.as_ref(), options.into());
     let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
@@ -135,8 +137,8 @@ fn what_else(bytes: &Buffer) -> Option<String> {
     Some(format!("{what}, not a safetensors file{hint}"))
 }
 
-/// Whether `entry` is padding: `prefix` and a number, type `U8`, one dimension. Any other entry whose
-/// name begins with `prefix` is a tensor.
+/// Whether `entry` is padding: `prefix` and a number, type `U8`, one dimension. Any other entry
+/// whose name begins with `prefix` is a tensor.
 fn is_padding(entry: &Entry, prefix: &str) -> bool {
     let number = entry.name.strip_prefix(prefix);
     let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
@@ -196,15 +198,15 @@ impl Weights {
         &self.tied
     }
 
-    /// The `__metadata__` of the file, without what is in [`tied`](Self::tied). For shards, the first
-    /// value of a key counts, in the order of the shards and then the strings in the metadata of their
-    /// index.
+    /// The `__metadata__` of the file, without what is in [`tied`](Self::tied). For shards, the
+    /// first value of a key counts, in the order of the shards and then the strings in the metadata
+    /// of their index.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
 
-    /// What was done before the files were read: an export that was interrupted was completed or undone, or that was not
-    /// possible.
+    /// What was done before the files were read: an export that was interrupted was completed or
+    /// undone, or that was not possible.
     pub fn warnings(&self) -> &[Error] {
         &self.warnings
     }
@@ -214,8 +216,8 @@ impl Weights {
         &self.files
     }
 
-    /// Adds the metadata of a file, once its tensors are known. There may be very many keys, so they
-    /// are moved and each is stored once.
+    /// Adds the metadata of a file, once its tensors are known. There may be very many keys, so
+    /// they are moved and each is stored once.
     fn note(&mut self, metadata: BTreeMap<String, String>) {
         let tensors = &self.tensors;
         let is_tie = |(key, value): &(String, String)| {
@@ -353,8 +355,8 @@ impl IntoIterator for Weights {
 }
 
 impl Container {
-    /// Fills this model by name with the tensors of a safetensors file, or of the shards of an index:
-    /// [`load`] and [`fill`](Self::fill).
+    /// Fills this model by name with the tensors of a safetensors file, or of the shards of an
+    /// index: [`load`] and [`fill`](Self::fill).
     ///
     /// The tensors are slices of the files, unless `options` ask for copies; with
     /// [`MmapChoice::auto`](crate::MmapChoice::auto) nothing is read before it is used. A tensor
@@ -373,8 +375,8 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`load`] and of [`fill`](Self::fill): type and shape have to be the declared ones, and
-    /// a transposed matrix is refused. The container is then unchanged.
+    /// Those of [`load`] and of [`fill`](Self::fill): type and shape have to be the declared ones,
+    /// and a transposed matrix is refused. The container is then unchanged.
     pub fn attach_safetensors(
         &mut self,
         path: impl AsRef<Path>,

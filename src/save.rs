@@ -1,7 +1,7 @@
 //! [`Container::save`]: plan, write, publish.
 //!
-//! The tensors, the names, the files that would be replaced and the free space are all checked before
-//! the first byte is written. Then the files are staged and renamed.
+//! The tensors, the names, the files that would be replaced and the free space are all checked
+//! before the first byte is written. Then the files are staged and renamed.
 
 mod access;
 mod attached;
@@ -90,9 +90,9 @@ impl Container {
     ///
     /// `true` packs all weights into `<file name>.data`, `false` writes one `.weight` file for each
     /// large initializer; see [`SaveOptions`] for more. The container is not changed. Files are
-    /// staged and renamed, so a save that fails leaves the old files in place, and a save over the files
-    /// that this container maps is safe. A packed file that already has all weights
-    /// [is kept](SaveOptions::keep_placement), and only the model is written.
+    /// staged and renamed, so a save that fails leaves the old files in place, and a save over the
+    /// files that this container maps is safe. A packed file that already has all weights [is
+    /// kept](SaveOptions::keep_placement), and only the model is written.
     ///
     /// ```
     /// use ndarray::array;
@@ -121,9 +121,10 @@ impl Container {
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
     /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), a model file over
     /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::ModelTooLarge`]), the errors of
-    /// [`inline_functions`](crate::inline_functions) where that was asked for, a tensor that is too long
-    /// for [`ShardNames::TransformersJs`] ([`ErrorKind::TooLarge`]), and for [`WeightFiles::AsLoaded`]
-    /// weights that cannot be kept ([`ErrorKind::CannotKeep`], one error for all files). Later [`ErrorKind::Io`]; the old files are then still in place.
+    /// [`inline_functions`](crate::inline_functions) where that was asked for, a tensor that is too
+    /// long for [`ShardNames::TransformersJs`] ([`ErrorKind::TooLarge`]), and for
+    /// [`WeightFiles::AsLoaded`] weights that cannot be kept ([`ErrorKind::CannotKeep`], one error
+    /// for all files). Later [`ErrorKind::Io`]; the old files are then still in place.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let start = Instant::now();
         let (path, options) = (path.as_ref(), options.into());
@@ -152,8 +153,8 @@ impl Container {
     }
 
     /// What [`save`](Self::save) would write, without writing: the same checks and the same result,
-    /// except that too little space is not an error here: see [`Saved::free_bytes`]. Nothing is changed: an interrupted
-    /// save, which a save completes first, is a warning.
+    /// except that too little space is not an error here: see [`Saved::free_bytes`]. Nothing is
+    /// changed: an interrupted save, which a save completes first, is a warning.
     ///
     /// ```
     /// use ndarray::array;
@@ -330,7 +331,8 @@ impl<'c, 'o> Job<'c, 'o> {
         let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, &equal));
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
-        // The search for what readers refuse and the count of bytes both walk the graph: one beside the other.
+        // The search for what readers refuse and the count of bytes both walk the graph: one beside
+        // the other.
         let refused = OnceLock::new();
         let graph = content.shared_model();
         let find_refused = || refused.get_or_init(|| readers::tensors(&graph, &refusable));
@@ -373,8 +375,8 @@ impl<'c, 'o> Job<'c, 'o> {
         Ok(job)
     }
 
-    /// Problems that do not prevent the save, for [`Saved::warnings`]: those of the tensors that readers refuse,
-    /// and all others.
+    /// Problems that do not prevent the save, for [`Saved::warnings`]: those of the tensors that
+    /// readers refuse, and all others.
     fn warnings(&self, refused: Vec<Error>) -> Vec<Error> {
         let len = self.saved.files.last().map_or(0, |model| model.bytes);
         let mut warnings = self.missing_files();
@@ -419,7 +421,8 @@ impl<'c, 'o> Job<'c, 'o> {
         })
     }
 
-    /// Whether the caller named the weights file `name`, or the name that its shards have theirs from.
+    /// Whether the caller named the weights file `name`, or the name that its shards have theirs
+    /// from.
     fn is_asked(&self, name: &str) -> bool {
         let is_shard = || self.plan.files.iter().any(|file| file.name == name);
         match (&self.options.data_name, self.options.weight_files) {
@@ -487,7 +490,8 @@ impl<'c, 'o> Job<'c, 'o> {
         Ok(warnings)
     }
 
-    /// Writes the model beside its weights, and waits until all files are on the disk where that was requested.
+    /// Writes the model beside its weights, and waits until all files are on the disk where that
+    /// was requested.
     fn stage_model(&self, staging: &mut Staging, meter: &Meter<'_>) -> Result<()> {
         staging.write([self.target.name.as_str()], |staging| {
             let NewFile { file, path, .. } = staging.create(&self.target.name)?;

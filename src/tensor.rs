@@ -1,9 +1,10 @@
 //! Tensors: an element type, dimensions and the elements, with typed views of them.
 //!
 //! Weights come from messages, external files and arrays; after import all of them are packed
-//! little-endian bytes in a shared [`Buffer`], or strings. The length of a [`Tensor`]'s data is checked
-//! against its shape when it is made, and not again. A view borrows where alignment and byte order allow
-//! it and is an error where they do not; only calls that are documented to copy do so.
+//! little-endian bytes in a shared [`Buffer`], or strings. The length of a [`Tensor`]'s data is
+//! checked against its shape when it is made, and not again. A view borrows where alignment and
+//! byte order allow it and is an error where they do not; only calls that are documented to copy do
+//! so.
 //!
 //! The packing of narrow elements is in `packed`, the fields of `TensorProto` are in `import`.
 
@@ -31,8 +32,8 @@ pub(crate) use storage::little_endian;
 
 /// A tensor whose number of bytes (or strings) matches its element type and dimensions.
 ///
-/// Cloning copies no elements. Equality compares types, dimensions and bytes, so two NaNs with the same
-/// bits are equal and 0.0 differs from -0.0.
+/// Cloning copies no elements. Equality compares types, dimensions and bytes, so two NaNs with the
+/// same bits are equal and 0.0 differs from -0.0.
 ///
 /// ```
 /// use onnx_container::{Buffer, DataType, Tensor};
@@ -54,9 +55,9 @@ impl Tensor {
     /// A tensor of `bytes`: row-major, little-endian, narrow elements packed, as in `raw_data`.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the length of
-    /// `bytes` is not exactly what type and dimensions need; [`ErrorKind::DataType`] for strings and the
-    /// undefined type.
+    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the
+    /// length of `bytes` is not exactly what type and dimensions need; [`ErrorKind::DataType`] for
+    /// strings and the undefined type.
     pub fn new(dtype: DataType, dims: impl Into<Vec<i64>>, bytes: Buffer) -> Result<Self> {
         let dims = dims.into();
         import::check_byte_len(dtype, &dims, &bytes)?;
@@ -66,16 +67,16 @@ impl Tensor {
     /// A tensor of `strings` in row-major order, usually UTF-8.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the number of
-    /// strings is not exactly what the dimensions need.
+    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the
+    /// number of strings is not exactly what the dimensions need.
     pub fn from_strings(dims: impl Into<Vec<i64>>, strings: Vec<Buffer>) -> Result<Self> {
         let dims = dims.into();
         import::check_string_count(&dims, &strings)?;
         Ok(Self { dtype: DataType::String, dims, storage: Storage::Strings(strings.into()) })
     }
 
-    /// A tensor of elements narrower than a byte, from their `codes`: one per byte, in the low bits.
-    /// [`unpack`](Self::unpack) is the inverse.
+    /// A tensor of elements narrower than a byte, from their `codes`: one per byte, in the low
+    /// bits. [`unpack`](Self::unpack) is the inverse.
     ///
     /// ```
     /// use onnx_container::{DataType, Tensor};
@@ -104,8 +105,8 @@ impl Tensor {
     /// [`new`](Self::new). The location in `proto` is not read.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new), and [`ErrorKind::InvalidModel`] when `proto` also holds elements
-    /// inline, [`ErrorKind::Unsupported`] when it is a segment of a larger tensor.
+    /// Those of [`new`](Self::new), and [`ErrorKind::InvalidModel`] when `proto` also holds
+    /// elements inline, [`ErrorKind::Unsupported`] when it is a segment of a larger tensor.
     pub fn from_external(proto: &TensorProto, bytes: Buffer) -> Result<Self> {
         import::external_data_type(proto)
             .and_then(|dtype| Self::new(dtype, proto.dims.as_slice(), bytes))
@@ -124,8 +125,8 @@ impl Tensor {
 
     /// The dimensions as the `usize`s of `ndarray`.
     pub fn shape(&self) -> Vec<usize> {
-        // No conversion fails: dimensions are checked when the tensor is made, and supported targets have
-        // a `usize` of 64 bits.
+        // No conversion fails: dimensions are checked when the tensor is made, and supported
+        // targets have a `usize` of 64 bits.
         self.dims.iter().map(|dim| usize::try_from(*dim).unwrap_or_default()).collect()
     }
 
@@ -176,8 +177,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] when the element type is not that of `T` or a byte is not a valid `bool`,
-    /// [`ErrorKind::Unsupported`] when the bytes are not aligned for `T` or the host is big-endian.
+    /// [`ErrorKind::DataType`] when the element type is not that of `T` or a byte is not a valid
+    /// `bool`, [`ErrorKind::Unsupported`] when the bytes are not aligned for `T` or the host is
+    /// big-endian.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         let bytes = self.bytes_of::<T>()?;
         match borrow_elements(bytes) {
@@ -199,10 +201,12 @@ impl Tensor {
         }
     }
 
-    /// The elements, borrowed where alignment and byte order of the host allow it, else copied once.
+    /// The elements, borrowed where alignment and byte order of the host allow it, else copied
+    /// once.
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] when the element type is not that of `T` or a byte is not a valid `bool`.
+    /// [`ErrorKind::DataType`] when the element type is not that of `T` or a byte is not a valid
+    /// `bool`.
     pub fn to_slice<T: Element>(&self) -> Result<Cow<'_, [T]>> {
         let bytes = self.bytes_of::<T>()?;
         if let Borrowed::Elements(elements) = borrow_elements(bytes) {
@@ -230,7 +234,8 @@ impl Tensor {
         ArrayD::from_shape_vec(self.shape(), elements).map_err(|e| self.shape_error(&e))
     }
 
-    /// The codes of elements narrower than a byte, one per byte in its low bits, in row-major order.
+    /// The codes of elements narrower than a byte, one per byte in its low bits, in row-major
+    /// order.
     ///
     /// ```
     /// use onnx_container::{Buffer, DataType, Tensor};
@@ -262,8 +267,9 @@ impl Tensor {
         Ok(narrow_width(self.dtype)?.sign_extend(self.unpack()?))
     }
 
-    /// Whether the bits after the last element are zero, as the specification requires. Always true for
-    /// types of whole bytes. Import keeps bits that are not zero, and reading elements ignores them.
+    /// Whether the bits after the last element are zero, as the specification requires. Always true
+    /// for types of whole bytes. Import keeps bits that are not zero, and reading elements ignores
+    /// them.
     pub fn padding_is_zero(&self) -> bool {
         match (Width::of(self.dtype), self.as_bytes()) {
             (Some(width), Some(bytes)) => width.padding_is_zero(bytes, self.element_count()),
@@ -300,14 +306,14 @@ impl Tensor {
 impl TryFrom<&TensorProto> for Tensor {
     type Error = Error;
 
-    /// The tensor in `proto`, from whichever field holds its elements. `raw_data` is shared, and so are
-    /// `float_data` and `double_data` if the message holds them in one packed record; the other fields
-    /// are narrowed and packed into new memory.
+    /// The tensor in `proto`, from whichever field holds its elements. `raw_data` is shared, and so
+    /// are `float_data` and `double_data` if the message holds them in one packed record; the other
+    /// fields are narrowed and packed into new memory.
     ///
-    /// Of an entry of `int32_data` or `uint64_data` for a narrower type, the low bits are the element, as
-    /// for `onnx.numpy_helper`. Signed and unsigned entries are accepted (255 and -1 are the same
-    /// `INT8`); an entry that needs more bits is an error. A `BOOL` entry that is not 0 is true. A field
-    /// that is present and empty is treated as absent.
+    /// Of an entry of `int32_data` or `uint64_data` for a narrower type, the low bits are the
+    /// element, as for `onnx.numpy_helper`. Signed and unsigned entries are accepted (255 and -1
+    /// are the same `INT8`); an entry that needs more bits is an error. A `BOOL` entry that is not
+    /// 0 is true. A field that is present and empty is treated as absent.
     ///
     /// # Errors
     /// [`ErrorKind::MissingHandle`] when the elements are external, [`ErrorKind::Unsupported`] for

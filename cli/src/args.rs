@@ -53,7 +53,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write the model with its large tensors in one file beside it, or in several of limited length
+    /// Write the model with its large tensors in one file beside it, or in several of limited
+    /// length
     Pack(PackArgs),
     /// Write the model with each large tensor in a file of its own
     Split(SplitArgs),
@@ -75,7 +76,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
-    /// Complete or undo saves that were killed, in a folder or of a model, and remove what they left
+    /// Complete or undo saves that were killed, in a folder or of a model, and remove what they
+    /// left
     Recover(RecoverArgs),
     /// Print a digest of a model with its weights, however they are stored; or of what it computes
     Digest(DigestArgs),
@@ -105,8 +107,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Completions(CompletionsArgs),
 }
 
-/// The name of the command in the arguments of this process, even when other arguments are wrong. The
-/// command is the first word that is not an option, because no option before it takes a value.
+/// The name of the command in the arguments of this process, even when other arguments are wrong.
+/// The command is the first word that is not an option, because no option before it takes a value.
 pub fn command_given(args: &[OsString]) -> Option<String> {
     let is_word = |arg: &&OsString| !arg.as_encoded_bytes().starts_with(b"-");
     let mut words = args.iter().skip(1).filter(is_word);
@@ -190,7 +192,8 @@ impl Command {
             Self::Files(args) => Some(&args.model),
             Self::Digest(args) => Some(&args.model),
             Self::Recover(_) | Self::Diff(_) => None,
-            // They may be folders. A model that is not there may be one that an interrupted save moved away.
+            // They may be folders. A model that is not there may be one that an interrupted save
+            // moved away.
             Self::Sign(args) => (!args.model.is_dir()).then_some(&args.model),
             Self::VerifySignature(args) => (!args.model.is_dir()).then_some(&args.model),
             Self::Extract(args) => Some(&args.model),
@@ -251,8 +254,8 @@ pub struct EmbedArgs {
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The model, with its weights files or without them. Weights that are not in WEIGHTS are taken from
-    /// the model's own files
+    /// The model, with its weights files or without them. Weights that are not in WEIGHTS are taken
+    /// from the model's own files
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The weights: a .safetensors file, or the .safetensors.index.json of several
@@ -260,15 +263,15 @@ pub struct ImportArgs {
     /// The model to write, which may be MODEL itself; an existing model is replaced
     #[arg(value_name = "OUT", value_parser = model_to_write())]
     pub output: PathBuf,
-    /// Use the weights called A for the tensor B; may be given several times. Tensors that use the same
-    /// weights are tied
+    /// Use the weights called A for the tensor B; may be given several times. Tensors that use the
+    /// same weights are tied
     #[arg(long, value_name = "A=B", value_parser = pair)]
     pub rename: Vec<(String, String)>,
     /// Remove PREFIX from the names of weights that begin with it; may be given several times
     #[arg(long, value_name = "PREFIX")]
     pub strip_prefix: Vec<String>,
-    /// Replace A by B in the names of weights that begin with A; =B puts B before every name; may be
-    /// given several times
+    /// Replace A by B in the names of weights that begin with A; =B puts B before every name; may
+    /// be given several times
     #[arg(long, value_name = "A=B", value_parser = prefixes)]
     pub replace_prefix: Vec<(String, String)>,
     /// Ignore the weights called NAME; may be given several times
@@ -277,15 +280,17 @@ pub struct ImportArgs {
     /// Fail when WEIGHTS has weights that no tensor of the model uses
     #[arg(long)]
     pub strict: bool,
-    /// What changes where tensors that WEIGHTS do not have share the bytes of one that they have [default: those
-    /// of its type and shape change with it, the others keep their elements]
+    /// What changes where tensors that WEIGHTS do not have share the bytes of one that they have
+    /// [default: those of its type and shape change with it, the others keep their elements]
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
-    /// Find the places of weights by the elements of OLD, the checkpoint that MODEL was exported from: tensors that the
-    /// exporter renamed, transposed, cast, joined or cut get what WEIGHTS have there. Names of tensors do not count
+    /// Find the places of weights by the elements of OLD, the checkpoint that MODEL was exported
+    /// from: tensors that the exporter renamed, transposed, cast, joined or cut get what WEIGHTS
+    /// have there. Names of tensors do not count
     #[arg(long = "match", value_name = "OLD", conflicts_with_all = ["rename", "strip_prefix", "replace_prefix", "ignore"])]
     pub matched: Option<PathBuf>,
-    /// With --match: write the places that were found to FILE, as JSON. Without: read them from there
+    /// With --match: write the places that were found to FILE, as JSON. Without: read them from
+    /// there
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rename", "strip_prefix", "replace_prefix", "ignore"])]
     pub mapping: Option<PathBuf>,
     #[command(flatten)]
@@ -311,15 +316,16 @@ pub struct ExportArgs {
     /// Also export inline tensors of N bytes or more; K is 1024 bytes, KB 1000
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Also export tensors that some readers require inline: shape operands, sparse indices, tensors in
-    /// function bodies
+    /// Also export tensors that some readers require inline: shape operands, sparse indices,
+    /// tensors in function bodies
     #[arg(long)]
     pub all_tensors: bool,
-    /// Align every tensor to 256 bytes by additional entries of zeros; some readers refuse these entries
+    /// Align every tensor to 256 bytes by additional entries of zeros; some readers refuse these
+    /// entries
     #[arg(long)]
     pub padding: bool,
-    /// Write large tensors through the page cache and wait for the disk then: slower, but the first reader of the
-    /// new files finds them in memory
+    /// Write large tensors through the page cache and wait for the disk then: slower, but the first
+    /// reader of the new files finds them in memory
     #[arg(long, conflicts_with = "no_sync")]
     pub no_direct_io: bool,
     #[command(flatten)]
@@ -348,8 +354,8 @@ pub struct MovingArgs {
     /// Move inline tensors of N bytes or more out of the model; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Also move tensors that some readers require inline: shape operands, sparse indices, tensors in
-    /// function bodies. These readers refuse the result
+    /// Also move tensors that some readers require inline: shape operands, sparse indices, tensors
+    /// in function bodies. These readers refuse the result
     #[arg(long)]
     pub all_tensors: bool,
 }
@@ -357,8 +363,8 @@ pub struct MovingArgs {
 /// The options of every command that writes a model and can compare it with the one that was read.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
-    /// Load the written model, compare every tensor bit for bit with the one that was read, and what the
-    /// models compute by their semantic digests, and check it
+    /// Load the written model, compare every tensor bit for bit with the one that was read, and
+    /// what the models compute by their semantic digests, and check it
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,
     #[command(flatten)]
@@ -382,23 +388,25 @@ pub struct TargetArgs {
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,
-    /// Write large tensors through the page cache and wait for the disk then: slower, but the first reader of the
-    /// new files finds them in memory
+    /// Write large tensors through the page cache and wait for the disk then: slower, but the first
+    /// reader of the new files finds them in memory
     #[arg(long, conflicts_with = "no_sync")]
     pub no_direct_io: bool,
-    /// Print how long each step of the save took, and how many bytes of tensors were copied, shared or kept
+    /// Print how long each step of the save took, and how many bytes of tensors were copied, shared
+    /// or kept
     #[arg(long)]
     pub timings: bool,
-    /// Store the digest of the model and of each tensor with it, which check --digests compares: reads the
-    /// weights twice, and once more to compare them with digests that are stored with the model that is read.
-    /// Without this option, those are left out
+    /// Store the digest of the model and of each tensor with it, which check --digests compares:
+    /// reads the weights twice, and once more to compare them with digests that are stored with the
+    /// model that is read. Without this option, those are left out
     #[arg(long)]
     pub digests: bool,
-    /// With --digests, go on where the model that is read does not have the digests that are stored with it
+    /// With --digests, go on where the model that is read does not have the digests that are stored
+    /// with it
     #[arg(long, requires = "digests")]
     pub ignore_stored_digests: bool,
-    /// Write the SHA-1 of each weights file as the checksum of its tensors, as the specification has it: reads the
-    /// weights twice
+    /// Write the SHA-1 of each weights file as the checksum of its tensors, as the specification
+    /// has it: reads the weights twice
     #[arg(long)]
     pub checksums: bool,
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
@@ -415,12 +423,13 @@ pub struct CheckArgs {
     #[cfg(feature = "machine")]
     #[arg(long)]
     pub runnable: bool,
-    /// Also compare the model and all its tensors with the digests that --digests stored, its weights files with
-    /// their checksums, and blobs in a cache of Hugging Face with their names: reads every byte
+    /// Also compare the model and all its tensors with the digests that --digests stored, its
+    /// weights files with their checksums, and blobs in a cache of Hugging Face with their names:
+    /// reads every byte
     #[arg(long)]
     pub digests: bool,
-    /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be given several
-    /// times
+    /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be
+    /// given several times
     #[arg(long, value_name = "FILE=HEX", value_parser = expected)]
     pub sha256: Vec<(String, String)>,
     /// Print the findings as JSON

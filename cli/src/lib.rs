@@ -1,7 +1,8 @@
 //! The `onnx-container` command, which `main.rs` and the Python package run.
 //!
-//! Reads the command line, runs one command and turns its outcome into an exit code: 0 done,
-//! 1 failure or finding, 2 wrong usage, 128 and more for a signal. What a command does is in `commands`.
+//! Reads the command line, runs one command and turns its outcome into an exit code: 0 done, 1
+//! failure or finding, 2 wrong usage, 128 and more for a signal. What a command does is in
+//! `commands`.
 
 mod args;
 mod commands;
@@ -22,8 +23,8 @@ pub use crate::terminal::memory::{Counted, fail_without_memory};
 use crate::terminal::output::{Output, print_on_stderr};
 use crate::terminal::{memory, stop};
 
-/// Runs the command line `args`, of which the first one is the name of the program, and returns the exit code. A signal
-/// ends the process.
+/// Runs the command line `args`, of which the first one is the name of the program, and returns the
+/// exit code. A signal ends the process.
 pub fn run_command(args: Vec<OsString>) -> u8 {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,

@@ -1,4 +1,5 @@
-//! Whatever the entries of an external tensor are, no policy but `Trusted` opens a file outside of the model's folder.
+//! Whatever the entries of an external tensor are, no policy but `Trusted` opens a file outside of
+//! the model's folder.
 #![no_main]
 
 use std::fs::{create_dir, write};

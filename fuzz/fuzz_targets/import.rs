@@ -1,4 +1,5 @@
-//! Any tensor message is a tensor or an error, and a tensor is the same when it has been written and read.
+//! Any tensor message is a tensor or an error, and a tensor is the same when it has been written
+//! and read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,8 +12,8 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(tensor.dims(), message.dims);
     let elements: usize = tensor.shape().iter().product();
     assert_eq!(tensor.element_count(), elements);
-    // No declared shape makes more of a message than its fields hold, up to the eight bytes of an element that takes
-    // one byte of a field.
+    // No declared shape makes more of a message than its fields hold, up to the eight bytes of an
+    // element that takes one byte of a field.
     assert!(tensor.byte_len() <= 8 * input.len(), "{} bytes", tensor.byte_len());
     let again = Tensor::try_from(&tensor.to_proto("w")).expect("what was written is read");
     assert_eq!((again.dtype(), again.dims()), (tensor.dtype(), tensor.dims()));

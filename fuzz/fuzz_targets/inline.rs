@@ -1,5 +1,5 @@
-//! Any model is inlined or refused, within its limit; what is refused is left as it was, and what was
-//! inlined is still a model.
+//! Any model is inlined or refused, within its limit; what is refused is left as it was, and what
+//! was inlined is still a model.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

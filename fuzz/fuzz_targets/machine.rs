@@ -1,5 +1,5 @@
-//! Any model runs under small limits or is refused: no panic, no more memory, no more steps; and it computes
-//! the same however its memory is planned.
+//! Any model runs under small limits or is refused: no panic, no more memory, no more steps; and it
+//! computes the same however its memory is planned.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! A node of any operator and version, with attributes and inputs of any count, type and rank, runs under small
-//! limits or is refused: no panic, and no error of the machine's own.
+//! A node of any operator and version, with attributes and inputs of any count, type and rank, runs
+//! under small limits or is refused: no panic, and no error of the machine's own.
 #![no_main]
 
 use std::collections::HashMap;

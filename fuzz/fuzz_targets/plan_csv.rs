@@ -1,4 +1,5 @@
-//! A list of blocks is read or refused; what is read is planned, and reads the same when it is written.
+//! A list of blocks is read or refused; what is read is planned, and reads the same when it is
+//! written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

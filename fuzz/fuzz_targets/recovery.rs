@@ -1,5 +1,5 @@
-//! Whatever a journal says, recovery touches nothing outside of the folder, nothing that the journal does not know, and no
-//! folder with what is in it; a second one finds nothing to do.
+//! Whatever a journal says, recovery touches nothing outside of the folder, nothing that the
+//! journal does not know, and no folder with what is in it; a second one finds nothing to do.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -12,14 +12,16 @@ use onnx_container::recover;
 
 const STAGING: &str = ".m.onnx.saving-aB3xYz";
 
-/// Makes a file of the length and the time that the journals of the corpus name: `4 1000000000` and `5 1000000000`.
+/// Makes a file of the length and the time that the journals of the corpus name: `4 1000000000` and
+/// `5 1000000000`.
 fn make(path: &Path, text: &str) {
     write(path, text).unwrap();
     let file = File::options().write(true).open(path).unwrap();
     file.set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
 }
 
-/// Makes a folder in the place of a file, of the time that the journals name. Its length is that of most file systems, 4096.
+/// Makes a folder in the place of a file, of the time that the journals name. Its length is that of
+/// most file systems, 4096.
 fn make_folder(path: &Path) {
     let _ = remove_file(path);
     create_dir_all(path.join("inside")).unwrap();

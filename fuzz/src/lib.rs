@@ -1,5 +1,6 @@
-//! What targets that read models share: changes that leave a model a model, where changes of bytes would
-//! seldom be decoded, and values for its inputs; and the nodes of every operator that the tests of the machine make.
+//! What targets that read models share: changes that leave a model a model, where changes of bytes
+//! would seldom be decoded, and values for its inputs; and the nodes of every operator that the
+//! tests of the machine make.
 
 #[path = "../../machine/tests/nodes/case.rs"]
 pub mod case;

@@ -1,7 +1,7 @@
 //! A model stepped through, node by node: what each step does, then T and M as it leaves them.
 //!
-//! `cargo run -p onnx-container-machine --example step [MODEL [NAME=N]...]` runs the model in the file
-//! MODEL on random inputs, with the sizes that are given for its symbolic dimensions. Without
+//! `cargo run -p onnx-container-machine --example step [MODEL [NAME=N]...]` runs the model in the
+//! file MODEL on random inputs, with the sizes that are given for its symbolic dimensions. Without
 //! arguments it makes a small model: y = relu(x W + b).
 
 use std::collections::HashMap;

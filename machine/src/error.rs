@@ -1,9 +1,9 @@
 //! One error type for the machine: what went wrong, and at which node of which program.
 //!
 //! A program of a large model has thousands of nodes, many of them inside loops and branches. So an
-//! [`Error`] has a [kind](ErrorKind) for programs and a context for people: the step path (`17/Loop[3]/4`),
-//! the node's name and its operator. The context is added where it is known, by the machine; a kernel
-//! gives the kind and the reason alone.
+//! [`Error`] has a [kind](ErrorKind) for programs and a context for people: the step path
+//! (`17/Loop[3]/4`), the node's name and its operator. The context is added where it is known, by
+//! the machine; a kernel gives the kind and the reason alone.
 
 use std::fmt;
 
@@ -39,7 +39,8 @@ struct Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The model breaks a rule of ONNX: a value without a producer, a cycle, an attribute of the wrong type.
+    /// The model breaks a rule of ONNX: a value without a producer, a cycle, an attribute of the
+    /// wrong type.
     InvalidModel,
     /// No kernel, function or function body is known for an operator.
     UnsupportedOp,
@@ -64,7 +65,8 @@ pub enum ErrorKind {
     Plan,
     /// A trace cannot be written, or a file of one has a wrong line.
     Trace,
-    /// The container failed: reading weights, decoding or inlining a model. The source is its error.
+    /// The container failed: reading weights, decoding or inlining a model. The source is its
+    /// error.
     Container,
     /// A shape depends on the elements of this input, which are not known before the step runs.
     NeedsValue(usize),
@@ -95,8 +97,8 @@ impl Error {
     }
 
     /// Joins `errors` into one: `None` when there are none, the error itself when it is alone,
-    /// otherwise an error of the first one's kind that lists them in [`related`](Self::related): of more than 1,000,
-    /// the first ones.
+    /// otherwise an error of the first one's kind that lists them in [`related`](Self::related): of
+    /// more than 1,000, the first ones.
     pub fn join(errors: Vec<Self>) -> Option<Self> {
         errors.into_iter().collect::<Errors>().join()
     }
@@ -168,7 +170,8 @@ impl Error {
 /// How many of the errors that one error lists its message has.
 const MOST_SHOWN: usize = 100;
 
-/// Errors that are joined to one: the first of them, and how many there are. A model from a stranger may have millions.
+/// Errors that are joined to one: the first of them, and how many there are. A model from a
+/// stranger may have millions.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     kept: Vec<Error>,
@@ -246,8 +249,8 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// What is behind the [`container_error`](Self::container_error), whose own text is that of this error: whoever prints
-    /// the causes of an error prints each once.
+    /// What is behind the [`container_error`](Self::container_error), whose own text is that of
+    /// this error: whoever prints the causes of an error prints each once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref()?.source()
     }

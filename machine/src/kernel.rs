@@ -1,7 +1,7 @@
 //! What a kernel is: the function `f_op` of an operator, with what it says before it runs.
 //!
-//! A kernel of one's own implements [`Kernel`]; the built-in ones are pairs of functions. Which node has which
-//! kernel is left to the registry.
+//! A kernel of one's own implements [`Kernel`]; the built-in ones are pairs of functions. Which
+//! node has which kernel is left to the registry.
 
 pub(crate) mod ahead;
 pub(crate) mod arrange;
@@ -46,11 +46,12 @@ pub enum Alias {
 /// }
 /// ```
 pub trait Kernel: Debug + Send + Sync {
-    /// The type and shape of every output, in order; of optional outputs too that the node leaves out.
+    /// The type and shape of every output, in order; of optional outputs too that the node leaves
+    /// out.
     ///
     /// # Errors
-    /// When the inputs or attributes are not what the operator takes. Where shapes depend on the elements
-    /// of an input that are not known yet, [`Call::input`] fails, and `?` passes that on.
+    /// When the inputs or attributes are not what the operator takes. Where shapes depend on the
+    /// elements of an input that are not known yet, [`Call::input`] fails, and `?` passes that on.
     fn infer(&self, call: &Call<'_>) -> Result<Vec<OutSpec>>;
 
     /// Whether output 0 can share the bytes of an input.
@@ -61,16 +62,17 @@ pub trait Kernel: Debug + Send + Sync {
         Ok(Alias::None)
     }
 
-    /// Whether each element of output 0, the only output, depends only on the element at the same place of each
-    /// input, after broadcasting. Then [`run`](Self::run) may be given a part of the elements, and the result
-    /// may be written over an input that nothing else needs.
+    /// Whether each element of output 0, the only output, depends only on the element at the same
+    /// place of each input, after broadcasting. Then [`run`](Self::run) may be given a part of the
+    /// elements, and the result may be written over an input that nothing else needs.
     fn is_elementwise(&self) -> bool {
         false
     }
 
-    /// Whether outputs may have a NaN with any bits, which the machine then replaces by the one NaN of its type:
-    /// 0x7fc00000 of FLOAT, and likewise. Processors differ in the NaN that arithmetic gives. `false`, as it is unless
-    /// a kernel says otherwise, leaves outputs as they were written.
+    /// Whether outputs may have a NaN with any bits, which the machine then replaces by the one NaN
+    /// of its type: 0x7fc00000 of FLOAT, and likewise. Processors differ in the NaN that arithmetic
+    /// gives. `false`, as it is unless a kernel says otherwise, leaves outputs as they were
+    /// written.
     fn leaves_nans(&self) -> bool {
         false
     }
@@ -114,7 +116,8 @@ impl Builtin {
         }
     }
 
-    /// As [`new`](Self::new), for an operator whose output 0 is its input 0 in the shape of `infer`.
+    /// As [`new`](Self::new), for an operator whose output 0 is its input 0 in the shape of
+    /// `infer`.
     pub(crate) const fn view(
         op_type: &'static str,
         infer: fn(&Call<'_>) -> Result<Vec<OutSpec>>,

@@ -1,27 +1,34 @@
 //! The built-in kernels, one file per family. How to add one:
 //!
-//! 1. Put two functions in the file of its family and a line in that file's `KERNELS`; a new file gets its
-//!    `mod` and its place in [`all`] below, both in alphabetical order.
-//! 2. `infer(call)` gives the type and shape of every output, from `call.dtype(i)?`, `call.shape(i)?`, attributes
-//!    (`call.int_or("axis", -1)?`) and, where a shape depends on them, the elements of inputs
-//!    (`call.integers(1)?`, `call.input::<T>(i)?`). Elements may not be known yet: `?` passes that on.
-//! 3. `run(cx)` has all that `call` has, and writes: `cx.output::<T>(j)?` is the `&mut [T]` of output `j`, which
-//!    can be taken once and has to be filled. Inputs and outputs are row-major slices; what borrows from
-//!    `cx` lives as long as the step. Optional ones: `cx.has_input(i)`, `cx.input_if`, `cx.has_output(j)`,
-//!    `cx.output_if`. One kernel serves all versions of an operator: `if cx.version() < 13 { .. }`.
-//! 4. Types are chosen by `for_type!(cx.dtype(0)?, floats, T => ..)`. Floats are computed in `Float::Real` (`f32`
-//!    for FLOAT16 and BFLOAT16) by `x.widen()` and `T::round_from(..)`; sums go from the first element to
-//!    the last. exp, tanh and the like are called in functions generic over `R: Real`, which have
-//!    `libm`'s; on a plain `f32` they would be the platform's, which clippy denies.
-//! 5. What only moves elements is a list of runs for [`arrange`](crate::kernel::arrange::arrange), for every type at once.
-//!    Strings, sequences, optionals and maps: `cx.strings(i)?`, `cx.outside(i)?`, `cx.set_strings(j, ..)`, `cx.set(j, ..)`.
-//!    Elements narrower than a byte: `cx.codes(i)?`, `cx.set_codes(j, ..)`.
-//! 6. A kernel for many types keeps to the loops in `loops`, `lines` and `reduce`: what is generic over the operator is
-//!    the innermost loop over slices alone, and what is around it is compiled once for each type.
-//! 7. Processors differ in the bits of a NaN. The machine replaces those that a kernel leaves, unless the operator is in
-//!    `MOVING` or `SETTLED` below or is elementwise, where the loops in `loops` do.
-//! 8. Nothing panics: wrong input is an `Error` of kind `Shape`, `Value`, `Type` or `InvalidModel` that says what is wrong;
-//!    node and step are added by the machine. `cargo run -p onnx-container-drivers --bin node_tests -- --only Trilu`.
+//! 1. Put two functions in the file of its family and a line in that file's `KERNELS`; a new file
+//!    gets its `mod` and its place in [`all`] below, both in alphabetical order.
+//! 2. `infer(call)` gives the type and shape of every output, from `call.dtype(i)?`,
+//!    `call.shape(i)?`, attributes (`call.int_or("axis", -1)?`) and, where a shape depends on them,
+//!    the elements of inputs (`call.integers(1)?`, `call.input::<T>(i)?`). Elements may not be
+//!    known yet: `?` passes that on.
+//! 3. `run(cx)` has all that `call` has, and writes: `cx.output::<T>(j)?` is the `&mut [T]` of
+//!    output `j`, which can be taken once and has to be filled. Inputs and outputs are row-major
+//!    slices; what borrows from `cx` lives as long as the step. Optional ones: `cx.has_input(i)`,
+//!    `cx.input_if`, `cx.has_output(j)`, `cx.output_if`. One kernel serves all versions of an
+//!    operator: `if cx.version() < 13 { .. }`.
+//! 4. Types are chosen by `for_type!(cx.dtype(0)?, floats, T => ..)`. Floats are computed in
+//!    `Float::Real` (`f32` for FLOAT16 and BFLOAT16) by `x.widen()` and `T::round_from(..)`; sums
+//!    go from the first element to the last. exp, tanh and the like are called in functions generic
+//!    over `R: Real`, which have `libm`'s; on a plain `f32` they would be the platform's, which
+//!    clippy denies.
+//! 5. What only moves elements is a list of runs for [`arrange`](crate::kernel::arrange::arrange),
+//!    for every type at once. Strings, sequences, optionals and maps: `cx.strings(i)?`,
+//!    `cx.outside(i)?`, `cx.set_strings(j, ..)`, `cx.set(j, ..)`. Elements narrower than a byte:
+//!    `cx.codes(i)?`, `cx.set_codes(j, ..)`.
+//! 6. A kernel for many types keeps to the loops in `loops`, `lines` and `reduce`: what is generic
+//!    over the operator is the innermost loop over slices alone, and what is around it is compiled
+//!    once for each type.
+//! 7. Processors differ in the bits of a NaN. The machine replaces those that a kernel leaves,
+//!    unless the operator is in `MOVING` or `SETTLED` below or is elementwise, where the loops in
+//!    `loops` do.
+//! 8. Nothing panics: wrong input is an `Error` of kind `Shape`, `Value`, `Type` or `InvalidModel`
+//!    that says what is wrong; node and step are added by the machine. `cargo run -p
+//!    onnx-container-drivers --bin node_tests -- --only Trilu`.
 //!
 //! ```ignore
 //! Builtin::new("Hardmax", same, hardmax), // in KERNELS; `same`: the type and shape of input 0
@@ -111,7 +118,8 @@ pub(crate) use self::transposed_matmul::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::kernel::Builtin;
 use crate::numeric::profile::Profile;
 
-/// The operators whose kernels are [elementwise](crate::Kernel::is_elementwise), in the order of their bytes.
+/// The operators whose kernels are [elementwise](crate::Kernel::is_elementwise), in the order of
+/// their bytes.
 const ELEMENTWISE: &[&str] = &[
     "Abs",
     "Acos",
@@ -182,8 +190,8 @@ const ELEMENTWISE: &[&str] = &[
     "Xor",
 ];
 
-/// The operators that only move elements, and so keep the bits of a NaN, as those whose output is a view of their input do;
-/// in the order of their bytes.
+/// The operators that only move elements, and so keep the bits of a NaN, as those whose output is a
+/// view of their input do; in the order of their bytes.
 const MOVING: &[&str] = &[
     "CenterCropPad",
     "Compress",
@@ -214,11 +222,12 @@ const MOVING: &[&str] = &[
     "Where",
 ];
 
-/// The operators beside the elementwise ones whose kernels write the one NaN themselves, in the loops that write their large
-/// results.
+/// The operators beside the elementwise ones whose kernels write the one NaN themselves, in the
+/// loops that write their large results.
 const SETTLED: &[&str] = &["CastLike", "Conv", "MatMul"];
 
-/// The built-in kernels of `profile`; one that comes later replaces another of the same operator and version.
+/// The built-in kernels of `profile`; one that comes later replaces another of the same operator
+/// and version.
 pub(crate) fn of(profile: Profile) -> impl Iterator<Item = Builtin> {
     let fast = [conv::FAST, fast::KERNELS, gemm::FAST, matmul::FAST, transposed_matmul::FAST];
     let fast = fast.into_iter().flatten().filter(move |_| profile == Profile::Fast);

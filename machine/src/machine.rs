@@ -107,8 +107,9 @@ impl Machine {
         self.missing = inputs.filter(|input| self.table.get(input.value).is_none()).count();
     }
 
-    /// How the memory of a run is planned when its inputs are bound: [`PlanOptions::new`] by default. With
-    /// `None` each tensor is placed by best fit when it is written. Inputs that are bound are forgotten.
+    /// How the memory of a run is planned when its inputs are bound: [`PlanOptions::new`] by
+    /// default. With `None` each tensor is placed by best fit when it is written. Inputs that are
+    /// bound are forgotten.
     #[must_use]
     pub fn planning(mut self, planning: Option<PlanOptions>) -> Self {
         self.planning = planning;
@@ -116,16 +117,17 @@ impl Machine {
         self
     }
 
-    /// The plan that the run follows, from the binding of the last input (in a graph without inputs, from
-    /// the first step) up to its barrier. `None` when a node cannot be planned or N is more than
+    /// The plan that the run follows, from the binding of the last input (in a graph without
+    /// inputs, from the first step) up to its barrier. `None` when a node cannot be planned or N is
+    /// more than
     /// [`Limits::memory_bytes`]: then all tensors are placed by best fit.
     pub fn plan(&self) -> Option<&ProgramPlan> {
         self.plans().next()
     }
 
-    /// All plans that the run has followed so far: the first one, and one more for each barrier that the
-    /// run has reached. If no node has graphs inside, [`Memory::high_water`] after the run is the largest N
-    /// of them.
+    /// All plans that the run has followed so far: the first one, and one more for each barrier
+    /// that the run has reached. If no node has graphs inside, [`Memory::high_water`] after the run
+    /// is the largest N of them.
     pub fn plans(&self) -> impl Iterator<Item = &ProgramPlan> {
         self.places.iter().map(|places| &places.plan)
     }
@@ -160,8 +162,9 @@ impl Machine {
         &self.runner.registry
     }
 
-    /// Every node that a run refuses whatever the elements of its inputs are, inner ones too, each as an error that says where it is and
-    /// why: no kernel is known, the schema of the operator has not what the node has, types or shapes do not fit.
+    /// Every node that a run refuses whatever the elements of its inputs are, inner ones too, each
+    /// as an error that says where it is and why: no kernel is known, the schema of the operator
+    /// has not what the node has, types or shapes do not fit.
     ///
     /// # Errors
     /// All of them in one error, of the kind of the first.
@@ -171,22 +174,24 @@ impl Machine {
         refused.join().map_or(Ok(()), Err)
     }
 
-    /// As [`check_runnable`](Self::check_runnable), but for what follows from shapes. A step says that itself.
+    /// As [`check_runnable`](Self::check_runnable), but for what follows from shapes. A step says
+    /// that itself.
     fn check_nodes(&self) -> Result<()> {
         runnable::check(&self.program, self.registry()).join().map_or(Ok(()), Err)
     }
 
-    /// Takes the next step; `None` when all nodes are done. Steps of inner blocks are part of the step of
-    /// their node.
+    /// Takes the next step; `None` when all nodes are done. Steps of inner blocks are part of the
+    /// step of their node.
     ///
     /// # Errors
-    /// An input is missing; or what the kernel, the memory or the limits refuse, with the node and its path.
+    /// An input is missing; or what the kernel, the memory or the limits refuse, with the node and
+    /// its path.
     pub fn step(&mut self) -> Result<Option<StepRecord>> {
         self.take_step(&mut Nobody)
     }
 
-    /// As [`step`](Self::step), and shows `observer` every step when it is done: those of inner blocks in
-    /// their order, then that of the node itself.
+    /// As [`step`](Self::step), and shows `observer` every step when it is done: those of inner
+    /// blocks in their order, then that of the node itself.
     ///
     /// # Errors
     /// As [`step`](Self::step), and those of `observer`.
@@ -251,8 +256,8 @@ impl Machine {
         named.map(|name| Ok((name.to_owned(), self.value(name)?))).collect()
     }
 
-    /// As [`outputs`](Self::outputs), when nothing else is wanted of the machine: where the outputs are most of M, they are not
-    /// copied, but keep all of it.
+    /// As [`outputs`](Self::outputs), when nothing else is wanted of the machine: where the outputs
+    /// are most of M, they are not copied, but keep all of it.
     ///
     /// # Errors
     /// As [`outputs`](Self::outputs).

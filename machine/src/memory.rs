@@ -1,13 +1,14 @@
 //! M: one linear, byte-addressable memory in which the tensors of a run lie.
 //!
-//! Addresses below [`WEIGHTS`] are the arena `[0, N)`: segments of zeroed memory, each aligned to 64
-//! bytes, one behind the other. Addresses from [`WEIGHTS`] on are weights: ranges that are borrowed from
-//! the container's buffers, read-only and never copied. A segment never moves during a step; only a plan that
-//! begins between two steps joins them.
+//! Addresses below [`WEIGHTS`] are the arena `[0, N)`: segments of zeroed memory, each aligned to
+//! 64 bytes, one behind the other. Addresses from [`WEIGHTS`] on are weights: ranges that are
+//! borrowed from the container's buffers, read-only and never copied. A segment never moves during
+//! a step; only a plan that begins between two steps joins them.
 //!
-//! [`Memory::borrow_step`] is the one place that grants a kernel its slices. It is safe code: segments are
-//! split at the borders of the ranges that will be written, so two writes, or a write and a read, cannot
-//! overlap. Which tensor lies where is left to the table, and offsets known ahead to the plan.
+//! [`Memory::borrow_step`] is the one place that grants a kernel its slices. It is safe code:
+//! segments are split at the borders of the ranges that will be written, so two writes, or a write
+//! and a read, cannot overlap. Which tensor lies where is left to the table, and offsets known
+//! ahead to the plan.
 
 pub(crate) mod elements;
 pub(crate) mod table;
@@ -128,8 +129,8 @@ impl Memory {
     /// Holds `span`, which a plan has chosen, once.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] when the arena would be larger than its budget, [`ErrorKind::Internal`]
-    /// when a byte of it is in use.
+    /// [`ErrorKind::OutOfMemory`] when the arena would be larger than its budget,
+    /// [`ErrorKind::Internal`] when a byte of it is in use.
     pub fn reserve(&mut self, span: Span) -> Result<()> {
         if span.len == 0 {
             return Ok(());
@@ -188,8 +189,8 @@ impl Memory {
         self.ensure(len)
     }
 
-    /// Makes the first `len` bytes of the arena one segment. What is in use keeps its address and is copied,
-    /// unless the first segment is that long already.
+    /// Makes the first `len` bytes of the arena one segment. What is in use keeps its address and
+    /// is copied, unless the first segment is that long already.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when that is more than its budget.
@@ -220,14 +221,15 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether a plan of `len` bytes is within the budget. If not, the error of the run names that length: no
-    /// other one tells how large the budget has to be.
+    /// Whether a plan of `len` bytes is within the budget. If not, the error of the run names that
+    /// length: no other one tells how large the budget has to be.
     pub(crate) fn admits(&mut self, len: u64) -> bool {
         self.refused = Some(len).filter(|len| *len > self.limit());
         self.refused.is_none()
     }
 
-    /// Checks `len` bytes outside of M, of a value or of what a loop collects, against the budget of the arena.
+    /// Checks `len` bytes outside of M, of a value or of what a loop collects, against the budget
+    /// of the arena.
     pub(crate) fn check_outside(&self, len: u64) -> Result<()> {
         check_outside(len, self.limit())
     }
@@ -330,7 +332,8 @@ impl Memory {
         exceeds("the memory", self.refused.unwrap_or(len), self.limit())
     }
 
-    /// Makes `len` bytes at `offset` free, in one range with the free ones beside them in their segment.
+    /// Makes `len` bytes at `offset` free, in one range with the free ones beside them in their
+    /// segment.
     fn give_back(&mut self, mut offset: u64, mut len: u64) {
         let is_border = |at: u64| self.segments.binary_search_by_key(&at, |s| s.offset).is_ok();
         let before = self.free.range(..offset).next_back().map(|(start, len)| (*start, *len));

@@ -1,10 +1,11 @@
 //! Arithmetic over the element types, and the macro that chooses a type by its number.
 //!
-//! This is the numeric profile `strict-1`: the same bits on every processor, thread count and build.
-//! Integers wrap. FLOAT and DOUBLE are computed as they are, with one rounding for each operation and
-//! without fused multiply-add; FLOAT16 and BFLOAT16 are widened to `f32`, computed there and rounded once.
-//! Functions such as exp are those of the crate `libm`, in one version, never the platform's. Which NaN an
-//! operation gives is the processor's choice, and what is written is [`OneNan`].
+//! This is the numeric profile `strict-1`: the same bits on every processor, thread count and
+//! build. Integers wrap. FLOAT and DOUBLE are computed as they are, with one rounding for each
+//! operation and without fused multiply-add; FLOAT16 and BFLOAT16 are widened to `f32`, computed
+//! there and rounded once. Functions such as exp are those of the crate `libm`, in one version,
+//! never the platform's. Which NaN an operation gives is the processor's choice, and what is
+//! written is [`OneNan`].
 
 pub(crate) mod broadcast;
 pub(crate) mod decimal;
@@ -45,7 +46,8 @@ pub(crate) trait Number: OneNan + Copy + PartialOrd {
     /// Nearest for floats; integers round towards zero and saturate.
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
-    /// The value as `f64`; an integer that is none is rounded to odd, for a float to be rounded from it.
+    /// The value as `f64`; an integer that is none is rounded to odd, for a float to be rounded
+    /// from it.
     fn to_odd_f64(self) -> f64;
     /// The integer modulo the width of an integer type, or the nearest float.
     fn from_i128(value: i128) -> Self;
@@ -58,8 +60,8 @@ pub(crate) trait Number: OneNan + Copy + PartialOrd {
     type Sum: Number<Sum = Self::Sum>;
     /// The value as a term of a sum.
     fn to_sum(self) -> Self::Sum;
-    /// The elements as terms of sums: themselves where they have that type, or else written to `room`, which then
-    /// is as long.
+    /// The elements as terms of sums: themselves where they have that type, or else written to
+    /// `room`, which then is as long.
     fn terms<'t>(elements: &'t [Self], room: &'t mut [Self::Sum]) -> &'t [Self::Sum];
     /// A sum, rounded once.
     fn from_sum(sum: Self::Sum) -> Self;
@@ -249,7 +251,8 @@ halves! {
     bf16, from_bf16, to_bf16, widen_bf16;
 }
 
-/// Makes [`Real`] from the names of its functions of one argument, here and in `libm` for `f32` and `f64`.
+/// Makes [`Real`] from the names of its functions of one argument, here and in `libm` for `f32` and
+/// `f64`.
 macro_rules! functions {
     ($($name:ident = $of_f32:ident, $of_f64:ident;)*) => {
         /// `f32` and `f64`, in which floats are computed, with the functions of `libm`.
@@ -319,8 +322,9 @@ functions! {
 }
 
 /// Runs `$body` with `$T` as the Rust type of element type `$dtype`, which has to be one of a set:
-/// `floats` (FLOAT16, BFLOAT16, FLOAT, DOUBLE), `integers` (8 to 64 bits), `numbers` (both), or `elements`
-/// (all of at least 8 bits, without 8-bit floats). Another type is an error of the kernel.
+/// `floats` (FLOAT16, BFLOAT16, FLOAT, DOUBLE), `integers` (8 to 64 bits), `numbers` (both), or
+/// `elements` (all of at least 8 bits, without 8-bit floats). Another type is an error of the
+/// kernel.
 ///
 /// ```ignore
 /// for_type!(cx.dtype(0)?, floats, T => softmax::<T>(cx))
@@ -358,8 +362,8 @@ macro_rules! for_type {
 }
 pub(crate) use for_type;
 
-/// The larger of two numbers, and of a number and a NaN the number. Which of two zeros, and what of a signalling NaN,
-/// the methods `max` and `min` of floats leave to the processor.
+/// The larger of two numbers, and of a number and a NaN the number. Which of two zeros, and what of
+/// a signalling NaN, the methods `max` and `min` of floats leave to the processor.
 pub(crate) fn larger<N: Number>(a: N, b: N) -> N {
     if a > b || b.is_nan() { a } else { b }
 }

@@ -1,9 +1,10 @@
-//! Where each tensor of a program lies in M: from the steps between which it is needed to its offset.
+//! Where each tensor of a program lies in M: from the steps between which it is needed to its
+//! offset.
 //!
-//! Nothing here knows operators or reads tensors: lengths in bytes and step numbers go in, offsets come
-//! out. The orders of `greedy` answer in milliseconds; `search` goes on for as long as it is given.
-//! Whatever they find is checked by [`verify`], which shares no code with them, before it is returned.
-//! Which tensors there are, and which of them share their bytes, is left to the program.
+//! Nothing here knows operators or reads tensors: lengths in bytes and step numbers go in, offsets
+//! come out. The orders of `greedy` answer in milliseconds; `search` goes on for as long as it is
+//! given. Whatever they find is checked by [`verify`], which shares no code with them, before it is
+//! returned. Which tensors there are, and which of them share their bytes, is left to the program.
 
 mod csv;
 mod greedy;
@@ -36,7 +37,8 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Block {
     /// The steps at which the bytes are needed. Like every Rust range it ends before its end: what
-    /// step 3 writes and step 7 reads last has `3..8`. MiniMalloc calls the two `lower` and `upper`.
+    /// step 3 writes and step 7 reads last has `3..8`. MiniMalloc calls the two `lower` and
+    /// `upper`.
     pub steps: Range<u64>,
     /// The length in bytes.
     pub bytes: u64,
@@ -69,8 +71,8 @@ impl Block {
         self.bytes == 0 || self.steps.is_empty()
     }
 
-    /// The smallest multiple of the block's alignment that is at least `offset`. It fits 63 bits, because
-    /// [`check`] bounds the sum of all blocks.
+    /// The smallest multiple of the block's alignment that is at least `offset`. It fits 63 bits,
+    /// because [`check`] bounds the sum of all blocks.
     fn align_up(&self, offset: u64) -> u64 {
         self.alignment.align_up(offset).unwrap_or(u64::MAX)
     }
@@ -94,12 +96,13 @@ pub enum Effort {
     /// The best of five greedy orders: milliseconds for thousands of blocks.
     #[default]
     Greedy,
-    /// The best of the greedy orders, then a branch and bound that starts from it, for at most this long.
+    /// The best of the greedy orders, then a branch and bound that starts from it, for at most this
+    /// long.
     ///
-    /// The search is one fixed sequence of attempts; the clock only says how far it gets. It ends early
-    /// when the plan has the length of the lower bound or fits the [capacity](PlanOptions::capacity), or
-    /// when it is shown that no shorter plan exists. More than 2,048 blocks whose lifetimes are connected
-    /// by overlaps keep the greedy plan.
+    /// The search is one fixed sequence of attempts; the clock only says how far it gets. It ends
+    /// early when the plan has the length of the lower bound or fits the
+    /// [capacity](PlanOptions::capacity), or when it is shown that no shorter plan exists. More
+    /// than 2,048 blocks whose lifetimes are connected by overlaps keep the greedy plan.
     Search(Duration),
 }
 
@@ -136,10 +139,11 @@ pub struct Plan {
     pub offsets: Vec<u64>,
     /// N: the length of the memory that holds all blocks.
     pub arena_bytes: u64,
-    /// The least that any plan can need: what is needed at the peak step, every block but one rounded
-    /// up to the alignment that all have.
+    /// The least that any plan can need: what is needed at the peak step, every block but one
+    /// rounded up to the alignment that all have.
     pub lower_bound: u64,
-    /// What the blocks would need if none shared its bytes with another; never less than the lower bound.
+    /// What the blocks would need if none shared its bytes with another; never less than the lower
+    /// bound.
     pub naive_sum: u64,
     /// The first step of those that need the most.
     pub peak_step: u64,
@@ -149,8 +153,8 @@ pub struct Plan {
 
 /// Gives every block its offset.
 ///
-/// Blocks that are needed at the same step never share a byte. Blocks with no bytes, or that no step
-/// needs, lie at 0 unless they are fixed elsewhere.
+/// Blocks that are needed at the same step never share a byte. Blocks with no bytes, or that no
+/// step needs, lie at 0 unless they are fixed elsewhere.
 ///
 /// ```
 /// use onnx_container_machine::plan::{Block, PlanOptions, plan};
@@ -165,8 +169,8 @@ pub struct Plan {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Plan`] when the steps of a block end before they begin, when fixed blocks overlap or are not
-/// aligned, or when all blocks together are longer than 2^63 bytes.
+/// [`ErrorKind::Plan`] when the steps of a block end before they begin, when fixed blocks overlap
+/// or are not aligned, or when all blocks together are longer than 2^63 bytes.
 pub fn plan(blocks: &[Block], options: PlanOptions) -> Result<Plan> {
     check(blocks)?;
     let timeline = Timeline::new(blocks);
@@ -205,8 +209,9 @@ fn check(blocks: &[Block]) -> Result<()> {
     verify(&fixed, &offsets).map(|_| ())
 }
 
-/// The length of all blocks one behind the other, those of larger alignment first. Of each alignment the block
-/// with the most padding comes last, because a block of a smaller alignment can begin in that padding.
+/// The length of all blocks one behind the other, those of larger alignment first. Of each
+/// alignment the block with the most padding comes last, because a block of a smaller alignment can
+/// begin in that padding.
 fn unshared(blocks: &[Block]) -> u64 {
     let padding = |block: &Block| block.align_up(block.bytes) - block.bytes;
     let mut row: Vec<_> = blocks.iter().filter(|block| block.bytes > 0).collect();

@@ -2,9 +2,9 @@
 //!
 //! Names are resolved here, once: a value of a graph is a [`ValueId`], and a graph inside a node (a
 //! branch, the body of a loop) is a [`Block`] of its own, with the outer values that it uses as its
-//! captures. Local functions are inlined by the library; a call that it leaves has the graph of its function
-//! inside. Initializers and Constant nodes become constants; their bytes are shared with the container. What a node does is left to its kernel, and what
-//! need not be a step to `ready`.
+//! captures. Local functions are inlined by the library; a call that it leaves has the graph of its
+//! function inside. Initializers and Constant nodes become constants; their bytes are shared with
+//! the container. What a node does is left to its kernel, and what need not be a step to `ready`.
 
 pub mod random_inputs;
 pub(crate) mod schema;
@@ -39,8 +39,8 @@ pub struct Node {
     pub domain: String,
     /// The operator.
     pub op_type: String,
-    /// The version of the domain that the model imports. The operator is that of its latest version up
-    /// to this one.
+    /// The version of the domain that the model imports. The operator is that of its latest version
+    /// up to this one.
     pub version: i64,
     /// The inputs; `None` where an optional one is left out.
     pub inputs: Vec<Option<ValueId>>,

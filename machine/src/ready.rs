@@ -1,8 +1,8 @@
 //! A program made ready to run: nodes that do not need a step have none.
 //!
-//! The blocks come from `program` as the model has them. Here transposed weights are read where they lie
-//! (`transposed`), and nodes of constants become constants (`fold`). Both change which steps there are, and
-//! never a bit of a result.
+//! The blocks come from `program` as the model has them. Here transposed weights are read where
+//! they lie (`transposed`), and nodes of constants become constants (`fold`). Both change which
+//! steps there are, and never a bit of a result.
 
 mod fold;
 mod transposed;
@@ -41,29 +41,31 @@ impl ProgramOptions {
         Self::default()
     }
 
-    /// Calls of the local function `name` of `domain` stay nodes. They run a kernel that is registered for them, or
-    /// else the function.
+    /// Calls of the local function `name` of `domain` stay nodes. They run a kernel that is
+    /// registered for them, or else the function.
     pub fn keep(mut self, domain: impl Into<String>, name: impl Into<String>) -> Self {
         self.keep.push((domain.into(), name.into()));
         self
     }
 
-    /// Results of nodes that depend on weights alone become constants while they have at most this many
-    /// bytes together. Default: 16 MiB.
+    /// Results of nodes that depend on weights alone become constants while they have at most this
+    /// many bytes together. Default: 16 MiB.
     pub fn fold_bytes(mut self, bytes: u64) -> Self {
         self.fold_bytes = Some(bytes);
         self
     }
 
-    /// Every node of the model except Constant is a step. Use this if a kernel of your own has to run
-    /// for nodes that depend on weights alone, too: by default, the built-in kernels fold these.
+    /// Every node of the model except Constant is a step. Use this if a kernel of your own has to
+    /// run for nodes that depend on weights alone, too: by default, the built-in kernels fold
+    /// these.
     pub fn unfolded(mut self) -> Self {
         self.fold_bytes = None;
         self
     }
 
-    /// How much memory the program may take: [`Limit::Program`](onnx_container::Limit::Program), of which the default
-    /// is enough for 25,000 nodes whatever they are, and for any number where they take 160 bytes each of the model.
+    /// How much memory the program may take: [`Limit::Program`](onnx_container::Limit::Program), of
+    /// which the default is enough for 25,000 nodes whatever they are, and for any number where
+    /// they take 160 bytes each of the model.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -92,10 +94,11 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidModel`](crate::ErrorKind::InvalidModel) when a node uses a value that nothing computes,
-    /// two nodes compute one value, nodes depend on each other in a circle, or no version of an operator
-    /// is imported; [`Container`](crate::ErrorKind::Container) when weights cannot be read or functions
-    /// cannot be inlined, or when the program takes more memory than [`limits`](ProgramOptions::limits) allow.
+    /// [`InvalidModel`](crate::ErrorKind::InvalidModel) when a node uses a value that nothing
+    /// computes, two nodes compute one value, nodes depend on each other in a circle, or no version
+    /// of an operator is imported; [`Container`](crate::ErrorKind::Container) when weights cannot
+    /// be read or functions cannot be inlined, or when the program takes more memory than
+    /// [`limits`](ProgramOptions::limits) allow.
     pub fn new(container: &Container, options: ProgramOptions) -> Result<Self> {
         let mut program = program::program(container, &options.keep, options.limits)?;
         if let Some(left) = options.fold_bytes {

@@ -1,10 +1,10 @@
 //! Traces: what every step of a run read and wrote, as lines of JSON that can be kept and compared.
 //!
-//! A trace has a line for the run ([`Head`]), one for each step ([`Step`]) and one for the end ([`End`]).
-//! Every value is stated with its SHA-256, and every line with a digest that is chained to those of the lines
-//! before it. Nothing in a trace depends on time, on names of files or on the processor.
-//! `docs/machine.md` states the format; `write` makes a trace of a run, `read` reads one that a
-//! stranger may have made, and `diff` finds where two runs first differ.
+//! A trace has a line for the run ([`Head`]), one for each step ([`Step`]) and one for the end
+//! ([`End`]). Every value is stated with its SHA-256, and every line with a digest that is chained
+//! to those of the lines before it. Nothing in a trace depends on time, on names of files or on the
+//! processor. `docs/machine.md` states the format; `write` makes a trace of a run, `read` reads one
+//! that a stranger may have made, and `diff` finds where two runs first differ.
 
 mod diff;
 mod digest;
@@ -110,7 +110,8 @@ pub struct Step {
     pub path: String,
     /// The name of the node.
     pub node: String,
-    /// Domain, operator and the version of the operator set that the node means: `ai.onnx.MatMul-13`.
+    /// Domain, operator and the version of the operator set that the node means:
+    /// `ai.onnx.MatMul-13`.
     pub op: String,
     /// What it read.
     #[serde(rename = "in")]
@@ -200,7 +201,8 @@ impl Line {
 struct Chain([u8; 32]);
 
 impl Chain {
-    /// The digest of a line, without what [`Line::take_chain`] takes out of it, chained to the lines before it.
+    /// The digest of a line, without what [`Line::take_chain`] takes out of it, chained to the
+    /// lines before it.
     fn next(&mut self, canonical: &[u8]) -> String {
         self.0 = Sha256::new().chain_update(self.0).chain_update(canonical).finalize().into();
         hex(&self.0)

@@ -1,7 +1,8 @@
 //! Values as a caller has them: tensors, sequences, optionals and maps that own what they hold.
 //!
-//! In a run, tensors of numbers lie in the memory M. Everything else that ONNX knows (string tensors,
-//! sequences, optionals, maps) is a [`Value`] beside it, and so are the inputs and outputs of a run.
+//! In a run, tensors of numbers lie in the memory M. Everything else that ONNX knows (string
+//! tensors, sequences, optionals, maps) is a [`Value`] beside it, and so are the inputs and outputs
+//! of a run.
 
 pub mod compare;
 pub mod data;
@@ -32,9 +33,9 @@ impl Type {
     /// The type in a message.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for sparse tensors, opaque types and maps to other values than elements;
-    /// [`ErrorKind::Type`] for maps with keys that are not INT64 or STRING; [`ErrorKind::InvalidModel`] where an element
-    /// type is missing.
+    /// [`ErrorKind::Unsupported`] for sparse tensors, opaque types and maps to other values than
+    /// elements; [`ErrorKind::Type`] for maps with keys that are not INT64 or STRING;
+    /// [`ErrorKind::InvalidModel`] where an element type is missing.
     pub fn from_proto(proto: &TypeProto) -> Result<Self> {
         let element = |proto: Option<&TypeProto>| -> Result<Box<Self>> {
             let missing = || Error::new(ErrorKind::InvalidModel, "a type has no element type");
@@ -134,8 +135,8 @@ impl Value {
         }
     }
 
-    /// The bytes that it takes outside of M: those of its elements, and the fixed size of each string
-    /// or value in it.
+    /// The bytes that it takes outside of M: those of its elements, and the fixed size of each
+    /// string or value in it.
     pub fn held_bytes(&self) -> u64 {
         match self {
             Self::Tensor(tensor) => held_by(tensor),
@@ -154,8 +155,8 @@ impl Value {
         }
     }
 
-    /// The bytes that a sequence of `count` tensors of `rank` dimensions takes beside those of their elements: a place for
-    /// each, its dimensions, and what is before its elements.
+    /// The bytes that a sequence of `count` tensors of `rank` dimensions takes beside those of
+    /// their elements: a place for each, its dimensions, and what is before its elements.
     pub(crate) fn tensors_bytes(count: usize, rank: usize) -> u64 {
         const HEAD: usize = 64;
         let each = rank.saturating_mul(size_of::<i64>()).saturating_add(size_of::<Self>() + HEAD);

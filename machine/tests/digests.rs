@@ -1,4 +1,5 @@
-//! The digests of a trace: whatever a run does with its memory, they are those of the bytes at each step.
+//! The digests of a trace: whatever a run does with its memory, they are those of the bytes at each
+//! step.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "tests")]
 
@@ -72,7 +73,8 @@ fn looped() -> NodeProto {
     node
 }
 
-/// Models from x to y whose steps write over their inputs, share bytes, use a place again, and more.
+/// Models from x to y whose steps write over their inputs, share bytes, use a place again, and
+/// more.
 fn busy_models() -> Vec<Vec<NodeProto>> {
     let node = |op: &str, inputs: &[&str], output: &str| {
         NodeProto::new(op, inputs.iter().copied(), [output])
@@ -140,7 +142,8 @@ fn run(container: &Container, machine: &mut Machine) -> Vec<u8> {
     lines
 }
 
-/// Tensors that are hashed at once and some that take a thread; twice, as the memory of a run is used again.
+/// Tensors that are hashed at once and some that take a thread; twice, as the memory of a run is
+/// used again.
 #[test]
 fn every_digest_is_that_of_the_bytes_at_that_step() {
     for mut nodes in busy_models() {

@@ -1,4 +1,5 @@
-//! Local functions that the inliner leaves, because their operators mean something else at the model's versions.
+//! Local functions that the inliner leaves, because their operators mean something else at the
+//! model's versions.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -331,7 +332,8 @@ fn functions_that_multiply_are_refused() {
     assert!(error.to_string().contains("the limit `program` can be raised"), "{error}");
 }
 
-/// An attribute of a call is there once more for each node that refers to it, whether the call is inlined or stays.
+/// An attribute of a call is there once more for each node that refers to it, whether the call is
+/// inlined or stays.
 #[test]
 fn what_calls_give_is_counted_before_there_is_a_copy() {
     let reading = |i: usize| {

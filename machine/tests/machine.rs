@@ -313,7 +313,8 @@ fn weights_are_borrowed_from_the_container() {
     assert_eq!(machine.memory().high_water(), 0);
 }
 
-/// Of version 8: what lies behind the length of a sequence is no part of it, and a reversed scan begins at its end.
+/// Of version 8: what lies behind the length of a sequence is no part of it, and a reversed scan
+/// begins at its end.
 #[test]
 fn a_reversed_scan_begins_at_the_end_of_each_sequence() {
     let info = |name: &str, dtype, dims: &[i64]| {

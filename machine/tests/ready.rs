@@ -70,7 +70,8 @@ fn folded(program: &Program) -> Vec<(&str, u64)> {
     program.folded().iter().map(|folded| (folded.op.as_str(), folded.bytes)).collect()
 }
 
-/// Runs `graph` as it is and made ready: the outputs are the same, and what was folded is no part of the plan.
+/// Runs `graph` as it is and made ready: the outputs are the same, and what was folded is no part
+/// of the plan.
 fn assert_computes_the_same(what: &str, graph: &GraphProto, inputs: &[(&str, Value)]) {
     let expected = machine(program(graph, ProgramOptions::new().unfolded()), inputs).run().unwrap();
     let ready = program(graph, ProgramOptions::new());

@@ -1,9 +1,11 @@
-//! Models of one semantic digest give the same, bit for bit: each operator of onnx in each version, as it is and changed.
+//! Models of one semantic digest give the same, bit for bit: each operator of onnx in each version,
+//! as it is and changed.
 //!
-//! The operators, their versions, inputs and defaults are those of the tables that `scripts/make_opset.py` writes from
-//! onnx's schemas. What a node takes is found by trying. `ONNX_CONTAINER_RANDOM_DIGESTS` says how many random models more
-//! there are; with it, versions with the places and defaults of the one before are
-//! tried too, and all attributes of other versions.
+//! The operators, their versions, inputs and defaults are those of the tables that
+//! `scripts/make_opset.py` writes from onnx's schemas. What a node takes is found by trying.
+//! `ONNX_CONTAINER_RANDOM_DIGESTS` says how many random models more there are; with it, versions
+//! with the places and defaults of the one before are tried too, and all attributes of other
+//! versions.
 
 #![allow(
     clippy::disallowed_methods,
@@ -281,8 +283,8 @@ impl Candidate {
     }
 }
 
-/// Nodes that run, as `finds_nodes` found them by trying: domain, operator, version, which of the attributes that it
-/// needs, numbers of the inputs.
+/// Nodes that run, as `finds_nodes` found them by trying: domain, operator, version, which of the
+/// attributes that it needs, numbers of the inputs.
 const FOUND: &str = include_str!("data/nodes_that_run.txt");
 
 fn found() -> Vec<Candidate> {
@@ -308,7 +310,8 @@ fn named(domain: &str, op: &str) -> (&'static str, &'static str) {
     (domain.name, domain.operators.iter().find(|(name, _)| *name == op).unwrap().0)
 }
 
-/// A node of `key` that runs, with inputs that are found by trying, and which of the needed attributes it has.
+/// A node of `key` that runs, with inputs that are found by trying, and which of the needed
+/// attributes it has.
 fn tried(key: Key, pool: &[Value]) -> Option<(usize, Candidate)> {
     let arity = row(ARITIES, key)?;
     // A list counts as one.
@@ -333,7 +336,8 @@ fn tried(key: Key, pool: &[Value]) -> Option<(usize, Candidate)> {
     None
 }
 
-/// Writes the nodes that `FOUND` has. It takes minutes, and is needed where the tables have other operators.
+/// Writes the nodes that `FOUND` has. It takes minutes, and is needed where the tables have other
+/// operators.
 #[test]
 #[ignore = "writes machine/tests/data/nodes_that_run.txt"]
 fn finds_nodes() {
@@ -472,7 +476,8 @@ impl Given {
         let First { candidate: other, result: expected } = first;
         let expected = expected.get_or_insert_with(|| other.run(other.model(pool), pool));
         let result = candidate.run(model, pool);
-        // A node that lacks an output which its operator has to give is refused, and computes nothing.
+        // A node that lacks an output which its operator has to give is refused, and computes
+        // nothing.
         let both_run = expected.is_some() && result.is_some();
         if both_run && *expected != result {
             let (other, said) = (other.said(), candidate.said());

@@ -1,5 +1,5 @@
-//! Traces: the same for the same run, read back as they were written, refused when a line changed, and
-//! aligned by value with those of other models.
+//! Traces: the same for the same run, read back as they were written, refused when a line changed,
+//! and aligned by value with those of other models.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -171,7 +171,8 @@ fn a_trace_has_what_every_step_read_and_wrote() {
     assert!(end["high_water"].as_u64().unwrap() >= 12);
 }
 
-/// As docs/machine.md has it: a digest of the digest before and of the line without `chain` and `stats`.
+/// As docs/machine.md has it: a digest of the digest before and of the line without `chain` and
+/// `stats`.
 #[test]
 fn the_chain_can_be_computed_from_the_lines_alone() {
     for options in [TraceOptions::new(), TraceOptions::new().stats(true)] {

@@ -240,7 +240,8 @@ def _of_numpy_method(weights: Any, declared: Declared | None) -> _core.Initializ
     return _of_numpy(weights.numpy(), declared)
 
 
-# How objects of a type are converted, of the types that were met: models may have very many tensors.
+# How objects of a type are converted, of the types that were met: models may have very many
+# tensors.
 _BY_TYPE: weakref.WeakKeyDictionary[type, Callable[[Any, Declared | None], _core.Initializer]] = (
     weakref.WeakKeyDictionary()
 )

@@ -75,7 +75,8 @@ def save_model(
     if save_as_external_data:
         container = _externalized(proto, size_threshold, convert_attribute)
         if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
-            # By its name, because a file that the caller named is replaced, and one that nobody named is not.
+            # By its name, because a file that the caller named is replaced, and one that nobody
+            # named is not.
             given["data_name"] = os.fspath(location) if location else os.path.basename(path) + ".data"
         _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
         return None

@@ -37,7 +37,8 @@ __all__ = ["Tensor", "from_container", "load", "save", "save_safetensors", "to_c
 
 def __getattr__(name: str) -> Any:
     """Everything else of onnx_ir, so that this module can be imported in its place."""
-    # What the import system and other tools look for is not asked of a package that may not be installed.
+    # What the import system and other tools look for is not asked of a package that may not be
+    # installed.
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -118,7 +119,8 @@ def _array_of(tensor: Any) -> Any:
 def _length(tensor: Any) -> int:
     """The length of ``tensor`` in bytes."""
     array = _array_of(tensor)
-    # onnx_ir counts the elements each time. Those narrower than a byte are of no kind that numpy has.
+    # onnx_ir counts the elements each time. Those narrower than a byte are of no kind that numpy
+    # has.
     return int(array.nbytes if array is not tensor and array.dtype.kind in "fiubc" else tensor.nbytes)
 
 
@@ -220,7 +222,8 @@ def _handles(model: onnx_ir.Model, threshold: int) -> tuple[bytes, dict[str, Any
     are inline."""
 
     def is_large(tensor: Any) -> bool:
-        # One on torch's meta device has no elements that could be inline; it is refused by its name.
+        # One on torch's meta device has no elements that could be inline; it is refused by its
+        # name.
         return _length(tensor) > threshold or getattr(getattr(tensor, "raw", None), "is_meta", False)
 
     places = (_initializer_place(value) for graph in model.graphs() for value in graph.initializers.values())

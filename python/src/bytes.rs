@@ -1,7 +1,7 @@
 //! [`Bytes`]: shared bytes as a Python object, and the memory of Python objects as shared bytes.
 //!
-//! The buffer protocol hands out and takes in raw memory, so this file has unsafe code, as `dlpack` has; `initializer` and `options`
-//! each pass one promise of a caller on.
+//! The buffer protocol hands out and takes in raw memory, so this file has unsafe code, as `dlpack`
+//! has; `initializer` and `options` each pass one promise of a caller on.
 
 #![allow(unsafe_code)]
 
@@ -18,8 +18,8 @@ use pyo3::{Borrowed, ffi};
 use crate::error::OrRaise;
 use crate::initializer::Initializer;
 
-/// Shared, read-only bytes: of a file that is mapped or was read, or of a Python object. They are freed, or unmapped,
-/// with the last object that uses them.
+/// Shared, read-only bytes: of a file that is mapped or was read, or of a Python object. They are
+/// freed, or unmapped, with the last object that uses them.
 #[derive(Debug)]
 #[pyclass(frozen, module = "onnx_container._core")]
 pub struct Bytes(pub Buffer);
@@ -46,7 +46,8 @@ impl Bytes {
         self.0.as_ptr().addr()
     }
 
-    /// Who holds the memory: "owned", by this alone; "shared", with others or in a mapped file; "lent", by another object.
+    /// Who holds the memory: "owned", by this alone; "shared", with others or in a mapped file;
+    /// "lent", by another object.
     #[getter]
     fn ownership(&self) -> &'static str {
         match self.0.ownership() {
@@ -79,8 +80,8 @@ impl Bytes {
         Ok(WritableBytes(Writable::Copy(copied.or_raise()?)))
     }
 
-    /// As [`writable`](Self::writable), by a map of the file that the bytes are in, of which pages are copied when they are
-    /// written to; None where there can be no such map.
+    /// As [`writable`](Self::writable), by a map of the file that the bytes are in, of which pages
+    /// are copied when they are written to; None where there can be no such map.
     fn private_map(&self, py: Python<'_>) -> Option<WritableBytes> {
         let map = py.detach(|| map_again(&self.0))?;
         Some(WritableBytes(Writable::Map(map)))
@@ -92,17 +93,20 @@ impl Bytes {
         flags: c_int,
     ) -> PyResult<()> {
         let bytes: &[u8] = &slf.get().0;
-        // SAFETY: `view` comes from the interpreter. The memory stays where it is while the object lives, which the view
-        // keeps alive: that of a torch storage as long as the caller does not resize it, as documentation asks.
+        // SAFETY: `view` comes from the interpreter. The memory stays where it is while the object
+        // lives, which the view keeps alive: that of a torch storage as long as the caller does not
+        // resize it, as documentation asks.
         unsafe { fill(&slf, view, flags, bytes.as_ptr().cast_mut(), bytes.len(), true) }
     }
 }
 
-/// Bytes of a mapped file as memory that may be written to, of which pages are copied then; None where there is no such map.
+/// Bytes of a mapped file as memory that may be written to, of which pages are copied then; None
+/// where there is no such map.
 pub fn map_again(bytes: &Buffer) -> Option<PrivateMap> {
     bytes.file_range()?;
-    // SAFETY: whatever maps a file here, `Container.load`, `attach`, `from_bytes`, `map_file` and `onnx_container.ir.save`, says
-    // in its documentation that no process may truncate the file or write to it while anything made of it is in use.
+    // SAFETY: whatever maps a file here, `Container.load`, `attach`, `from_bytes`, `map_file` and
+    // `onnx_container.ir.save`, says in its documentation that no process may truncate the file or
+    // write to it while anything made of it is in use.
     unsafe { PrivateMap::new(bytes) }.ok()
 }
 
@@ -128,8 +132,8 @@ impl WritableBytes {
             Writable::Copy(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
             Writable::Map(map) => (map.as_ptr(), map.len()),
         };
-        // SAFETY: as for `Bytes`. Nothing in Rust reads or writes this memory after it was filled, so those who share
-        // the view may write to it as they may to a `bytearray`.
+        // SAFETY: as for `Bytes`. Nothing in Rust reads or writes this memory after it was filled,
+        // so those who share the view may write to it as they may to a `bytearray`.
         unsafe { fill(&slf, view, flags, start, len, false) }
     }
 }
@@ -177,7 +181,8 @@ impl Elements {
     }
 }
 
-/// How the module `struct`, and numpy for complex numbers, name a type; and the bytes of one element.
+/// How the module `struct`, and numpy for complex numbers, name a type; and the bytes of one
+/// element.
 fn format_of(dtype: DataType) -> Option<(&'static CStr, usize)> {
     Some(match dtype {
         DataType::Bool => (c"?", 1),
@@ -217,7 +222,8 @@ impl Elements {
         }
         let ndim = c_int::try_from(shown.shape.len());
         let ndim = ndim.map_err(|_| PyBufferError::new_err("too many dimensions"))?;
-        // SAFETY: as for `Bytes`; the view keeps the object, and with it the shape and the strides, which nothing changes.
+        // SAFETY: as for `Bytes`; the view keeps the object, and with it the shape and the strides,
+        // which nothing changes.
         unsafe { fill(&slf, view, flags, bytes.as_ptr().cast_mut(), bytes.len(), true)? };
         // Who asks for no shape has bytes, as the call above says.
         if !has(ffi::PyBUF_ND) {
@@ -243,8 +249,8 @@ impl Elements {
 /// Fills `view` with `len` bytes at `start`, which belong to `owner`.
 ///
 /// # Safety
-/// `view` is valid or null; the bytes are at `start` as long as `owner` lives, and if they are not `readonly`, may be written
-/// to.
+/// `view` is valid or null; the bytes are at `start` as long as `owner` lives, and if they are not
+/// `readonly`, may be written to.
 unsafe fn fill<T>(
     owner: &Borrowed<'_, '_, T>,
     view: *mut ffi::Py_buffer,
@@ -280,9 +286,9 @@ impl AsRef<[u8]> for Shown {
         if start.is_null() || self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: the exporter keeps this memory in place until the view is released, which this owns, and it is
-        // contiguous: see `buffer`. Its contents may be changed by whoever else has the object; documentation asks callers
-        // not to, as for every reader that shares an array.
+        // SAFETY: the exporter keeps this memory in place until the view is released, which this
+        // owns, and it is contiguous: see `buffer`. Its contents may be changed by whoever else has
+        // the object; documentation asks callers not to, as for every reader that shares an array.
         unsafe { slice::from_raw_parts(start, self.0.len_bytes()) }
     }
 }
@@ -298,7 +304,8 @@ struct Torch {
 }
 
 impl Torch {
-    /// Whether the storage still has its memory: torch frees it when a storage is resized, or moved to shared memory.
+    /// Whether the storage still has its memory: torch frees it when a storage is resized, or moved
+    /// to shared memory.
     fn is_there(&self) -> bool {
         let found = Python::try_attach(|py| {
             let storage = self.storage.bind(py);
@@ -316,8 +323,9 @@ impl AsRef<[u8]> for Torch {
         if self.len == 0 || !self.is_there() {
             return &[];
         }
-        // SAFETY: `torch_memory` held the range to the storage, which this keeps, and which still has the memory. As for
-        // arrays, others may write to it; documentation asks callers not to, nor to resize it while the bytes are in use.
+        // SAFETY: `torch_memory` held the range to the storage, which this keeps, and which still
+        // has the memory. As for arrays, others may write to it; documentation asks callers not to,
+        // nor to resize it while the bytes are in use.
         unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(self.start), self.len) }
     }
 }
@@ -348,7 +356,8 @@ pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
     found.ok_or_else(|| PyBufferError::new_err("the memory is not contiguous"))
 }
 
-/// The memory of `object`, such as an array, without a copy; None where its elements are not in row-major order without gaps.
+/// The memory of `object`, such as an array, without a copy; None where its elements are not in
+/// row-major order without gaps.
 pub fn row_major(object: &Bound<'_, PyAny>) -> PyResult<Option<Buffer>> {
     let view = PyUntypedBuffer::get(object)?;
     Ok(view.is_c_contiguous().then(|| Buffer::from_owner(Shown(view))))

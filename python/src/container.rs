@@ -24,11 +24,11 @@ use crate::saved::{filled, inlined, names, saved};
 
 type Inner = onnx_container::Container;
 
-/// A model, and the large initializers behind its handles. Threads may share it: who reads or saves it has it as it was
-/// when the call began, whatever others change meanwhile.
+/// A model, and the large initializers behind its handles. Threads may share it: who reads or saves
+/// it has it as it was when the call began, whatever others change meanwhile.
 ///
-/// Nothing that may run Python code is done under the lock: neither the callables of lazy weights nor the `__del__` of
-/// weights that are replaced, which may use the container themselves.
+/// Nothing that may run Python code is done under the lock: neither the callables of lazy weights
+/// nor the `__del__` of weights that are replaced, which may use the container themselves.
 #[derive(Debug)]
 #[pyclass(frozen, module = "onnx_container._core")]
 pub struct Container(RwLock<Arc<Inner>>);
@@ -38,8 +38,8 @@ impl Container {
         Self(RwLock::new(Arc::new(container)))
     }
 
-    /// The container as it is now. Whoever has the lock may wait for the interpreter, so nobody waits for the lock and keeps
-    /// the interpreter.
+    /// The container as it is now. Whoever has the lock may wait for the interpreter, so nobody
+    /// waits for the lock and keeps the interpreter.
     fn now(&self, py: Python<'_>) -> Arc<Inner> {
         if let Ok(held) = self.0.try_read() {
             return Arc::clone(&held);
@@ -157,7 +157,8 @@ impl Container {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// What the model declares for every tensor: its unique name, its handle or file if it is external, type and dimensions.
+    /// What the model declares for every tensor: its unique name, its handle or file if it is
+    /// external, type and dimensions.
     #[allow(clippy::type_complexity)]
     fn declared(&self, py: Python<'_>) -> PyResult<Vec<(String, Option<String>, i32, Vec<i64>)>> {
         let container = self.now(py);
@@ -226,8 +227,8 @@ impl Container {
         Ok(handle.as_str().to_owned())
     }
 
-    /// Every tensor of the model: their unique names, and the elements of each or why there are none. Two lists, because
-    /// there may be very many.
+    /// Every tensor of the model: their unique names, and the elements of each or why there are
+    /// none. Two lists, because there may be very many.
     fn tensors(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<Py<PyAny>>)> {
         let container = self.now(py);
         let listed = py.detach(|| {
@@ -364,7 +365,8 @@ impl Container {
         Ok(filled(py, &self.rework(py, fill)?)?.unbind())
     }
 
-    /// How many weights were cast, their bytes before and after, and those that were not: name and reason.
+    /// How many weights were cast, their bytes before and after, and those that were not: name and
+    /// reason.
     #[allow(clippy::type_complexity)]
     fn cast(
         &self,

@@ -1,7 +1,8 @@
 //! [`Weights`]: objects of Python as initializers, many at a time.
 //!
-//! Models may have tens of thousands of tensors, so arrays of numpy that are written as they are in memory are converted
-//! here. All others are rarer, or cost more by themselves: `onnx_container._convert` converts them.
+//! Models may have tens of thousands of tensors, so arrays of numpy that are written as they are in
+//! memory are converted here. All others are rarer, or cost more by themselves:
+//! `onnx_container._convert` converts them.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -19,7 +20,8 @@ use crate::initializer::Initializer;
 /// The type and the dimensions of a tensor, as a model declares them.
 pub type Declaration = (i32, Vec<i64>);
 
-/// What a model declares for its external tensors, by location. It is looked up when it is first needed.
+/// What a model declares for its external tensors, by location. It is looked up when it is first
+/// needed.
 pub struct Declared<'a> {
     all: OnceCell<HashMap<String, Declaration>>,
     look_up: &'a dyn Fn() -> PyResult<HashMap<String, Declaration>>,
@@ -47,7 +49,8 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// Weights by name or handle; how arrays are told, where numpy is in use; and what converts all others.
+/// Weights by name or handle; how arrays are told, where numpy is in use; and what converts all
+/// others.
 #[derive(FromPyObject)]
 pub struct Weights<'py>(Bound<'py, PyDict>, Option<Arrays<'py>>, Bound<'py, PyAny>);
 
@@ -56,8 +59,8 @@ pub struct Weights<'py>(Bound<'py, PyDict>, Option<Arrays<'py>>, Bound<'py, PyAn
 struct Arrays<'py>(Bound<'py, PyType>, Bound<'py, PyDict>);
 
 impl Weights<'_> {
-    /// All weights. Those without a type of their own, such as bytes, have that which is declared for their name. An object
-    /// that is given several times is one weight.
+    /// All weights. Those without a type of their own, such as bytes, have that which is declared
+    /// for their name. An object that is given several times is one weight.
     pub fn convert(&self, declared: &Declared<'_>) -> PyResult<Vec<(String, Inner)>> {
         let Self(given, arrays, other) = self;
         let mut others = Others { other, declared, done: HashMap::new() };
@@ -78,7 +81,8 @@ impl Weights<'_> {
 }
 
 impl Arrays<'_> {
-    /// The elements of `weights` where they are; None if it is no array, or one that has to be converted first.
+    /// The elements of `weights` where they are; None if it is no array, or one that has to be
+    /// converted first.
     fn convert(&self, weights: &Bound<'_, PyAny>) -> PyResult<Option<Inner>> {
         let Self(class, numbers) = self;
         // One of another class may be a masked array, which has elements that are not there.
@@ -99,8 +103,8 @@ impl Arrays<'_> {
     }
 }
 
-/// The memory of an array, where it is in row-major order. An array of a type that ml_dtypes adds to numpy shows its memory
-/// by a view of bytes alone.
+/// The memory of an array, where it is in row-major order. An array of a type that ml_dtypes adds
+/// to numpy shows its memory by a view of bytes alone.
 fn memory(array: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Option<onnx_container::Buffer>> {
     use DataType::*;
     let added = [Bfloat16, Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2, Float8E5M2Fnuz, Float8E8M0];
@@ -118,7 +122,8 @@ fn memory(array: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Option<onnx_con
 struct Others<'a, 'py> {
     other: &'a Bound<'py, PyAny>,
     declared: &'a Declared<'a>,
-    /// What was converted, with the object, whose address is not that of another one while it lives.
+    /// What was converted, with the object, whose address is not that of another one while it
+    /// lives.
     done: HashMap<(usize, Option<Declaration>), (Inner, Bound<'py, PyAny>)>,
 }
 

@@ -1,7 +1,8 @@
-//! Tensors as DLPack capsules, the exchange format of array libraries: <https://dmlc.github.io/dlpack/latest/>.
+//! Tensors as DLPack capsules, the exchange format of array libraries:
+//! <https://dmlc.github.io/dlpack/latest/>.
 //!
-//! A consumer of version 1 gets the bytes where they are, marked as read-only: those of a mapped file by a map of their own. One that
-//! knows no such mark gets a copy.
+//! A consumer of version 1 gets the bytes where they are, marked as read-only: those of a mapped
+//! file by a map of their own. One that knows no such mark gets a copy.
 
 #![allow(unsafe_code)]
 
@@ -78,8 +79,9 @@ struct Owned {
 
 enum Bytes {
     Shared(Buffer),
-    /// The same bytes of a mapped file, which whoever takes no notice of the mark may write to: it changes nothing else, where
-    /// a write to the container's own map would end the process. torch is one that does.
+    /// The same bytes of a mapped file, which whoever takes no notice of the mark may write to: it
+    /// changes nothing else, where a write to the container's own map would end the process. torch
+    /// is one that does.
     Mapped(PrivateMap),
     Copied(BufferMut),
 }
@@ -136,8 +138,8 @@ fn strides(dims: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// A capsule of the elements of `tensor`: of version 1 where it is `versioned`. With `copy` the elements are always copied, or,
-/// if it is false, never.
+/// A capsule of the elements of `tensor`: of version 1 where it is `versioned`. With `copy` the
+/// elements are always copied, or, if it is false, never.
 #[pyfunction]
 pub fn dlpack(
     py: Python<'_>,
@@ -156,7 +158,8 @@ pub fn dlpack(
     let must_copy = !versioned || copy == Some(true);
     let bytes = py.detach(|| {
         let bytes = initializer.to_buffer()?;
-        // A map of a few bytes takes more than the bytes, and consumers compute with aligned elements.
+        // A map of a few bytes takes more than the bytes, and consumers compute with aligned
+        // elements.
         let width = usize::from(dtype.bits / 8).max(1);
         let short = bytes.len() < LEAST_MAP && bytes.file_range().is_some();
         let is_odd = bytes.as_ptr().addr() % width != 0;
@@ -203,7 +206,8 @@ fn view(dtype: Type, owned: &mut Owned) -> PyResult<View> {
 fn capsule(py: Python<'_>, dtype: Type, mut owned: Owned) -> PyResult<Py<PyAny>> {
     let view = view(dtype, &mut owned)?;
     let made = Managed { view, context: ptr::null_mut(), deleter: Some(free), owned };
-    // SAFETY: the capsule owns the pointer until a consumer renames it, and `abandoned` reads it by its name.
+    // SAFETY: the capsule owns the pointer until a consumer renames it, and `abandoned` reads it by
+    // its name.
     unsafe { new_capsule(py, Box::into_raw(Box::new(made)).cast(), NAME, abandoned) }
 }
 
@@ -252,7 +256,8 @@ unsafe extern "C" fn free_versioned(made: *mut Versioned) {
 
 /// Frees what no consumer took: one that does renames the capsule.
 unsafe extern "C" fn abandoned(capsule: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this with the capsule, which has this name only while nobody took it.
+    // SAFETY: the interpreter calls this with the capsule, which has this name only while nobody
+    // took it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) != 0 {
             free(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());

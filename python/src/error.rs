@@ -21,7 +21,8 @@ create_exception!(
      `offset` (int, bytes) are None where they are not known; `related` lists the errors that this one joins."
 );
 
-/// The exception for `error`. What ends a program, such as Ctrl-C in a callable that makes weights, goes through as it is.
+/// The exception for `error`. What ends a program, such as Ctrl-C in a callable that makes weights,
+/// goes through as it is.
 pub fn exception(error: &onnx_container::Error) -> PyErr {
     Python::attach(|py| match cause(py, error) {
         Some(raised) if !raised.is_instance_of::<PyException>(py) => raised,

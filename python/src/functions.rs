@@ -54,8 +54,8 @@ pub fn inline_functions<'py>(
     Ok((PyBytes::new(py, &bytes), inlined(py, &report)?))
 }
 
-/// Completes or undoes what saves that were killed left at `path`: the models that were finished and undone, how many staging
-/// folders were removed, and what failed.
+/// Completes or undoes what saves that were killed left at `path`: the models that were finished
+/// and undone, how many staging folders were removed, and what failed.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn recover(
@@ -91,7 +91,8 @@ pub fn byte_len(dtype: i32, dims: Vec<i64>) -> PyResult<u64> {
     DataType::try_from(dtype).and_then(|dtype| dtype.byte_len(&dims)).or_raise()
 }
 
-/// Runs the command with these arguments, of which the first one is the name of the program. Returns the exit code.
+/// Runs the command with these arguments, of which the first one is the name of the program.
+/// Returns the exit code.
 #[pyfunction]
 pub fn run_command(py: Python<'_>, args: Vec<std::ffi::OsString>) -> u8 {
     py.detach(|| onnx_container_cli::run_command(args))

@@ -11,8 +11,8 @@ use crate::bytes::{Bytes, Elements, buffer};
 use crate::error::OrRaise;
 use crate::interrupt::detached;
 
-/// The elements of one tensor: their type (the number in onnx.proto), dimensions and bytes. What Python calls a tensor is
-/// a subclass, with a name.
+/// The elements of one tensor: their type (the number in onnx.proto), dimensions and bytes. What
+/// Python calls a tensor is a subclass, with a name.
 #[derive(Debug)]
 #[pyclass(frozen, subclass, module = "onnx_container._core")]
 pub struct Initializer(pub onnx_container::Initializer);
@@ -27,8 +27,9 @@ impl Initializer {
 
 #[pymethods]
 impl Initializer {
-    /// The elements of another initializer, or of anything else that can be weights; or, with a type and dimensions, those in
-    /// the memory of `source`, packed and little-endian, which are not copied. The name and the description are for the subclass.
+    /// The elements of another initializer, or of anything else that can be weights; or, with a
+    /// type and dimensions, those in the memory of `source`, packed and little-endian, which are
+    /// not copied. The name and the description are for the subclass.
     #[new]
     #[pyo3(signature = (source, dtype=None, dims=None, *, name=None, doc_string=None))]
     fn new(
@@ -52,8 +53,9 @@ impl Initializer {
         Ok(Self(tensor.into()))
     }
 
-    /// The elements by the buffer protocol: read-only, with their shape, for the types that the protocol has. numpy asks for
-    /// this first, and would take bytes without a type for the elements.
+    /// The elements by the buffer protocol: read-only, with their shape, for the types that the
+    /// protocol has. numpy asks for this first, and would take bytes without a type for the
+    /// elements.
     #[allow(unsafe_code)]
     unsafe fn __getbuffer__(
         slf: Borrowed<'_, '_, Self>,
@@ -66,7 +68,8 @@ impl Initializer {
         unsafe { Elements::__getbuffer__(Bound::new(py, shown)?.as_borrowed(), view, flags) }
     }
 
-    /// Elements that `make` returns, as an object with the buffer protocol, each time they are needed.
+    /// Elements that `make` returns, as an object with the buffer protocol, each time they are
+    /// needed.
     #[staticmethod]
     fn lazy(dtype: i32, dims: Vec<i64>, make: Py<PyAny>) -> PyResult<Self> {
         let dtype = DataType::try_from(dtype).or_raise()?;
@@ -135,8 +138,9 @@ impl Initializer {
         Ok(tensor.strings().map(|all| all.iter().map(|text| PyBytes::new(py, text)).collect()))
     }
 
-    /// What an array is made of: the number of the element type, the dimensions, and the elements in memory, those narrower
-    /// than a byte in one each. None in place of strings, which are not in one piece.
+    /// What an array is made of: the number of the element type, the dimensions, and the elements
+    /// in memory, those narrower than a byte in one each. None in place of strings, which are not
+    /// in one piece.
     fn elements<'py>(
         &self,
         py: Python<'py>,

@@ -1,7 +1,8 @@
 //! Work of the library that a signal such as Ctrl-C ends.
 //!
-//! The interpreter handles signals on its main thread alone, between steps of Python code. So a call from there does its work on
-//! a thread of its own, and the main thread waits for that and looks for signals meanwhile.
+//! The interpreter handles signals on its main thread alone, between steps of Python code. So a
+//! call from there does its work on a thread of its own, and the main thread waits for that and
+//! looks for signals meanwhile.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
@@ -19,8 +20,8 @@ const TURN: Duration = Duration::from_millis(50);
 /// As much stack as a main thread has: messages nest deep.
 const STACK: usize = 8 << 20;
 
-/// Does `work` while other threads run Python. Where a signal raises meanwhile, the work is cancelled, and what was raised
-/// goes on; its cause is the error of work that ended early.
+/// Does `work` while other threads run Python. Where a signal raises meanwhile, the work is
+/// cancelled, and what was raised goes on; its cause is the error of work that ended early.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     interruptible(py, work)?.map_err(|error| exception(&error))
 }

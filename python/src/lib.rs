@@ -1,8 +1,8 @@
 //! `onnx_container._core`: what the Python package is built on.
 //!
-//! Python code gives the package its classes and names; this module does what has to be fast and safe. Messages cross
-//! the border as bytes, weights as buffers that are not copied, and the interpreter is released while files are read,
-//! written or hashed.
+//! Python code gives the package its classes and names; this module does what has to be fast and
+//! safe. Messages cross the border as bytes, weights as buffers that are not copied, and the
+//! interpreter is released while files are read, written or hashed.
 
 mod bytes;
 mod container;

@@ -1,4 +1,5 @@
-//! Keyword arguments as options of the library. Their names and defaults are in the Python methods, which pass them all.
+//! Keyword arguments as options of the library. Their names and defaults are in the Python methods,
+//! which pass them all.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -25,8 +26,8 @@ pub fn mapping(mmap: bool) -> MmapChoice {
     if !mmap {
         return MmapChoice::never();
     }
-    // SAFETY: the caller of the Python method asks for a map, whose documentation says that no process may truncate or
-    // write to the files meanwhile.
+    // SAFETY: the caller of the Python method asks for a map, whose documentation says that no
+    // process may truncate or write to the files meanwhile.
     unsafe { MmapChoice::auto() }
 }
 
@@ -304,8 +305,8 @@ fn shard_names(names: &str) -> PyResult<ShardNames> {
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
-    /// What a save calls while it writes: `callback(done, total)`, with bytes, which cancels the save by returning False or
-    /// raising.
+    /// What a save calls while it writes: `callback(done, total)`, with bytes, which cancels the
+    /// save by returning False or raising.
     fn report(&self, callback: Option<Py<PyAny>>) -> impl Fn(Progress) -> ControlFlow<()> + use<> {
         let raised = self.clone();
         move |progress| {

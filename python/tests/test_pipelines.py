@@ -82,7 +82,8 @@ def test_a_program_is_saved_from_the_memory_of_torch(exported) -> None:
     module, _, program = exported
     container = Container(program)
     found = {container[handle].bytes().address for handle in container}
-    # The exporter may fold a transposed copy of a weight; the embedding at least is the parameter itself.
+    # The exporter may fold a transposed copy of a weight; the embedding at least is the parameter
+    # itself.
     assert module.embedding.weight.data_ptr() in found and found & addresses(module)
 
 

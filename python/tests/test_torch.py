@@ -106,7 +106,8 @@ def test_dlpack_gives_torch_a_tensor(tmp_path: Path) -> None:
     container = Container(models.add(("w", 1, (64 * 1024,))), {"#w": weights})
     taken = torch.from_dlpack(container["#w"])
     assert torch.equal(taken, weights) and taken.data_ptr() == weights.data_ptr()
-    # torch takes no notice of the mark of read-only elements, and what it writes changes nothing else.
+    # torch takes no notice of the mark of read-only elements, and what it writes changes nothing
+    # else.
     container.save(tmp_path / "m.onnx")
     loaded = Container.load(tmp_path / "m.onnx")
     taken = torch.from_dlpack(loaded.tensor("w"))

@@ -1,7 +1,7 @@
 //! Alignment and the arithmetic of byte offsets.
 //!
-//! Weights files place byte ranges one after the other at aligned offsets. The overflow checks are all
-//! here; what is stored at an offset is left to the callers.
+//! Weights files place byte ranges one after the other at aligned offsets. The overflow checks are
+//! all here; what is stored at an offset is left to the callers.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -44,8 +44,8 @@ impl Alignment {
         self.0
     }
 
-    /// The smallest multiple of the alignment that is at least `offset` (bytes); `None` if it does not
-    /// fit 64 bits.
+    /// The smallest multiple of the alignment that is at least `offset` (bytes); `None` if it does
+    /// not fit 64 bits.
     pub const fn align_up(self, offset: u64) -> Option<u64> {
         match offset.checked_add(self.0 - 1) {
             Some(end) => Some(end & !(self.0 - 1)),
@@ -67,7 +67,8 @@ impl Cursor {
     /// Places `len` bytes at the next offset that is a multiple of `alignment`, and returns it.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when the range would end beyond 2^63 bytes, the most a file can hold.
+    /// [`ErrorKind::TooLarge`] when the range would end beyond 2^63 bytes, the most a file can
+    /// hold.
     pub fn place(&mut self, len: u64, alignment: Alignment) -> Result<u64> {
         let start = alignment.align_up(self.0);
         let end = start.and_then(|s| s.checked_add(len)).filter(|e| i64::try_from(*e).is_ok());

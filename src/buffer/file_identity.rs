@@ -1,12 +1,13 @@
 //! [`FileIdentity`]: whether a file is still the one that was read.
 //!
-//! A path may lead to another file by now, and a file may have other bytes. What the system says of a file
-//! tells: its device and inode, its length and its times. Nothing here opens a file.
+//! A path may lead to another file by now, and a file may have other bytes. What the system says of
+//! a file tells: its device and inode, its length and its times. Nothing here opens a file.
 //!
-//! It tells for certain only where the times are older than the tick of the clock that gave them: a later write could get
-//! the same ones, and a new file the inode of one that was deleted. So whoever keeps an identity for later asks
-//! [`is_settled`](FileIdentity::is_settled) first, and compares bytes where it is not, or holds the file open or mapped, so
-//! that no other one gets its inode.
+//! It tells for certain only where the times are older than the tick of the clock that gave them: a
+//! later write could get the same ones, and a new file the inode of one that was deleted. So
+//! whoever keeps an identity for later asks [`is_settled`](FileIdentity::is_settled) first, and
+//! compares bytes where it is not, or holds the file open or mapped, so that no other one gets its
+//! inode.
 
 use std::fs::Metadata;
 use std::time::{Duration, SystemTime};
@@ -25,7 +26,8 @@ pub(crate) struct FileIdentity {
 
 /// The coarsest time stamp of a common file system.
 const TICK: Duration = Duration::from_secs(2);
-/// The coarsest one of a system whose file systems tell nanoseconds: it may look at the clock only so often.
+/// The coarsest one of a system whose file systems tell nanoseconds: it may look at the clock only
+/// so often.
 const FINE_TICK: Duration = Duration::from_millis(20);
 /// Coarse times are multiples of this.
 const COARSE: u32 = 1_000_000;
@@ -49,8 +51,8 @@ impl FileIdentity {
     }
 
     /// Whether `other` is the same file with the same length, not written to since. Its names and
-    /// permissions may have changed: a hard link changes one of its times. For a file that is mapped, so that its inode is
-    /// its own, and whose map shows what is written to it.
+    /// permissions may have changed: a hard link changes one of its times. For a file that is
+    /// mapped, so that its inode is its own, and whose map shows what is written to it.
     pub(crate) fn has_the_bytes_of(&self, other: &Self) -> bool {
         #[cfg(unix)]
         let same_file = self.inode == other.inode;
@@ -64,9 +66,10 @@ impl FileIdentity {
         self.len
     }
 
-    /// Whether a write to the file after `now` is certain to change its times. It is not while the next
-    /// write can still get the time stamp of the last one. A program may have set the time of modification to an old one,
-    /// but not the other, whose digits also say how coarse the clock is.
+    /// Whether a write to the file after `now` is certain to change its times. It is not while the
+    /// next write can still get the time stamp of the last one. A program may have set the time of
+    /// modification to an old one, but not the other, whose digits also say how coarse the clock
+    /// is.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let is_older = |time: Option<SystemTime>, tick| {
             let age = time.and_then(|time| now.duration_since(time).ok());
@@ -105,7 +108,8 @@ pub(crate) mod coarse {
         static IS_COARSE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// The result of `run`, all within one tick of a coarse clock, which gives all files the times that they get.
+    /// The result of `run`, all within one tick of a coarse clock, which gives all files the times
+    /// that they get.
     pub(crate) fn within_a_tick<T>(mut run: impl FnMut() -> T) -> T {
         IS_COARSE.set(true);
         let result = loop {

@@ -41,8 +41,8 @@ impl Slots {
     }
 }
 
-/// A slot that a map has; dropping it gives it back. A closure, because a reference to the counter would
-/// make buffers, and the strings in them, types with interior mutability.
+/// A slot that a map has; dropping it gives it back. A closure, because a reference to the counter
+/// would make buffers, and the strings in them, types with interior mutability.
 pub(crate) struct Slot(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for Slot {

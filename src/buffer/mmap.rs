@@ -46,8 +46,8 @@ enum Choice {
 impl MmapChoice {
     /// Maps files; a file that cannot be mapped is read.
     ///
-    /// A process may have only so many maps, 65,530 by default on Linux. So while it has 1,024 files
-    /// mapped, further ones below 64 KiB are read, and while it has 49,152, all of them.
+    /// A process may have only so many maps, 65,530 by default on Linux. So while it has 1,024
+    /// files mapped, further ones below 64 KiB are read, and while it has 49,152, all of them.
     ///
     /// # Safety
     /// For as long as any [`Buffer`] of a mapped file lives, no process may truncate the file (a
@@ -139,8 +139,8 @@ impl MmapChoice {
     }
 }
 
-/// Reads `file`, which was `identity` just before. The copy knows its file only where nobody wrote to
-/// it meanwhile, and whether whoever does later can be told by the time.
+/// Reads `file`, which was `identity` just before. The copy knows its file only where nobody wrote
+/// to it meanwhile, and whether whoever does later can be told by the time.
 fn copy(file: &File, path: &Path, identity: FileIdentity) -> io::Result<Buffer> {
     let settled = identity.is_settled(SystemTime::now());
     let bytes = read(file, identity.len())?;
@@ -151,8 +151,8 @@ fn copy(file: &File, path: &Path, identity: FileIdentity) -> io::Result<Buffer> 
 }
 
 /// Fills `memory` with the first bytes of `file`, of which `metadata` were read just before. As
-/// [`FileInMemory`](crate::buffer::FileInMemory), the answer is what tells later whether the file still
-/// has these bytes.
+/// [`FileInMemory`](crate::buffer::FileInMemory), the answer is what tells later whether the file
+/// still has these bytes.
 pub(crate) fn copy_into(
     file: &File,
     metadata: &Metadata,
@@ -168,10 +168,11 @@ fn is_still(file: &File, identity: &FileIdentity) -> bool {
     retried(|| file.metadata()).is_ok_and(|now| FileIdentity::new(&now) == *identity)
 }
 
-/// A part of a file, mapped apart from the container and for writing: pages that are written to are copied first, so
-/// that neither the file nor any [`Buffer`] of it changes.
+/// A part of a file, mapped apart from the container and for writing: pages that are written to are
+/// copied first, so that neither the file nor any [`Buffer`] of it changes.
 ///
-/// It is for code that needs memory which it may write to, such as PyTorch, and that may write to little of it.
+/// It is for code that needs memory which it may write to, such as PyTorch, and that may write to
+/// little of it.
 ///
 /// ```
 /// use onnx_container::{MmapChoice, PrivateMap};
@@ -201,9 +202,9 @@ impl PrivateMap {
     /// As for [`MmapChoice::auto`], for as long as the map lives.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the bytes are in no mapped file, or where this process has so many maps already that
-    /// [`MmapChoice::auto`] reads all files; [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] where the file cannot be mapped
-    /// again, or was replaced since.
+    /// [`ErrorKind::Unsupported`] where the bytes are in no mapped file, or where this process has
+    /// so many maps already that [`MmapChoice::auto`] reads all files; [`ErrorKind::Io`] or
+    /// [`ErrorKind::MissingFile`] where the file cannot be mapped again, or was replaced since.
     pub unsafe fn new(bytes: &Buffer) -> Result<Self> {
         let mapped = bytes.file_range().is_some();
         let (place, identity) = bytes.source().filter(|_| mapped).ok_or_else(|| {

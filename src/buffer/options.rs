@@ -1,5 +1,5 @@
-//! The options of every operation that places tensor bytes in memory or in a file: which tensors take
-//! part, and how their addresses are aligned.
+//! The options of every operation that places tensor bytes in memory or in a file: which tensors
+//! take part, and how their addresses are aligned.
 //!
 //! The options of parsing, saving and consolidating contain these, so that they mean the same
 //! everywhere.
@@ -9,8 +9,8 @@ use crate::buffer::alignment::Alignment;
 /// Which tensors an operation on tensor bytes concerns, and how it aligns them.
 ///
 /// The options of parsing ([`DecodeOptions`], [`LoadOptions`]), saving ([`SaveOptions`]) and
-/// consolidating ([`ConsolidateOptions`]) contain these and convert to them, so that a call that takes
-/// `impl Into<TensorBufferOptions>` takes any of them.
+/// consolidating ([`ConsolidateOptions`]) contain these and convert to them, so that a call that
+/// takes `impl Into<TensorBufferOptions>` takes any of them.
 ///
 /// ```
 /// use onnx_container::{Alignment, ConsolidateOptions, TensorBufferOptions};

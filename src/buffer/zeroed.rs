@@ -1,4 +1,5 @@
-//! Zeroed memory: small pieces on the heap, large ones in pages of their own that go back to the system.
+//! Zeroed memory: small pieces on the heap, large ones in pages of their own that go back to the
+//! system.
 
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut, Range};
@@ -18,8 +19,9 @@ pub(super) enum Zeroed {
 /// Pages of their own, which count as memory of the process.
 pub(super) struct AnonymousMap(MmapMut);
 
-/// The least number of bytes, padding included, for which memory is mapped. A map takes whole pages and
-/// two system calls, and the number of maps of a process is limited, so small tensors use the heap.
+/// The least number of bytes, padding included, for which memory is mapped. A map takes whole pages
+/// and two system calls, and the number of maps of a process is limited, so small tensors use the
+/// heap.
 const MAPPED: usize = 64 << 10;
 
 /// The least length in bytes for which huge pages are worthwhile: two of them.
@@ -29,8 +31,8 @@ impl Zeroed {
     /// Memory, and the range of `len` bytes in it whose address is a multiple of `alignment`.
     ///
     /// # Errors
-    /// [`TooLarge`](error::ErrorKind::TooLarge) when the length does not fit the address space, [`Io`](error::ErrorKind::Io)
-    /// when the memory cannot be allocated.
+    /// [`TooLarge`](error::ErrorKind::TooLarge) when the length does not fit the address space,
+    /// [`Io`](error::ErrorKind::Io) when the memory cannot be allocated.
     pub(super) fn aligned(len: usize, alignment: Alignment) -> Result<(Self, Range<usize>)> {
         let too_large = || Error::new(error::ErrorKind::TooLarge, format!("{len} bytes of memory"));
         let align = usize::try_from(alignment.bytes()).map_err(|_| too_large())?;

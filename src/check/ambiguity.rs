@@ -1,11 +1,13 @@
 //! What of a model file single readers take for something else: [`refuse_ambiguous`].
 //!
-//! Protobuf lets one message be written in many ways, and not all readers know all of them. A field of one value may be
-//! there twice, and the last one counts, or, of messages, both are merged; other readers take one of the two. Bytes that do not
-//! count may make the beginning of another format. A content digest is of what counts, so such a file can be two models
-//! with one digest. Whatever an ordinary writer writes has none of this.
+//! Protobuf lets one message be written in many ways, and not all readers know all of them. A field
+//! of one value may be there twice, and the last one counts, or, of messages, both are merged;
+//! other readers take one of the two. Bytes that do not count may make the beginning of another
+//! format. A content digest is of what counts, so such a file can be two models with one digest.
+//! Whatever an ordinary writer writes has none of this.
 //!
-//! `known` has the fields, `scan` walks the records once and copies nothing, `found` is what it found.
+//! `known` has the fields, `scan` walks the records once and copies nothing, `found` is what it
+//! found.
 
 mod found;
 mod known;
@@ -21,12 +23,14 @@ use crate::files::file_format::known_format;
 use crate::limits::Limits;
 use crate::load::LoadOptions;
 
-/// Refuses a model file that two readers can take for two models, although it decodes: in which a field of one value is there
-/// more than once, numbers are not in their only form, or whose first bytes are those of another format.
+/// Refuses a model file that two readers can take for two models, although it decodes: in which a
+/// field of one value is there more than once, numbers are not in their only form, or whose first
+/// bytes are those of another format.
 ///
-/// [`Container::digest`](crate::Container::digest) is of what the file is for an official reader. Where such a digest is
-/// compared with one from elsewhere, as signatures on content are, this tells that the file is nothing else for any other. What
-/// this crate and the official library write is not refused. [`check_model`](crate::check_model) lists all that is found.
+/// [`Container::digest`](crate::Container::digest) is of what the file is for an official reader.
+/// Where such a digest is compared with one from elsewhere, as signatures on content are, this
+/// tells that the file is nothing else for any other. What this crate and the official library
+/// write is not refused. [`check_model`](crate::check_model) lists all that is found.
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, Message, ModelProto};
@@ -46,8 +50,9 @@ use crate::load::LoadOptions;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Ambiguous`] with the first byte concerned, [`ErrorKind::Decode`] where the file is no model, and those of
-/// reading it. Of the options only those count that are about the model file.
+/// [`ErrorKind::Ambiguous`] with the first byte concerned, [`ErrorKind::Decode`] where the file is
+/// no model, and those of reading it. Of the options only those count that are about the model
+/// file.
 pub fn refuse_ambiguous(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<()> {
     let (path, options) = (path.as_ref(), options.into());
     let first = read_one_save(path, options.mmap, |bytes| {
@@ -58,7 +63,8 @@ pub fn refuse_ambiguous(path: impl AsRef<Path>, options: impl Into<LoadOptions>)
     first.map_or(Ok(()), |error| Err(error.with_path(path)))
 }
 
-/// What of the model in `bytes` single readers take for something else, one for each field and way, the first byte first.
+/// What of the model in `bytes` single readers take for something else, one for each field and way,
+/// the first byte first.
 pub(crate) fn ambiguities(bytes: &[u8], limits: &Limits) -> Result<Vec<Ambiguity>> {
     let begins = known_format(bytes).map(Ambiguity::begins_as);
     let rest = scan::model(bytes, limits)

@@ -9,7 +9,8 @@ use crate::proto::wire::has_no_value;
 /// What is wrong with an attribute, and how bad it is.
 pub(super) type Fault = (Severity, String);
 
-/// What is wrong with `attribute`: that of a node, or the default of one of a function, which needs no name.
+/// What is wrong with `attribute`: that of a node, or the default of one of a function, which needs
+/// no name.
 pub(super) fn fault(attribute: &AttributeProto, is_default: bool) -> Option<Fault> {
     let error = |reason: String| Some((Severity::Error, reason));
     let is_reference = is_reference(attribute);

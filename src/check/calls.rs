@@ -1,6 +1,8 @@
-//! Whether a node has as many inputs and outputs as the operator or function that it stands for, and an If branches that fit.
+//! Whether a node has as many inputs and outputs as the operator or function that it stands for,
+//! and an If branches that fit.
 //!
-//! Of an operator only that is compared with its schema: types, shapes and attributes are left to onnx.checker.
+//! Of an operator only that is compared with its schema: types, shapes and attributes are left to
+//! onnx.checker.
 
 use super::attributes::Fault;
 use super::finding::Severity;

@@ -1,5 +1,5 @@
-//! Bytes of tensors that have no meaning: a BOOL other than 0 and 1, and bits after the last element
-//! of types that are narrower than a byte.
+//! Bytes of tensors that have no meaning: a BOOL other than 0 and 1, and bits after the last
+//! element of types that are narrower than a byte.
 //!
 //! Readers differ on both: one takes a BOOL of 2 for true, another shows a 2. This is the part of a
 //! check that reads weights, so it is made only on request.

@@ -15,8 +15,8 @@ use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
 use crate::util::retry::retried;
 
-/// Adds what does not have its digest to `findings`, and returns what was compared. The `model` at `path` was decoded from
-/// `bytes`.
+/// Adds what does not have its digest to `findings`, and returns what was compared. The `model` at
+/// `path` was decoded from `bytes`.
 pub(super) fn check(
     path: &Path,
     (model, bytes): (&ModelProto, &Buffer),

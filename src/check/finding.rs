@@ -25,7 +25,8 @@ pub struct Finding {
     pub error: Error,
 }
 
-/// Findings in the order in which they are made: of each severity up to the limit of a model, of the others their number.
+/// Findings in the order in which they are made: of each severity up to the limit of a model, of
+/// the others their number.
 #[derive(Debug)]
 pub(super) struct Findings {
     pub(super) kept: Vec<Finding>,
@@ -105,7 +106,8 @@ pub struct Checked {
     /// Whether the bytes of weights were read, see
     /// [`CheckOptions::contents`](crate::CheckOptions::contents).
     pub contents: bool,
-    /// What was compared with stored digests, by [`CheckOptions::digests`](crate::CheckOptions::digests).
+    /// What was compared with stored digests, by
+    /// [`CheckOptions::digests`](crate::CheckOptions::digests).
     pub compared: Option<Compared>,
 }
 

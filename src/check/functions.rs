@@ -1,5 +1,5 @@
-//! Whether a local function has a name that calls find and that readers do not take for an operator's, attributes with
-//! different names, and outputs that its nodes give.
+//! Whether a local function has a name that calls find and that readers do not take for an
+//! operator's, attributes with different names, and outputs that its nodes give.
 
 use std::collections::HashSet;
 

@@ -2,10 +2,10 @@
 //!
 //! A node's inputs have to be defined before it, each value once, every output by something, and
 //! every domain that is used has to be imported. The rules of scopes are the specification's: a
-//! subgraph sees what was defined before its node, in all graphs around it, and may hide those names
-//! by its own inputs and initializers but not by outputs of nodes; a function sees only its own
-//! inputs. What operators do with the values is left to readers. One walk, in linear time; training
-//! graphs take no part, as in onnx.checker.
+//! subgraph sees what was defined before its node, in all graphs around it, and may hide those
+//! names by its own inputs and initializers but not by outputs of nodes; a function sees only its
+//! own inputs. What operators do with the values is left to readers. One walk, in linear time;
+//! training graphs take no part, as in onnx.checker.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -305,7 +305,8 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Notes the first operator of a function that means something else in the model's version of its domain.
+    /// Notes the first operator of a function that means something else in the model's version of
+    /// its domain.
     fn compare_sets(&mut self, node: &'m NodeProto, domain: &[u8]) {
         let versions = self.sets.get(domain).zip(self.of_model.get(domain));
         let versions = versions.filter(|(own, of_model)| **own > 0 && **of_model > 0);

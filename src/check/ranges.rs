@@ -80,13 +80,13 @@ impl UsedFile {
     }
 }
 
-/// The largest alignment that common writers use, 64 KiB, which Windows asks for, and the largest one
-/// that is believed when several tensors have it: a huge page.
+/// The largest alignment that common writers use, 64 KiB, which Windows asks for, and the largest
+/// one that is believed when several tensors have it: a huge page.
 const COMMON: u64 = 64 << 10;
 const LARGEST: u64 = 2 << 20;
 
-/// How a file is aligned, told by the offsets in it: a writer may align long tensors more than short
-/// ones, but never less.
+/// How a file is aligned, told by the offsets in it: a writer may align long tensors more than
+/// short ones, but never less.
 struct Alignments {
     /// From the longest on: a length, and the alignment that all at least so long have.
     by_len: Vec<(u64, u64)>,

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-/// The names that can be seen at a point of the walk, each with the innermost graph that defines it.
+/// The names that can be seen at a point of the walk, each with the innermost graph that defines
+/// it.
 #[derive(Default)]
 pub(super) struct Names<'m> {
     depths: HashMap<&'m [u8], usize>,

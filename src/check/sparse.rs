@@ -1,4 +1,5 @@
-//! Whether the indices of a sparse tensor are those of elements that it has, each once and in order.
+//! Whether the indices of a sparse tensor are those of elements that it has, each once and in
+//! order.
 //!
 //! Indices and values that are external are left to the check of their files.
 

@@ -1,8 +1,10 @@
-//! Whether the inputs and outputs of the main graph declare types that readers accept, and values types that there are.
+//! Whether the inputs and outputs of the main graph declare types that readers accept, and values
+//! types that there are.
 //!
-//! onnx.checker requires a type, an element type and a shape (whose dimensions may be unknown) of each
-//! of them, and looks deeper than the outermost type only with `full_check`. onnxruntime infers what an output
-//! lacks, except an element type. Neither requires types of values inside the graph or in subgraphs.
+//! onnx.checker requires a type, an element type and a shape (whose dimensions may be unknown) of
+//! each of them, and looks deeper than the outermost type only with `full_check`. onnxruntime
+//! infers what an output lacks, except an element type. Neither requires types of values inside the
+//! graph or in subgraphs.
 
 use super::finding::{Finding, Severity};
 use crate::dtype::DataType;

@@ -26,7 +26,8 @@ pub(super) struct Weights<'a> {
     /// Whether digests are compared: bytes that no tensor uses are read.
     unused: bool,
     directory: Directory,
-    /// By location without dots; `None` for files that cannot be opened and were reported, of which there may be very many.
+    /// By location without dots; `None` for files that cannot be opened and were reported, of which
+    /// there may be very many.
     files: BTreeMap<String, Option<Box<OpenFile>>>,
     /// Locations that tensors name whose other entries are wrong: what they use is not known.
     unclear: HashSet<String>,
@@ -49,8 +50,8 @@ struct CutOff {
 }
 
 impl<'a> Weights<'a> {
-    /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose bytes may have no
-    /// meaning, and what is `unused` by tensors.
+    /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose
+    /// bytes may have no meaning, and what is `unused` by tensors.
     pub(super) fn new(
         directory: Directory,
         options: &'a LoadOptions,
@@ -80,7 +81,8 @@ impl<'a> Weights<'a> {
         self.files.contains_key(location) || self.unclear.contains(location)
     }
 
-    /// Reports what concerns whole files, which `checked` counts. Returns everything that was found.
+    /// Reports what concerns whole files, which `checked` counts. Returns everything that was
+    /// found.
     pub(super) fn finish(mut self, checked: &mut Checked) -> Findings {
         for (location, file) in std::mem::take(&mut self.files) {
             let Some(file) = file else { continue };
@@ -173,7 +175,8 @@ impl<'a> Weights<'a> {
         Ok(())
     }
 
-    /// Reports the first key that the specification does not name. Who asks for digests must not be told that all is well.
+    /// Reports the first key that the specification does not name. Who asks for digests must not be
+    /// told that all is well.
     fn unknown_keys(&mut self, data: &ExternalData, name: &str) {
         let Some(key) = data.unknown_keys.first() else { return };
         let severity = if self.unused { Severity::Error } else { Severity::Advice };

@@ -1,7 +1,7 @@
 //! Adding and deleting an initializer: [`Container::add`], [`Container::delete`].
 //!
-//! Both change the model and the handles together: no tensor is left without its bytes, and no bytes
-//! without a tensor. The places where values are named are left to `values`.
+//! Both change the model and the handles together: no tensor is left without its bytes, and no
+//! bytes without a tensor. The places where values are named are left to `values`.
 
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
@@ -29,8 +29,8 @@ impl Container {
     /// Adds an initializer called `name` to the main graph, external, behind a new handle: `#name`,
     /// with a number where that is taken.
     ///
-    /// In a model of IR version 3 or less, where every initializer has to be an input of the graph, the
-    /// input is added as well.
+    /// In a model of IR version 3 or less, where every initializer has to be an input of the graph,
+    /// the input is added as well.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -44,9 +44,9 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] when the main graph, or one of its subgraphs, has a value of this
-    /// name; [`ErrorKind::InvalidArgument`] for an empty name; [`ErrorKind::Unsupported`] for strings,
-    /// which cannot be external; the conversion's error. The container is then unchanged.
+    /// [`ErrorKind::AlreadyExists`] when the main graph, or one of its subgraphs, has a value of
+    /// this name; [`ErrorKind::InvalidArgument`] for an empty name; [`ErrorKind::Unsupported`] for
+    /// strings, which cannot be external; the conversion's error. The container is then unchanged.
     pub fn add<I>(&mut self, name: &str, initializer: I) -> Result<Handle>
     where
         I: TryInto<Initializer>,
@@ -70,12 +70,12 @@ impl Container {
         Ok(handle)
     }
 
-    /// Deletes the unused initializer called `name`, dense or sparse, from its graph, with its declared
-    /// type and quantization annotation, and its bytes from the container when no other tensor names
-    /// its handle.
+    /// Deletes the unused initializer called `name`, dense or sparse, from its graph, with its
+    /// declared type and quantization annotation, and its bytes from the container when no other
+    /// tensor names its handle.
     ///
-    /// `name` is as for [`tensor`](Self::tensor). A graph input of this name is kept, without a default
-    /// value.
+    /// `name` is as for [`tensor`](Self::tensor). A graph input of this name is kept, without a
+    /// default value.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto};
@@ -198,8 +198,8 @@ impl Found {
     }
 }
 
-/// The index of the initializer of `graph` that is `tensor` (or has it as a part, when it is `sparse`),
-/// and its name.
+/// The index of the initializer of `graph` that is `tensor` (or has it as a part, when it is
+/// `sparse`), and its name.
 fn place_in<'g>(
     graph: &'g GraphProto,
     tensor: &TensorProto,

@@ -1,10 +1,10 @@
 //! [`Container::cast`]: weights of one float type stored as another.
 //!
-//! Most of a model's bytes are weights, and half of their bits are often enough. A weight that is cast is
-//! stored as the other type, and a `Cast` node converts it back before it is used. So the graph computes in
-//! the same type as before and stays valid whatever operators it has, also with those that take one type
-//! only (`Resize`, `Range`, ...). `convert` converts the numbers when a save or a reader reads them, and
-//! `graph` adds the nodes.
+//! Most of a model's bytes are weights, and half of their bits are often enough. A weight that is
+//! cast is stored as the other type, and a `Cast` node converts it back before it is used. So the
+//! graph computes in the same type as before and stays valid whatever operators it has, also with
+//! those that take one type only (`Resize`, `Range`, ...). `convert` converts the numbers when a
+//! save or a reader reads them, and `graph` adds the nodes.
 
 mod compute;
 mod convert;
@@ -33,17 +33,19 @@ pub use options::{CastOptions, Casted, Uncast, UncastReason};
 impl Container {
     /// Stores the weights of one float type as another, `to`: FLOAT, FLOAT16 or BFLOAT16.
     ///
-    /// Each weight that is cast gets a new name, and a `Cast` node computes the value of the old name from it.
-    /// The graph computes in the same type as before, with rounded weights; runtimes that fold constants
-    /// run these nodes once, when they load the model. Numbers are rounded to the nearest, ties to even, and
-    /// numbers beyond the largest value become infinite, as in numpy and ml_dtypes.
+    /// Each weight that is cast gets a new name, and a `Cast` node computes the value of the old
+    /// name from it. The graph computes in the same type as before, with rounded weights; runtimes
+    /// that fold constants run these nodes once, when they load the model. Numbers are rounded to
+    /// the nearest, ties to even, and numbers beyond the largest value become infinite, as in numpy
+    /// and ml_dtypes.
     ///
-    /// Weights behind handles are converted when a save reads them, a piece at a time, so the memory needed
-    /// does not depend on the size of the model. Inline weights are converted by this call.
+    /// Weights behind handles are converted when a save reads them, a piece at a time, so the
+    /// memory needed does not depend on the size of the model. Inline weights are converted by this
+    /// call.
     ///
-    /// Weights are initializers, sparse ones too, and the tensors of `Constant` nodes, in the main graph, its
-    /// subgraphs and the bodies of functions. [`CastOptions`] choose among them, and [`Uncast`] lists those
-    /// that were chosen and are left as they are.
+    /// Weights are initializers, sparse ones too, and the tensors of `Constant` nodes, in the main
+    /// graph, its subgraphs and the bodies of functions. [`CastOptions`] choose among them, and
+    /// [`Uncast`] lists those that were chosen and are left as they are.
     ///
     /// ```
     /// use ndarray::array;
@@ -67,11 +69,11 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for another type; [`ErrorKind::Unsupported`] for a model with training
-    /// graphs, and when the operator set of the model, or of a function, has no `Cast` for these types
-    /// (version 5 and below; 12 and below for BFLOAT16); one error for all tensors that are not valid, or whose weights
-    /// were not loaded; [`ErrorKind::InvalidArgument`] when there is nothing to cast. On an error the container is
-    /// unchanged.
+    /// [`ErrorKind::DataType`] for another type; [`ErrorKind::Unsupported`] for a model with
+    /// training graphs, and when the operator set of the model, or of a function, has no `Cast` for
+    /// these types (version 5 and below; 12 and below for BFLOAT16); one error for all tensors that
+    /// are not valid, or whose weights were not loaded; [`ErrorKind::InvalidArgument`] when there
+    /// is nothing to cast. On an error the container is unchanged.
     pub fn cast(&mut self, to: DataType, options: impl Into<CastOptions>) -> Result<Casted> {
         self.check_nesting()?;
         let options = options.into();
@@ -129,7 +131,8 @@ impl Container {
             self.model.graph = graph;
             return Err(nothing_to_cast(&options, &from, to, &report.uncast));
         }
-        // With `compute`, the main graph uses the cast weights directly; bodies of functions need nodes.
+        // With `compute`, the main graph uses the cast weights directly; bodies of functions need
+        // nodes.
         let graph = self.model.graph.take_if(|_| options.compute);
         add_casts(&mut self.model, &renamed)?;
         self.model.graph = graph.or(self.model.graph.take());
@@ -311,8 +314,8 @@ impl<'c> Planner<'c> {
         Ok(())
     }
 
-    /// Counts the bytes of a weight, `before` and as it is `converted`. Tied weights are counted once, as
-    /// they are stored once.
+    /// Counts the bytes of a weight, `before` and as it is `converted`. Tied weights are counted
+    /// once, as they are stored once.
     fn count_bytes(&mut self, before: u64, converted: &Initializer) {
         self.report.bytes_before = self.report.bytes_before.saturating_add(before);
         self.report.bytes_after = self.report.bytes_after.saturating_add(converted.byte_len());

@@ -1,9 +1,9 @@
 //! [`consolidate`] moves the bytes of many tensors into one aligned buffer.
 //!
 //! A model that was built or edited holds its tensors in many allocations and files. Runtimes and
-//! devices prefer one region. Steps that can fail come first: the plan, the allocation, the reading of
-//! sources. Then the bytes are moved tensor by tensor, and each source is freed at once, so
-//! that a model is never in memory twice. Reading and writing files is left to `load` and `save`.
+//! devices prefer one region. Steps that can fail come first: the plan, the allocation, the reading
+//! of sources. Then the bytes are moved tensor by tensor, and each source is freed at once, so that
+//! a model is never in memory twice. Reading and writing files is left to `load` and `save`.
 
 mod options;
 mod plan;
@@ -20,19 +20,19 @@ use self::survey::Survey;
 
 /// Moves the bytes of the tensors of `model` into one buffer, which is returned.
 ///
-/// Moves every tensor that [`traversal::tensors`](crate::graph::traversal::tensors) visits and that has at least
-/// [`raw_data_threshold`](ConsolidateOptions::raw_data_threshold) bytes: initializers and tensors in
-/// attributes, subgraphs, functions, sparse tensors and training graphs. Strings, empty tensors and
-/// external tensors are not moved; [`Container::consolidate`] also moves the initializers behind
-/// handles. The elements do not change, bit for bit.
+/// Moves every tensor that [`traversal::tensors`](crate::graph::traversal::tensors) visits and that
+/// has at least [`raw_data_threshold`](ConsolidateOptions::raw_data_threshold) bytes: initializers
+/// and tensors in attributes, subgraphs, functions, sparse tensors and training graphs. Strings,
+/// empty tensors and external tensors are not moved; [`Container::consolidate`] also moves the
+/// initializers behind handles. The elements do not change, bit for bit.
 ///
-/// The buffer lives as long as the returned handle or any of the tensors. Tensors that share their bytes
-/// share them in it. A second call with the same options moves nothing and returns the same buffer;
-/// where no tensor takes part the buffer is empty.
+/// The buffer lives as long as the returned handle or any of the tensors. Tensors that share their
+/// bytes share them in it. A second call with the same options moves nothing and returns the same
+/// buffer; where no tensor takes part the buffer is empty.
 ///
-/// The old memory of a tensor is freed as soon as its bytes are moved: a separate allocation at once, a
-/// map or buffer with many tensors (a file) when nothing refers to it any more. The names in a decoded
-/// model refer to its input; to have the input freed, decode with
+/// The old memory of a tensor is freed as soon as its bytes are moved: a separate allocation at
+/// once, a map or buffer with many tensors (a file) when nothing refers to it any more. The names
+/// in a decoded model refer to its input; to have the input freed, decode with
 /// [`no_copy(false)`](crate::proto::DecodeOptions::no_copy).
 ///
 /// ```
@@ -54,8 +54,8 @@ use self::survey::Survey;
 /// ```
 ///
 /// # Errors
-/// Those of [`BufferMut::zeroed`], [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), and, where typed
-/// fields take part, one error for all that are not valid. The model is then unchanged.
+/// Those of [`BufferMut::zeroed`], [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), and, where
+/// typed fields take part, one error for all that are not valid. The model is then unchanged.
 pub fn consolidate(
     model: &mut ModelProto,
     options: impl Into<ConsolidateOptions>,
@@ -64,8 +64,8 @@ pub fn consolidate(
 }
 
 impl Container {
-    /// As [`consolidate`] on the model, but includes the initializers behind its handles: each of these
-    /// is then a tensor in the same buffer, whatever it was made from.
+    /// As [`consolidate`] on the model, but includes the initializers behind its handles: each of
+    /// these is then a tensor in the same buffer, whatever it was made from.
     ///
     /// ```
     /// use ndarray::array;
@@ -85,8 +85,8 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`consolidate`] and of [`check`](Self::check), and the error of an initializer that cannot be read, with
-    /// its handle.
+    /// Those of [`consolidate`] and of [`check`](Self::check), and the error of an initializer that
+    /// cannot be read, with its handle.
     pub fn consolidate(&mut self, options: impl Into<ConsolidateOptions>) -> Result<Buffer> {
         self.check()?;
         let Self { model, initializers, .. } = self;

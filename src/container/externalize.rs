@@ -1,8 +1,8 @@
 //! [`Container::externalize`]: moves inline tensors out of the model, behind handles.
 //!
 //! Size alone does not decide: readers need some tensors inline at any size. `operands` finds the
-//! tensors that shape inference reads; this module applies the caller's options and reports why a large
-//! tensor is kept inline.
+//! tensors that shape inference reads; this module applies the caller's options and reports why a
+//! large tensor is kept inline.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,8 +22,8 @@ impl Container {
     /// Moves inline tensors of at least `min_bytes` out of the model, behind handles.
     ///
     /// The tensors that [`KeepReason`] lists are kept inline at any size, unless
-    /// [`all_tensors`](ExternalizeOptions::all_tensors) is set. Only the elements of typed fields (such
-    /// as `float_data`) are copied, because they are converted to raw bytes.
+    /// [`all_tensors`](ExternalizeOptions::all_tensors) is set. Only the elements of typed fields
+    /// (such as `float_data`) are copied, because they are converted to raw bytes.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -164,25 +164,26 @@ impl ExternalizeOptions {
         self
     }
 
-    /// Also moves the tensors that readers need inline: shape operands, small integer tensors, sparse
-    /// indices, tensors of function bodies. Strings, empty tensors and tensors whose names are not UTF-8
-    /// are kept. Default off.
+    /// Also moves the tensors that readers need inline: shape operands, small integer tensors,
+    /// sparse indices, tensors of function bodies. Strings, empty tensors and tensors whose names
+    /// are not UTF-8 are kept. Default off.
     #[must_use]
     pub fn all_tensors(mut self, all_tensors: bool) -> Self {
         self.all_tensors = all_tensors;
         self
     }
 
-    /// Whether tensors in attributes, such as the values of `Constant` nodes, are moved too, or initializers alone.
-    /// Default true.
+    /// Whether tensors in attributes, such as the values of `Constant` nodes, are moved too, or
+    /// initializers alone. Default true.
     #[must_use]
     pub fn attributes(mut self, attributes: bool) -> Self {
         self.attributes = attributes;
         self
     }
 
-    /// Whether the values of sparse tensors are moved too. onnxruntime reads them from files; onnx does not, and leaves
-    /// such a tensor without elements. Without them, indices stay too. Default true.
+    /// Whether the values of sparse tensors are moved too. onnxruntime reads them from files; onnx
+    /// does not, and leaves such a tensor without elements. Without them, indices stay too. Default
+    /// true.
     #[must_use]
     pub fn sparse(mut self, sparse: bool) -> Self {
         self.sparse = sparse;

@@ -2,8 +2,8 @@
 //!
 //! A pipeline often has the structure of a model in one file and the weights elsewhere: in a
 //! checkpoint, in a module in memory. They are matched by name, which easily goes wrong: a prefix
-//! differs, a matrix is transposed, a tensor is missing. So every name is accounted for, and weights
-//! are accepted only when type and dimensions are the declared ones.
+//! differs, a matrix is transposed, a tensor is missing. So every name is accounted for, and
+//! weights are accepted only when type and dimensions are the declared ones.
 
 mod options;
 mod prefix;
@@ -54,15 +54,15 @@ pub struct Filled {
     pub missing: Vec<String>,
     /// Inline tensors that got no weights and keep their elements, in graph order.
     ///
-    /// These are the initializers and the values of `Constant` nodes that may be weights: operands that
-    /// shape inference reads, sparse indices, tensors without elements, and `Constant` values that have
-    /// one element, or are integers of one dimension, are not listed.
+    /// These are the initializers and the values of `Constant` nodes that may be weights: operands
+    /// that shape inference reads, sparse indices, tensors without elements, and `Constant` values
+    /// that have one element, or are integers of one dimension, are not listed.
     pub kept: Vec<String>,
-    /// Tensors that no weights name and that got those of a tensor on the same bytes, in graph order; see
-    /// [`FillOptions::tied`].
+    /// Tensors that no weights name and that got those of a tensor on the same bytes, in graph
+    /// order; see [`FillOptions::tied`].
     pub tied: Vec<Sharing>,
-    /// Tensors that no longer have the bytes of a tensor that got weights: they have weights of their own, or keep
-    /// what they had. In graph order.
+    /// Tensors that no longer have the bytes of a tensor that got weights: they have weights of
+    /// their own, or keep what they had. In graph order.
     pub untied: Vec<Sharing>,
 }
 
@@ -70,22 +70,23 @@ impl Container {
     /// Puts weights into the tensors of their names.
     ///
     /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`),
-    /// by name alone, then among the handles. Existing weights are replaced; those of inline tensors, values of
-    /// `Constant` nodes included, are replaced inline.
+    /// by name alone, then among the handles. Existing weights are replaced; those of inline
+    /// tensors, values of `Constant` nodes included, are replaced inline.
     ///
-    /// Tensors of one handle, or of one range of a file that was not loaded, share their bytes. That can mean that
-    /// the model ties them, or only that equal bytes were stored once, as [`SaveOptions::dedup`] does. So a tensor
-    /// that no weights name follows one that they name only where both have the same dtype and dims, or the same
-    /// handle, and [`Filled::tied`] lists it. All others keep their bytes, and tensors for which different weights
-    /// are given get these: [`Filled::untied`]. [`FillOptions::tied`] decides otherwise. A location without offset
-    /// and length counts as a placeholder, which ties nothing, when tensors of several lengths have it or when
-    /// different weights are given for its tensors.
+    /// Tensors of one handle, or of one range of a file that was not loaded, share their bytes.
+    /// That can mean that the model ties them, or only that equal bytes were stored once, as
+    /// [`SaveOptions::dedup`] does. So a tensor that no weights name follows one that they name
+    /// only where both have the same dtype and dims, or the same handle, and [`Filled::tied`] lists
+    /// it. All others keep their bytes, and tensors for which different weights are given get
+    /// these: [`Filled::untied`]. [`FillOptions::tied`] decides otherwise. A location without
+    /// offset and length counts as a placeholder, which ties nothing, when tensors of several
+    /// lengths have it or when different weights are given for its tensors.
     ///
     /// [`SaveOptions::dedup`]: crate::SaveOptions::dedup
     ///
-    /// `UINT8` weights are accepted as the packed bytes of types that a weights format may not have:
-    /// narrower than a byte, 8-bit floats, complex numbers. They have one dimension, or the declared
-    /// ones with the last one in bytes.
+    /// `UINT8` weights are accepted as the packed bytes of types that a weights format may not
+    /// have: narrower than a byte, 8-bit floats, complex numbers. They have one dimension, or the
+    /// declared ones with the last one in bytes.
     ///
     /// ```
     /// use ndarray::Array2;
@@ -104,14 +105,14 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// One error for all of: weights of which none has the name of a tensor ([`ErrorKind::MissingTensor`], with the
-    /// [prefix](Self::prefix_rule) that may be the reason), external tensors without weights
-    /// ([`ErrorKind::MissingHandle`]), another
-    /// dtype ([`ErrorKind::DataType`]), other dims, transposed ones included ([`ErrorKind::Shape`]),
-    /// one handle for tensors of several dtypes or lengths (the same two kinds), names that mean
+    /// One error for all of: weights of which none has the name of a tensor
+    /// ([`ErrorKind::MissingTensor`], with the [prefix](Self::prefix_rule) that may be the reason),
+    /// external tensors without weights ([`ErrorKind::MissingHandle`]), another dtype
+    /// ([`ErrorKind::DataType`]), other dims, transposed ones included ([`ErrorKind::Shape`]), one
+    /// handle for tensors of several dtypes or lengths (the same two kinds), names that mean
     /// several tensors, renames that match no weights or no tensor, and rules that contradict each
-    /// other ([`ErrorKind::InvalidArgument`]), and what [`FillOptions::strict`] and [`FillOptions::tied`]
-    /// refuse. The container is then unchanged.
+    /// other ([`ErrorKind::InvalidArgument`]), and what [`FillOptions::strict`] and
+    /// [`FillOptions::tied`] refuse. The container is then unchanged.
     pub fn fill(
         &mut self,
         weights: impl IntoIterator<Item = (String, Initializer)>,
@@ -120,8 +121,8 @@ impl Container {
         self.fill_with_spares(weights, [], options)
     }
 
-    /// As [`fill`](Self::fill), with additional weights that may be left over: other names of some of
-    /// `weights`.
+    /// As [`fill`](Self::fill), with additional weights that may be left over: other names of some
+    /// of `weights`.
     pub(crate) fn fill_with_spares(
         &mut self,
         weights: impl IntoIterator<Item = (String, Initializer)>,
@@ -259,7 +260,8 @@ impl<'o> Filling<'o> {
         }
     }
 
-    /// Puts the weights called `name` into the slot `number`; returns whether it accepted them and had none before.
+    /// Puts the weights called `name` into the slot `number`; returns whether it accepted them and
+    /// had none before.
     fn give(&mut self, number: usize, name: &str, initializer: Initializer, spare: bool) -> bool {
         let fit = self.slots.fit(number, initializer);
         let Some(slot) = self.slots.get_mut(number) else { return false };
@@ -307,8 +309,9 @@ impl<'o> Filling<'o> {
         Ok(())
     }
 
-    /// Records the inline tensors that keep their elements. With `strict` and without `partial`, those
-    /// of several elements are errors; a single element may be a constant of the graph itself.
+    /// Records the inline tensors that keep their elements. With `strict` and without `partial`,
+    /// those of several elements are errors; a single element may be a constant of the graph
+    /// itself.
     fn report_kept(&mut self, container: &Container) -> Result<()> {
         let operands = ShapeOperands::of(&container.model);
         let refuse = self.options.strict && !self.options.partial;
@@ -343,7 +346,8 @@ impl<'o> Filling<'o> {
         missing.collect()
     }
 
-    /// The error when no weights have the name of a tensor, unless that is allowed or others say why.
+    /// The error when no weights have the name of a tensor, unless that is allowed or others say
+    /// why.
     fn nothing_matched(&self, container: &Container) -> Option<Error> {
         let Filled { filled, unused, .. } = &self.report;
         if *filled > 0 || self.options.allow_no_match || self.has_refused {

@@ -1,8 +1,8 @@
 //! Lookup of tensors by name.
 //!
 //! A tensor can be named by its own name, by its scope and name as in reports, or by its handle.
-//! [`Names`] resolves all three; what an ambiguous name is good for is left to its users. The names of a whole
-//! model are collected in `tensors`.
+//! [`Names`] resolves all three; what an ambiguous name is good for is left to its users. The names
+//! of a whole model are collected in `tensors`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -36,8 +36,8 @@ enum Things<T> {
 }
 
 impl<T: Copy + Ord> Things<T> {
-    /// Most often `thing` is the greatest so far, so a million things of one name are not compared with
-    /// each other.
+    /// Most often `thing` is the greatest so far, so a million things of one name are not compared
+    /// with each other.
     fn add(&mut self, thing: T) {
         let Err(at) = self.as_slice().binary_search(&thing) else { return };
         match self {
@@ -95,8 +95,9 @@ impl<'m, T: Copy + Ord> Names<'m, T> {
         add(&mut self.handles, handle.into(), thing);
     }
 
-    /// Everything that `name` may mean, sorted: tensors by scope and name, else by the name alone, else by their
-    /// handle. A `name` that starts with `#` is a handle, unless a tensor has that name.
+    /// Everything that `name` may mean, sorted: tensors by scope and name, else by the name alone,
+    /// else by their handle. A `name` that starts with `#` is a handle, unless a tensor has that
+    /// name.
     pub(crate) fn meanings(&self, name: &str) -> &[T] {
         let handle = if is_handle(name) { name.get(1..).unwrap_or_default() } else { name };
         let maps = [(&self.qualified, name), (&self.plain, name), (&self.handles, handle)];

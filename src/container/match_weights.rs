@@ -1,13 +1,14 @@
 //! Weights matched by content: which weights of a checkpoint each tensor of a model is made of.
 //!
-//! An exporter renames weights, transposes, casts, joins and cuts them: `q_proj.weight` becomes `val_108`. Names do not
-//! lead back, but the elements do, as long as there is the checkpoint that the model was exported from. A
-//! [`WeightMapping`] says it for each tensor, and with it another checkpoint of the same architecture, a fine-tuned one,
-//! is put into the model.
+//! An exporter renames weights, transposes, casts, joins and cuts them: `q_proj.weight` becomes
+//! `val_108`. Names do not lead back, but the elements do, as long as there is the checkpoint that
+//! the model was exported from. A [`WeightMapping`] says it for each tensor, and with it another
+//! checkpoint of the same architecture, a fine-tuned one, is put into the model.
 //!
-//! `survey` reads everything once and takes fingerprints that do not depend on the order of elements. `sums` and `forms`
-//! say which weights, in which form, may be a tensor, and `search` compares them, element by element: what differs in
-//! one bit is no match. `composed` reads weights as the tensor that they make up, by `strided` and `convert`.
+//! `survey` reads everything once and takes fingerprints that do not depend on the order of
+//! elements. `sums` and `forms` say which weights, in which form, may be a tensor, and `search`
+//! compares them, element by element: what differs in one bit is no match. `composed` reads weights
+//! as the tensor that they make up, by `strided` and `convert`.
 
 mod composed;
 mod convert;
@@ -59,8 +60,8 @@ impl MatchOptions {
         Self { min_elements: 8 }
     }
 
-    /// The least number of elements of a tensor that is matched by content. Fewer may be those of a weight by chance: such
-    /// a tensor is matched only with a weight of its own name. Default: 8.
+    /// The least number of elements of a tensor that is matched by content. Fewer may be those of a
+    /// weight by chance: such a tensor is matched only with a weight of its own name. Default: 8.
     #[must_use]
     pub fn min_elements(mut self, elements: u64) -> Self {
         self.min_elements = elements;
@@ -86,21 +87,26 @@ enum Outcome {
 type Outcomes = Vec<(Item, Outcome)>;
 
 impl Container {
-    /// Finds which of `weights`, those of the checkpoint that the model was exported from, each tensor is made of, by its
-    /// elements. [`fill_mapped`](Self::fill_mapped) then puts another checkpoint into the model.
+    /// Finds which of `weights`, those of the checkpoint that the model was exported from, each
+    /// tensor is made of, by its elements. [`fill_mapped`](Self::fill_mapped) then puts another
+    /// checkpoint into the model.
     ///
-    /// Looked at are all tensors of floats of whole bytes: initializers, attributes, inside subgraphs and functions. A
-    /// tensor may be a weight as it is, reshaped, with up to four axes in another order, cast to the type of the
-    /// tensor as [`cast`](Self::cast) rounds; a slice of such a weight along one axis; or several weights joined along
-    /// one axis: two of all, three of one module (of all, where there are at most 128 weights), any number of weights
-    /// whose names differ only in numbers, in the order of the numbers. Whatever is found was compared with the tensor, element by element.
+    /// Looked at are all tensors of floats of whole bytes: initializers, attributes, inside
+    /// subgraphs and functions. A tensor may be a weight as it is, reshaped, with up to four axes
+    /// in another order, cast to the type of the tensor as [`cast`](Self::cast) rounds; a slice of
+    /// such a weight along one axis; or several weights joined along one axis: two of all, three of
+    /// one module (of all, where there are at most 128 weights), any number of weights whose names
+    /// differ only in numbers, in the order of the numbers. Whatever is found was compared with the
+    /// tensor, element by element.
     ///
-    /// A tensor that has the name, the dimensions and the elements of a weight is that weight. Otherwise equal elements may have several
-    /// sources: [`MatchedTensor::alternatives`] has the others, and a tensor whose elements are all equal is listed in
-    /// [`WeightMapping::uniform`] and not matched. Every tensor without a source is named.
+    /// A tensor that has the name, the dimensions and the elements of a weight is that weight.
+    /// Otherwise equal elements may have several sources: [`MatchedTensor::alternatives`] has the
+    /// others, and a tensor whose elements are all equal is listed in [`WeightMapping::uniform`]
+    /// and not matched. Every tensor without a source is named.
     ///
-    /// Everything is read on all cores, in pieces, once for the fingerprints and once to compare; only a weight that is
-    /// no slice of memory or of a mapped file is in memory as a whole while it is compared.
+    /// Everything is read on all cores, in pieces, once for the fingerprints and once to compare;
+    /// only a weight that is no slice of memory or of a mapped file is in memory as a whole while
+    /// it is compared.
     ///
     /// ```
     /// use ndarray::{Array2, array};
@@ -126,8 +132,8 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`check`](Self::check), as the tensors of the model have to be there, and of weights that cannot be read;
-    /// [`ErrorKind::InvalidArgument`] for two weights of one name.
+    /// Those of [`check`](Self::check), as the tensors of the model have to be there, and of
+    /// weights that cannot be read; [`ErrorKind::InvalidArgument`] for two weights of one name.
     pub fn match_weights(
         &self,
         weights: impl IntoIterator<Item = (String, Initializer)>,
@@ -205,21 +211,23 @@ impl Container {
         Item::new(name.clone(), weights).map(Some)
     }
 
-    /// Puts another checkpoint into the model: each tensor of `mapping` gets what `weights` have in the places that it
-    /// was made of. Weights of another float type are rounded to the type of the tensor.
+    /// Puts another checkpoint into the model: each tensor of `mapping` gets what `weights` have in
+    /// the places that it was made of. Weights of another float type are rounded to the type of the
+    /// tensor.
     ///
-    /// Nothing is copied now: a save reads permuted and cast weights in pieces. Of the options, [`FillOptions::partial`],
-    /// [`FillOptions::strict`] and [`FillOptions::tied`] apply; names are those of the mapping. [`Filled::kept`] lists all
-    /// tensors that the mapping has no weights for and that keep their elements, and [`Filled::unused`] the weights that
-    /// it does not name.
+    /// Nothing is copied now: a save reads permuted and cast weights in pieces. Of the options,
+    /// [`FillOptions::partial`], [`FillOptions::strict`] and [`FillOptions::tied`] apply; names are
+    /// those of the mapping. [`Filled::kept`] lists all tensors that the mapping has no weights for
+    /// and that keep their elements, and [`Filled::unused`] the weights that it does not name.
     ///
     /// # Errors
-    /// One error for all of: tensors that the model does not have, or not in this type and shape, and weights that are
-    /// missing ([`ErrorKind::MissingTensor`]), are of other dimensions ([`ErrorKind::Shape`]) or of a type that is not
-    /// cast ([`ErrorKind::DataType`]); tensors with [alternatives](MatchedTensor::alternatives) that are no longer
-    /// equal in these weights, so that it is not known which is meant ([`ErrorKind::InvalidArgument`]: take the
-    /// others out of the mapping); with [`FillOptions::strict`], floats that are not matched, and weights that are left over.
-    /// Those of [`fill`](Self::fill). The container is then unchanged.
+    /// One error for all of: tensors that the model does not have, or not in this type and shape,
+    /// and weights that are missing ([`ErrorKind::MissingTensor`]), are of other dimensions
+    /// ([`ErrorKind::Shape`]) or of a type that is not cast ([`ErrorKind::DataType`]); tensors with
+    /// [alternatives](MatchedTensor::alternatives) that are no longer equal in these weights, so
+    /// that it is not known which is meant ([`ErrorKind::InvalidArgument`]: take the others out of
+    /// the mapping); with [`FillOptions::strict`], floats that are not matched, and weights that
+    /// are left over. Those of [`fill`](Self::fill). The container is then unchanged.
     pub fn fill_mapped(
         &mut self,
         mapping: &WeightMapping,

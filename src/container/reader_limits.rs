@@ -1,10 +1,11 @@
 //! What single readers refuse where every entry is right.
 //!
 //! Shape operands that onnxruntime reads without opening files, sparse indices that onnx.checker
-//! wants inline, tensors without elements at an offset, names that are not UTF-8: `externalize` keeps such tensors inline, but
-//! a model may come with them outside, or be told to put them there. Files that onnx does not open: links,
-//! and names with `..` in them. Versions that are newer than a reader. `check` reports all of them, and a save warns of those that it writes or
-//! goes on to refer to.
+//! wants inline, tensors without elements at an offset, names that are not UTF-8: `externalize`
+//! keeps such tensors inline, but a model may come with them outside, or be told to put them there.
+//! Files that onnx does not open: links, and names with `..` in them. Versions that are newer than
+//! a reader. `check` reports all of them, and a save warns of those that it writes or goes on to
+//! refer to.
 
 use std::fs::Metadata;
 use std::path::Path;
@@ -18,14 +19,15 @@ use crate::graph::traversal::Place;
 use crate::proto::{ModelProto, TensorProto};
 use crate::util::retry::is_link;
 
-/// The length in bytes over which a protobuf message is refused by protobuf libraries, and so by onnx and
-/// onnxruntime.
+/// The length in bytes over which a protobuf message is refused by protobuf libraries, and so by
+/// onnx and onnxruntime.
 pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 
 /// The newest IR version that onnxruntime 1.31 takes.
 const ONNXRUNTIME_IR: i64 = 13;
 
-/// The newest operator sets that onnxruntime 1.31 takes, by domain. Of any other domain it takes all.
+/// The newest operator sets that onnxruntime 1.31 takes, by domain. Of any other domain it takes
+/// all.
 const ONNXRUNTIME_SETS: [(&str, i64); 5] = [
     ("ai.onnx", 26),
     ("ai.onnx.ml", 5),
@@ -34,7 +36,8 @@ const ONNXRUNTIME_SETS: [(&str, i64); 5] = [
     ("com.microsoft", 1),
 ];
 
-/// Floats that are shape operands, such as the scales of a Resize, have at most this length in bytes.
+/// Floats that are shape operands, such as the scales of a Resize, have at most this length in
+/// bytes.
 const SMALL: u64 = 1024;
 
 /// Why a reader refuses a tensor that is external, or may refuse it.
@@ -57,8 +60,9 @@ impl Refusals {
         Self { operands: ShapeOperands::of(model) }
     }
 
-    /// Whether a reader may refuse `tensor` at this place, without a look at the graph that uses it:
-    /// weights are not shapes. Of what [`of_external`](Self::of_external) is certain nothing is left out.
+    /// Whether a reader may refuse `tensor` at this place, without a look at the graph that uses
+    /// it: weights are not shapes. Of what [`of_external`](Self::of_external) is certain nothing is
+    /// left out.
     pub(crate) fn are_possible(place: &Place<'_>, tensor: &TensorProto) -> bool {
         let Ok(dtype) = DataType::try_from(tensor.data_type.unwrap_or_default()) else {
             return false;
@@ -144,7 +148,8 @@ fn has_offset(tensor: &TensorProto) -> bool {
     ExternalData::parse(tensor).is_ok_and(|entry| entry.offset > 0)
 }
 
-/// Why onnx (since 1.21) refuses the file at `location` in `directory`, which every rule of ours accepts.
+/// Why onnx (since 1.21) refuses the file at `location` in `directory`, which every rule of ours
+/// accepts.
 pub(crate) fn of_file(
     location: &str,
     directory: &Path,

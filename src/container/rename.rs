@@ -1,8 +1,8 @@
 //! [`Container::rename`]: a new name for a value, in every place that names it.
 //!
 //! A name is valid in the graph that defines it and in subgraphs that do not define it anew. So the
-//! graph that defines the name is found, and the name is changed there; `values` visits the places. A
-//! new name that another value has is refused before anything is changed.
+//! graph that defines the name is found, and the name is changed there; `values` visits the places.
+//! A new name that another value has is refused before anything is changed.
 
 use crate::container::lookup::list;
 use crate::container::{Container, Handle, HandleNames};
@@ -30,14 +30,14 @@ struct Found {
 }
 
 impl Container {
-    /// Renames the value `from` to `to`: an initializer, an input of the graph or an output of a node.
-    /// Returns the number of places that were changed.
+    /// Renames the value `from` to `to`: an initializer, an input of the graph or an output of a
+    /// node. Returns the number of places that were changed.
     ///
     /// The places are inputs and outputs of nodes and of the graph, initializers, declared types,
     /// quantization annotations, sharding specifications, bindings of training, and all of these in
-    /// subgraphs that use the value. A subgraph that defines `from` itself has another value of that
-    /// name and is not changed, nor are the bodies of functions. A handle `#from` that only this tensor
-    /// names becomes `#to`.
+    /// subgraphs that use the value. A subgraph that defines `from` itself has another value of
+    /// that name and is not changed, nor are the bodies of functions. A handle `#from` that only
+    /// this tensor names becomes `#to`.
     ///
     /// `from` is a name in the main graph, or one with its scope before it
     /// (`if_node.then_branch/w`), or the name of a value in a single other graph.
@@ -61,9 +61,10 @@ impl Container {
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when no graph defines a value of this name;
-    /// [`ErrorKind::InvalidArgument`] when several do, or a name is empty; [`ErrorKind::AlreadyExists`]
-    /// when that graph, one around it or one of its subgraphs has a value `to`;
-    /// [`ErrorKind::Unsupported`] for a value of a training graph. The model is then unchanged.
+    /// [`ErrorKind::InvalidArgument`] when several do, or a name is empty;
+    /// [`ErrorKind::AlreadyExists`] when that graph, one around it or one of its subgraphs has a
+    /// value `to`; [`ErrorKind::Unsupported`] for a value of a training graph. The model is then
+    /// unchanged.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<usize> {
         self.check_nesting()?;
         let found = find(&self.model, from, to).map_err(|error| error.with_tensor(from))?;
@@ -83,8 +84,8 @@ impl Container {
         Ok(count)
     }
 
-    /// Renames the handle `#from` to `#to`, when a single tensor, which is already called `to`, names
-    /// it.
+    /// Renames the handle `#from` to `#to`, when a single tensor, which is already called `to`,
+    /// names it.
     fn rename_handle(&mut self, from: &str, to: &str) -> Result<()> {
         let old = format!("#{from}");
         let tensors = traversal::iter(&self.model);
@@ -206,8 +207,8 @@ fn is_training(scope: &Scope) -> bool {
     scope.path().starts_with("training_info[") && !scope.in_function()
 }
 
-/// For the current graph of a walk and the graphs around it: the depth, and whether the graph defines a
-/// name.
+/// For the current graph of a walk and the graphs around it: the depth, and whether the graph
+/// defines a name.
 #[derive(Default)]
 struct Around(Vec<(usize, bool)>);
 

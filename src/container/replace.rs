@@ -1,9 +1,9 @@
 //! Replacing the elements of one tensor: [`Container::replace`], [`Container::replace_retyped`].
 //!
-//! Tensors can share bytes (tied weights), by one handle or by one range of memory. The caller decides
-//! whether a change of one of them changes all; nothing is assumed. All changes are planned and checked
-//! before the first one is made. Names are resolved by `tensors`, declared types changed by `declared`;
-//! replacing many weights at once is left to `fill`.
+//! Tensors can share bytes (tied weights), by one handle or by one range of memory. The caller
+//! decides whether a change of one of them changes all; nothing is assumed. All changes are planned
+//! and checked before the first one is made. Names are resolved by `tensors`, declared types
+//! changed by `declared`; replacing many weights at once is left to `fill`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -49,8 +49,8 @@ pub struct Replaced {
 impl Container {
     /// Replaces the elements of the tensor called `name` by others of the same dtype and dims.
     ///
-    /// `name` is as for [`tensor`](Self::tensor). An inline tensor remains inline, with its bytes in
-    /// `raw_data`; an external tensor remains external, and gets a handle of its own where
+    /// `name` is as for [`tensor`](Self::tensor). An inline tensor remains inline, with its bytes
+    /// in `raw_data`; an external tensor remains external, and gets a handle of its own where
     /// [`Tied::This`] needs one. An initializer that several nodes use is one tensor, and not tied.
     ///
     /// ```
@@ -74,10 +74,11 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`tensor`](Self::tensor) for the name; [`ErrorKind::DataType`] and [`ErrorKind::Shape`]
-    /// when dtype or dims are not the tensor's; [`ErrorKind::Tied`] when it shares its bytes and `tied`
-    /// is [`Tied::Refuse`]; [`ErrorKind::Unsupported`] for [`Tied::All`] when a tensor shares only a
-    /// part of the bytes. The container is then unchanged.
+    /// Those of [`tensor`](Self::tensor) for the name; [`ErrorKind::DataType`] and
+    /// [`ErrorKind::Shape`] when dtype or dims are not the tensor's; [`ErrorKind::Tied`] when it
+    /// shares its bytes and `tied` is [`Tied::Refuse`]; [`ErrorKind::Unsupported`] for
+    /// [`Tied::All`] when a tensor shares only a part of the bytes. The container is then
+    /// unchanged.
     pub fn replace<I>(&mut self, name: &str, with: I, tied: Tied) -> Result<Replaced>
     where
         I: TryInto<Initializer>,
@@ -88,10 +89,10 @@ impl Container {
 
     /// As [`replace`](Self::replace), where the new elements may have another dtype and other dims.
     ///
-    /// The types that the graph declares for this value in `value_info` and in its inputs and outputs
-    /// are updated. Everything else that depends on them, such as the declared types of values computed
-    /// from it, is left to the caller. With [`Tied::All`] the tensors that share the bytes have to be
-    /// of one dtype and shape, and all of them change.
+    /// The types that the graph declares for this value in `value_info` and in its inputs and
+    /// outputs are updated. Everything else that depends on them, such as the declared types of
+    /// values computed from it, is left to the caller. With [`Tied::All`] the tensors that share
+    /// the bytes have to be of one dtype and shape, and all of them change.
     ///
     /// ```
     /// use half::f16;

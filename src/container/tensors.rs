@@ -1,9 +1,9 @@
 //! Every tensor of a container, resolved: [`Container::tensors`], [`Container::index`].
 //!
-//! A tensor can be inline, behind a handle, or in a file that was not loaded; callers should not have
-//! to distinguish them. A [`TensorRef`] is one tensor with a unique name, and finds its elements on
-//! request. A [`TensorIndex`] has all tensors by name. Names are resolved by `find`; changes are left
-//! to `replace` and `edit`.
+//! A tensor can be inline, behind a handle, or in a file that was not loaded; callers should not
+//! have to distinguish them. A [`TensorRef`] is one tensor with a unique name, and finds its
+//! elements on request. A [`TensorIndex`] has all tensors by name. Names are resolved by `find`;
+//! changes are left to `replace` and `edit`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -62,9 +62,9 @@ impl<'c> TensorRef<'c> {
     /// A name that no other tensor of the model has: [`Container::tensor`] and
     /// [`Container::replace`] take it.
     ///
-    /// It is the tensor's name with the path of its scope before it (`if_node.then_branch/w`; in the
-    /// main graph, `w`). Where several tensors share that name, the first one in graph order is `w[0]`
-    /// and the second one `w[1]`, or `w[[1]]` where a tensor is really called `w[1]`.
+    /// It is the tensor's name with the path of its scope before it (`if_node.then_branch/w`; in
+    /// the main graph, `w`). Where several tensors share that name, the first one in graph order is
+    /// `w[0]` and the second one `w[1]`, or `w[[1]]` where a tensor is really called `w[1]`.
     pub fn name(&self) -> &str {
         self.unique.as_deref().unwrap_or(&self.qualified)
     }
@@ -99,8 +99,8 @@ impl<'c> TensorRef<'c> {
         &self.proto.dims
     }
 
-    /// The length of the elements in bytes, computed from type and dimensions; for strings, the sum of
-    /// their lengths.
+    /// The length of the elements in bytes, computed from type and dimensions; for strings, the sum
+    /// of their lengths.
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] or [`ErrorKind::Shape`] when type or dimensions are not valid.
@@ -121,9 +121,9 @@ impl<'c> TensorRef<'c> {
         self.named(self.container.storage_of(self.proto))
     }
 
-    /// The file and byte range of the elements. A loaded tensor has them whether its file was mapped or
-    /// read; for a tensor that was not loaded, the path is relative to the folder of the model. `None`
-    /// when the elements are not the bytes of a file range.
+    /// The file and byte range of the elements. A loaded tensor has them whether its file was
+    /// mapped or read; for a tensor that was not loaded, the path is relative to the folder of the
+    /// model. `None` when the elements are not the bytes of a file range.
     ///
     /// # Errors
     /// As [`storage`](Self::storage).
@@ -205,7 +205,8 @@ impl<'c> TensorIndex<'c> {
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when there is no such tensor, with similar names;
-    /// [`ErrorKind::InvalidArgument`] when several tensors that do not share one handle have the name.
+    /// [`ErrorKind::InvalidArgument`] when several tensors that do not share one handle have the
+    /// name.
     pub fn get(&self, name: &str) -> Result<&TensorRef<'c>> {
         self.find(name)?.first().and_then(|number| self.tensors.get(*number)).ok_or_else(|| {
             Error::internal(format!("the name `{name}` is in the index without a tensor"))
@@ -307,9 +308,9 @@ impl<'i, 'c> IntoIterator for &'i TensorIndex<'c> {
 }
 
 impl Container {
-    /// Every tensor of the model in graph order, wherever it is stored: in initializers, attributes,
-    /// subgraphs, functions, sparse tensors and training graphs; inline, behind a handle, or in a file
-    /// that was not loaded.
+    /// Every tensor of the model in graph order, wherever it is stored: in initializers,
+    /// attributes, subgraphs, functions, sparse tensors and training graphs; inline, behind a
+    /// handle, or in a file that was not loaded.
     ///
     /// The ten largest tensors with their means:
     ///
@@ -356,9 +357,9 @@ impl Container {
 
     /// The tensor called `name`, wherever its elements are, without a copy where possible.
     ///
-    /// A name is a tensor's scope and name as in errors and reports (`if_node.then_branch/w`), else its
-    /// name alone, else its handle (`#w`). Where several tensors have one name, `w[0]` is the first of
-    /// them in graph order.
+    /// A name is a tensor's scope and name as in errors and reports (`if_node.then_branch/w`), else
+    /// its name alone, else its handle (`#w`). Where several tensors have one name, `w[0]` is the
+    /// first of them in graph order.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -380,9 +381,9 @@ impl Container {
         self.index().get(name)?.tensor()
     }
 
-    /// The elements of `proto`, a tensor of this container's model (or one that names a handle of this
-    /// container), in its dimensions: those in the message, or those behind its handle. Nothing is
-    /// copied where possible.
+    /// The elements of `proto`, a tensor of this container's model (or one that names a handle of
+    /// this container), in its dimensions: those in the message, or those behind its handle.
+    /// Nothing is copied where possible.
     ///
     /// ```
     /// use onnx_container::Container;

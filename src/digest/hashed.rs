@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::graph::traversal::{self, Place};
 use crate::proto::{ModelProto, TensorProto};
 
-/// Every tensor with its place and its digest, in graph order. Where the elements of external ones are says `external`.
+/// Every tensor with its place and its digest, in graph order. Where the elements of external ones
+/// are says `external`.
 pub(super) fn hashed<'c>(
     model: &'c ModelProto,
     mut external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,

@@ -1,8 +1,8 @@
 //! The SHA-256 of the bytes of every tensor of a model, each byte hashed once, by all cores.
 //!
-//! The bytes of a tensor are hashed alone, without its type and dimensions, so that tied weights are read once, and
-//! it does not matter where and how they are stored. An error is kept for its tensor. What is made of these digests is
-//! left to the callers.
+//! The bytes of a tensor are hashed alone, without its type and dimensions, so that tied weights
+//! are read once, and it does not matter where and how they are stored. An error is kept for its
+//! tensor. What is made of these digests is left to the callers.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -65,8 +65,8 @@ impl<'c> External<'c> {
         Self(Bytes::Here(bytes), len)
     }
 
-    /// The bytes `range` of the file at `location`. Tensors on one range are hashed once where they have one location,
-    /// the same allocation.
+    /// The bytes `range` of the file at `location`. Tensors on one range are hashed once where they
+    /// have one location, the same allocation.
     pub(crate) fn in_file(files: &Arc<Opened>, location: &Arc<str>, range: &Range<u64>) -> Self {
         let bytes = Bytes::InFile(files.clone(), location.clone(), range.start);
         Self(bytes, range.end.saturating_sub(range.start))
@@ -108,7 +108,8 @@ pub(crate) struct Jobs<'c> {
     padding: Padding,
 }
 
-/// Whether the bits behind the last element of a type narrower than a byte are hashed as they are, or as zeros.
+/// Whether the bits behind the last element of a type narrower than a byte are hashed as they are,
+/// or as zeros.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Padding {
     #[default]
@@ -140,7 +141,8 @@ impl<'c> Jobs<'c> {
         })
     }
 
-    /// As [`add`](Self::add), for a tensor whose elements are where `external` says, if it is external.
+    /// As [`add`](Self::add), for a tensor whose elements are where `external` says, if it is
+    /// external.
     pub(super) fn add_from(
         &mut self,
         proto: &'c TensorProto,
@@ -185,7 +187,8 @@ impl<'c> Jobs<'c> {
         }
     }
 
-    /// Makes the jobs ready: the longest come first, so that no thread is left with a long one at the end.
+    /// Makes the jobs ready: the longest come first, so that no thread is left with a long one at
+    /// the end.
     pub(crate) fn sort(&mut self) {
         self.refuse_overlaps();
         let mut order: Vec<_> = self.list.iter().map(|job| job.len).enumerate().collect();
@@ -221,7 +224,8 @@ impl<'c> Jobs<'c> {
     }
 }
 
-/// The bits of the last byte that belong to elements: those behind elements narrower than a byte mean nothing.
+/// The bits of the last byte that belong to elements: those behind elements narrower than a byte
+/// mean nothing.
 fn last_bits(proto: &TensorProto) -> Result<u8> {
     let dtype = DataType::try_from(proto.data_type.unwrap_or_default())?;
     let Some(width) = dtype.bit_width().filter(|width| *width < 8) else { return Ok(u8::MAX) };

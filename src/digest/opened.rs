@@ -1,5 +1,5 @@
-//! Weights files that are read for their digests, of which few are open at a time: a model may have more of them than a
-//! process may have open.
+//! Weights files that are read for their digests, of which few are open at a time: a model may have
+//! more of them than a process may have open.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,11 +1,13 @@
 //! What a model computes, as one digest: [`Container::semantic_digest`].
 //!
-//! Two models with one digest compute the same for all inputs, however they are stored, named, ordered and
-//! divided into functions. Nothing is executed. `hash` writes canonical forms, `types`, `attributes`, `window`, `weights`
-//! and `operator` say what is in them, `body`, `scope` and `store` know what a name stands for, `evaluate` goes through
-//! the graph, and `difference` finds where two models part.
+//! Two models with one digest compute the same for all inputs, however they are stored, named,
+//! ordered and divided into functions. Nothing is executed. `hash` writes canonical forms, `types`,
+//! `attributes`, `window`, `weights` and `operator` say what is in them, `body`, `scope` and
+//! `store` know what a name stands for, `evaluate` goes through the graph, and `difference` finds
+//! where two models part.
 //!
-//! The forms are written down in `docs/semantic-digest.md`. A change of one is another scheme, with another tag.
+//! The forms are written down in `docs/semantic-digest.md`. A change of one is another scheme, with
+//! another tag.
 
 mod attributes;
 mod body;
@@ -32,8 +34,8 @@ use crate::error::Result;
 
 /// A digest of what a model computes: see [`Container::semantic_digest`].
 ///
-/// It is displayed as `sha256:` and 64 hexadecimal digits. Two are equal when the models compute the same; the
-/// names of outputs may differ.
+/// It is displayed as `sha256:` and 64 hexadecimal digits. Two are equal when the models compute
+/// the same; the names of outputs may differ.
 #[derive(Debug, Clone)]
 pub struct SemanticDigest {
     model: Digest,
@@ -55,7 +57,8 @@ impl SemanticDigest {
 
     /// The digests of the outputs, in their order.
     ///
-    /// That of an output covers the inputs that it depends on. The digest of the model covers all inputs.
+    /// That of an output covers the inputs that it depends on. The digest of the model covers all
+    /// inputs.
     pub fn outputs(&self) -> &[OutputDigest] {
         &self.outputs
     }
@@ -94,12 +97,14 @@ impl fmt::Display for OutputDigest {
 }
 
 impl Container {
-    /// A digest of what the model computes. Containers with the same one compute the same for all inputs.
+    /// A digest of what the model computes. Containers with the same one compute the same for all
+    /// inputs.
     ///
-    /// It does not change with names, the order of nodes, documentation and metadata, nodes that no output needs,
-    /// attributes written as their defaults, the place and form of weights, and whether local functions are
-    /// inlined. It changes with operators, attributes, edges, weights, and with number, order and types of the inputs.
-    /// `docs/semantic-digest.md` says what is hashed, and which models of equal meaning have different digests.
+    /// It does not change with names, the order of nodes, documentation and metadata, nodes that no
+    /// output needs, attributes written as their defaults, the place and form of weights, and
+    /// whether local functions are inlined. It changes with operators, attributes, edges, weights,
+    /// and with number, order and types of the inputs. `docs/semantic-digest.md` says what is
+    /// hashed, and which models of equal meaning have different digests.
     ///
     /// Time is that of reading the weights once, on all cores, and the graph once.
     ///
@@ -125,13 +130,16 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`](crate::ErrorKind::InvalidModel) when an output has no meaning: a value that
-    /// nothing defines, or that is defined twice or computed from itself; functions that call themselves;
-    /// attributes with several values; two versions of an operator set. The errors of weights that an output depends on, with the tensor.
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply, each evaluated by itself, to more than
-    /// [`Limit::Calls`](crate::Limit::Calls), or tensors overlap in part so often that each byte of the weights would be read many times.
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for fields of calls and types of attributes
-    /// that this crate does not know, and for `Gradient`, which names values in its attributes.
+    /// [`ErrorKind::InvalidModel`](crate::ErrorKind::InvalidModel) when an output has no meaning: a
+    /// value that nothing defines, or that is defined twice or computed from itself; functions that
+    /// call themselves; attributes with several values; two versions of an operator set. The errors
+    /// of weights that an output depends on, with the tensor.
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply, each evaluated by
+    /// itself, to more than [`Limit::Calls`](crate::Limit::Calls), or tensors overlap in part so
+    /// often that each byte of the weights would be read many times.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for fields of calls and types of
+    /// attributes that this crate does not know, and for `Gradient`, which names values in its
+    /// attributes.
     pub fn semantic_digest(&self) -> Result<SemanticDigest> {
         let (_, found) = self.evaluated()?;
         let graph = self.model.graph.as_deref();
@@ -141,9 +149,9 @@ impl Container {
         let outputs = names.zip(found.each).map(|(name, digest)| OutputDigest { name, digest });
         Ok(SemanticDigest { model: found.model, outputs: outputs.collect() })
     }
-    /// Where this container and `other` part, if they do not compute the same: the first output whose digests
-    /// differ, and the first node, weight or input on the way to it that is another. `None` when the digests of the
-    /// containers are the same.
+    /// Where this container and `other` part, if they do not compute the same: the first output
+    /// whose digests differ, and the first node, weight or input on the way to it that is another.
+    /// `None` when the digests of the containers are the same.
     ///
     /// ```
     /// use onnx_container::Container;

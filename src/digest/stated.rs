@@ -1,6 +1,6 @@
-//! What is stated about whole files: their SHA-1 by `checksum` entries of tensors, which the specification of external
-//! data has, and their SHA-256 by their names in the cache of Hugging Face, `blobs/` and 64 hexadecimal digits, which
-//! the files of a snapshot are links to.
+//! What is stated about whole files: their SHA-1 by `checksum` entries of tensors, which the
+//! specification of external data has, and their SHA-256 by their names in the cache of Hugging
+//! Face, `blobs/` and 64 hexadecimal digits, which the files of a snapshot are links to.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,8 @@ enum Source {
 }
 
 impl Stated {
-    /// What is stated about the weights files of `model`, which are in `directory` or `given` by their locations.
+    /// What is stated about the weights files of `model`, which are in `directory` or `given` by
+    /// their locations.
     pub(crate) fn of(
         model: &ModelProto,
         directory: Option<&Path>,
@@ -116,7 +117,8 @@ impl Stated {
         stated
     }
 
-    /// Adds what is stated about the model itself, which was read as `bytes` from `path`, if it was read from a file.
+    /// Adds what is stated about the model itself, which was read as `bytes` from `path`, if it was
+    /// read from a file.
     pub(crate) fn with_model(mut self, path: Option<&Path>, bytes: Option<&Buffer>) -> Self {
         let Some((path, bytes)) = path.zip(bytes) else {
             self.leave_out("the model".into());
@@ -148,8 +150,8 @@ impl Stated {
         self.files.is_empty()
     }
 
-    /// The files of which nothing is stated, the model itself among them, in words: few of them by their names. `None` where
-    /// there are none.
+    /// The files of which nothing is stated, the model itself among them, in words: few of them by
+    /// their names. `None` where there are none.
     pub(crate) fn not_covered(&self) -> Option<String> {
         let names: Vec<_> =
             self.others.iter().map(|path| format!("`{}`", path.display())).collect();
@@ -160,11 +162,12 @@ impl Stated {
         }
     }
 
-    /// Reads each file once, several at a time, and compares it with what is stated about it. Adds how many there were to
-    /// `done`.
+    /// Reads each file once, several at a time, and compares it with what is stated about it. Adds
+    /// how many there were to `done`.
     ///
     /// # Errors
-    /// One error for all files: [`ErrorKind::WrongDigest`] for those that are others, and why a file cannot be read.
+    /// One error for all files: [`ErrorKind::WrongDigest`] for those that are others, and why a
+    /// file cannot be read.
     pub(crate) fn verify(&self, directory: Option<&Directory>, done: &mut Compared) -> Result<()> {
         let found = Mutex::new(Vec::new());
         let count = AtomicUsize::new(0);

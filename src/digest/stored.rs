@@ -52,7 +52,8 @@ fn among(entries: &[StringStringEntryProto]) -> Entry {
     digest.map(Some).ok_or(Malformed)
 }
 
-/// Stores these digests, in place of others: that of the model and those of its tensors, in graph order.
+/// Stores these digests, in place of others: that of the model and those of its tensors, in graph
+/// order.
 pub(super) fn store(model: &mut ModelProto, of_model: &Digest, of_tensors: &[Digest]) {
     remove_digests(model);
     model.metadata_props.push(entry(of_model));

@@ -1,7 +1,7 @@
 //! The digest of a model as it is when each tensor has its digest in the place of its elements.
 //!
-//! That message is small and says nothing about how weights are stored. It is never built: the model is encoded
-//! into SHA-256, and its tensors are replaced on the way.
+//! That message is small and says nothing about how weights are stored. It is never built: the
+//! model is encoded into SHA-256, and its tensors are replaced on the way.
 
 use std::any::Any;
 use std::io;
@@ -24,7 +24,8 @@ const SCHEME: &[u8] = b"onnx-container/content/1\0";
 /// The digest of `model`, whose tensors have these digests, in graph order.
 pub(super) fn digest(model: &ModelProto, tensors: &[Digest]) -> Result<Digest> {
     if has_own_digest(model) {
-        // Only models with stored digests are copied: the digest itself is no part of what it covers.
+        // Only models with stored digests are copied: the digest itself is no part of what it
+        // covers.
         let mut model = model.clone();
         model.metadata_props.retain(|entry| !is_digest(entry));
         return encoded(&model, tensors);

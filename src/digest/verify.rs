@@ -44,9 +44,9 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Compares everything in `model` with the digests that are `stored` with it; there is at least one. `external` tells
-/// where the elements of an external tensor are, and `origin` where the bytes of a tensor are on disk, by its position, or
-/// the whole model. Adds to what was `compared`.
+/// Compares everything in `model` with the digests that are `stored` with it; there is at least
+/// one. `external` tells where the elements of an external tensor are, and `origin` where the bytes
+/// of a tensor are on disk, by its position, or the whole model. Adds to what was `compared`.
 ///
 /// # Errors
 /// One error for all tensors whose digest is another than the stored one, and for the model itself:
@@ -93,7 +93,8 @@ pub(crate) fn no_digests() -> Error {
     Error::new(ErrorKind::WrongDigest, reason)
 }
 
-/// What is wrong when the digest of `model`, whose tensors have the digests `declared`, is not the one that is `stored`.
+/// What is wrong when the digest of `model`, whose tensors have the digests `declared`, is not the
+/// one that is `stored`.
 fn changed(
     model: &ModelProto,
     declared: &[Digest],
@@ -126,7 +127,8 @@ struct Mismatch {
     stored: Option<Digest>,
 }
 
-/// The digest that counts for the model: the stored one, or of a tensor that has none the one that was `found`.
+/// The digest that counts for the model: the stored one, or of a tensor that has none the one that
+/// was `found`.
 fn compared(
     stored: &Entry,
     found: Result<Digest>,

@@ -1,11 +1,12 @@
 //! Reading a model and its weights as one save left them.
 //!
-//! A save that was killed between its renames is completed or undone first. A save puts its weights files in place
-//! before the file that names them, which is a model or the index of shards; where it replaces weights, it first moves
-//! the old model or index away. So while that file is at its path, the files that it names are its own. A reader that opens
-//! it, opens all the others, and then finds the same file at the path has seen one save. If not, it starts
-//! again. The first looks lock nothing, so that a reader does not make a save wait; later ones share the lock under
-//! which saves rename files, so that a reader beside busy writers does not look in vain.
+//! A save that was killed between its renames is completed or undone first. A save puts its weights
+//! files in place before the file that names them, which is a model or the index of shards; where
+//! it replaces weights, it first moves the old model or index away. So while that file is at its
+//! path, the files that it names are its own. A reader that opens it, opens all the others, and
+//! then finds the same file at the path has seen one save. If not, it starts again. The first looks
+//! lock nothing, so that a reader does not make a save wait; later ones share the lock under which
+//! saves rename files, so that a reader beside busy writers does not look in vain.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -39,8 +40,8 @@ pub(crate) struct OneSave<T> {
     pub(crate) warning: Option<Error>,
 }
 
-/// Maps or reads the file at `path` and has `read` open whatever it names, again when a save replaced
-/// the file meanwhile. A save that was interrupted is completed or undone before.
+/// Maps or reads the file at `path` and has `read` open whatever it names, again when a save
+/// replaced the file meanwhile. A save that was interrupted is completed or undone before.
 ///
 /// # Errors
 /// [`ErrorKind::MissingFile`] when there is no such file and no save is about to put one there;
@@ -138,8 +139,8 @@ fn is_still(path: &Path, before: &FileIdentity) -> bool {
     retried(|| path.metadata()).is_ok_and(|now| FileIdentity::new(&now) == *before)
 }
 
-/// Whether `path`, where nothing was, is there once no save is renaming files in its folder. Right after one save the
-/// next may have moved the file away again, so one look is not enough.
+/// Whether `path`, where nothing was, is there once no save is renaming files in its folder. Right
+/// after one save the next may have moved the file away again, so one look is not enough.
 fn reappears(path: &Path) -> bool {
     let start = Instant::now();
     // A save that has announced itself is waited for, however long the disk takes.

@@ -1,9 +1,9 @@
 //! The `external_data` entries of a tensor, and opening the file at a `location`: [`Directory`].
 //!
 //! Entries and locations are untrusted input. So entries are parsed strictly, a location is checked
-//! component by component, and files are opened only beneath the model's directory. The [specification]
-//! leaves defaults open; where readers differ, only what every reader accepts is accepted, and the rest
-//! is refused with an error that says why.
+//! component by component, and files are opened only beneath the model's directory. The
+//! [specification] leaves defaults open; where readers differ, only what every reader accepts is
+//! accepted, and the rest is refused with an error that says why.
 //!
 //! [specification]: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 
@@ -90,8 +90,8 @@ impl ExternalData {
     /// The bytes of the file that hold `len` bytes of tensor data.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when the entry's length differs from `len`; [`ErrorKind::OutOfBounds`] when
-    /// the range passes 2^63.
+    /// [`ErrorKind::Shape`] when the entry's length differs from `len`; [`ErrorKind::OutOfBounds`]
+    /// when the range passes 2^63.
     pub fn range(&self, len: u64) -> Result<Range<u64>> {
         range(self.offset, self.length, len)
     }
@@ -280,9 +280,9 @@ pub(crate) fn set_handle(tensor: &mut TensorProto, handle: &str) {
     set_entries(tensor, vec![StringStringEntryProto::new("location", handle)]);
 }
 
-/// Makes the external `tensor` refer to the handle `location`. Entries with keys that the specification does not name
-/// stay behind it, so that no digest leaves them out unsaid. The list is used again and the key is shared, so that
-/// nothing is allocated.
+/// Makes the external `tensor` refer to the handle `location`. Entries with keys that the
+/// specification does not name stay behind it, so that no digest leaves them out unsaid. The list
+/// is used again and the key is shared, so that nothing is allocated.
 pub(crate) fn move_to_handle(tensor: &mut TensorProto, location: Str) {
     static KEY: LazyLock<Str> = LazyLock::new(|| Str::from("location"));
     clear_values(tensor);
@@ -308,7 +308,8 @@ pub(crate) fn remove_unknown_keys(tensor: &mut TensorProto) {
     tensor.external_data.retain(|entry| !is_unknown(entry));
 }
 
-/// Refuses an external `tensor` with such an entry: readers may take bytes that it names for the elements.
+/// Refuses an external `tensor` with such an entry: readers may take bytes that it names for the
+/// elements.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`].
@@ -336,8 +337,9 @@ pub(crate) fn about_unknown_key(key: &str) -> String {
     }
 }
 
-/// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes) of the file `location`, which has
-/// the SHA-1 `checksum` if one is given. Nothing is allocated: a save does this several times for each tensor.
+/// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes) of
+/// the file `location`, which has the SHA-1 `checksum` if one is given. Nothing is allocated: a
+/// save does this several times for each tensor.
 pub(crate) fn entries_of_range<E>(
     (location, checksum): (&Str, Option<&Str>),
     range: &Range<u64>,
@@ -395,9 +397,9 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
     Ok((dtype, dtype.byte_len(&tensor.dims)?))
 }
 
-/// The error for a file of `len` bytes at `path` that should have `needed` bytes: the data of `count`
-/// tensors end beyond it, and `range` is that of the first of them. A file that begins like a known
-/// `format` may be the wrong file.
+/// The error for a file of `len` bytes at `path` that should have `needed` bytes: the data of
+/// `count` tensors end beyond it, and `range` is that of the first of them. A file that begins like
+/// a known `format` may be the wrong file.
 pub(crate) fn cut_off(
     path: impl Into<PathBuf>,
     format: Option<&str>,

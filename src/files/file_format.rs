@@ -4,9 +4,9 @@
 //! place of a model. An error that names what it is saves them a search. What follows from the
 //! answer, an error or a warning, is left to the caller: raw weights may begin with any bytes.
 
-/// What a file is that begins with `head`, when it is not what somebody meant to download: a Git LFS
-/// pointer in place of the file it stands for, or a web page. The answer says what to do. The first 256
-/// bytes of the file are enough.
+/// What a file is that begins with `head`, when it is not what somebody meant to download: a Git
+/// LFS pointer in place of the file it stands for, or a web page. The answer says what to do. The
+/// first 256 bytes of the file are enough.
 ///
 /// ```
 /// let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";

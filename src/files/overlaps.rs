@@ -1,8 +1,9 @@
 //! Ranges of weights that overlap: how much more would be read or written than there is.
 //!
-//! A small model can declare thousands of long tensors that begin a few bytes apart in one file. What reads or writes each
-//! of them takes time and space in proportion to the model times its weights, so it is refused. Tied tensors, on one range,
-//! are read once, and a few overlaps in part are as good as none.
+//! A small model can declare thousands of long tensors that begin a few bytes apart in one file.
+//! What reads or writes each of them takes time and space in proportion to the model times its
+//! weights, so it is refused. Tied tensors, on one range, are read once, and a few overlaps in part
+//! are as good as none.
 
 use crate::error::{Error, ErrorKind};
 use crate::util::byte_size::ByteSize;
@@ -15,7 +16,8 @@ pub(crate) const FEW_BYTES: u64 = 1 << 28;
 /// A range of bytes: what they lie in, the first byte there, and their number.
 pub(crate) type Range = (Option<usize>, u64, u64);
 
-/// The error for `ranges` that would be `used`, read or written, out of all proportion to the bytes that they have.
+/// The error for `ranges` that would be `used`, read or written, out of all proportion to the bytes
+/// that they have.
 pub(crate) fn refused(mut ranges: Vec<Range>, used: &str) -> Option<Error> {
     ranges.sort_unstable();
     let (mut bytes, mut uses) = (0_u64, 0_u64);

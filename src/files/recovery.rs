@@ -1,10 +1,11 @@
 //! What a save does so that it can be killed at any instant, and what is done after it was.
 //!
-//! A save writes its files into a staging folder beside the model, and then puts them in place: `switch`. A journal
-//! beside the model says so while it happens: `journal`. Whoever finds the journal, and gets the lock under which files
-//! are renamed, knows that the save is dead and completes it, or undoes it where new files are damaged. So each
-//! load and each save begins with a look for the journal. Staging folders that no journal names hold nothing
-//! that anybody needs: `abandoned`.
+//! A save writes its files into a staging folder beside the model, and then puts them in place:
+//! `switch`. A journal beside the model says so while it happens: `journal`. Whoever finds the
+//! journal, and gets the lock under which files are renamed, knows that the save is dead and
+//! completes it, or undoes it where new files are damaged. So each load and each save begins with a
+//! look for the journal. Staging folders that no journal names hold nothing that anybody needs:
+//! `abandoned`.
 //!
 //! The protocol, call by call, is in docs/safety.md.
 
@@ -57,12 +58,14 @@ pub struct Recovery {
     pub errors: Vec<Error>,
 }
 
-/// Completes or undoes what saves that were killed left in the folder `path`, and removes their staging folders. Of
-/// any other `path`, which is that of a model, does the same for the saves of this model alone.
+/// Completes or undoes what saves that were killed left in the folder `path`, and removes their
+/// staging folders. Of any other `path`, which is that of a model, does the same for the saves of
+/// this model alone.
 ///
-/// Loading a model, and saving to it, does this for that model. Folders of saves that are running are left
-/// alone. Where the file system has no locks (Windows, some network file systems) a save that is running
-/// cannot be told from one that was killed: call this only when none is running there.
+/// Loading a model, and saving to it, does this for that model. Folders of saves that are running
+/// are left alone. Where the file system has no locks (Windows, some network file systems) a save
+/// that is running cannot be told from one that was killed: call this only when none is running
+/// there.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
@@ -72,9 +75,9 @@ pub struct Recovery {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::MissingFile`] and [`ErrorKind::Io`] when the folder cannot be listed, and when a save that is
-/// running keeps its lock for 30 seconds. [`ErrorKind::MissingFile`] where there is no model, nor what a save left of it.
-/// Other errors are in [`Recovery::errors`].
+/// [`ErrorKind::MissingFile`] and [`ErrorKind::Io`] when the folder cannot be listed, and when a
+/// save that is running keeps its lock for 30 seconds. [`ErrorKind::MissingFile`] where there is no
+/// model, nor what a save left of it. Other errors are in [`Recovery::errors`].
 pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
     let path = path.as_ref();
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -103,8 +106,9 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
     }
 }
 
-/// Completes or undoes what a save of the model at `path` left that was killed, as loading the model does before it
-/// reads. [`Recovery::finished`] or [`Recovery::undone`] then has the path of the model, links resolved.
+/// Completes or undoes what a save of the model at `path` left that was killed, as loading the
+/// model does before it reads. [`Recovery::finished`] or [`Recovery::undone`] then has the path of
+/// the model, links resolved.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
@@ -114,8 +118,9 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Changed`] when it cannot be told which files are those of one save, [`ErrorKind::Io`] when files cannot be
-/// renamed, [`ErrorKind::InvalidModel`] and [`ErrorKind::UnsafePath`] for a journal that cannot be followed.
+/// [`ErrorKind::Changed`] when it cannot be told which files are those of one save,
+/// [`ErrorKind::Io`] when files cannot be renamed, [`ErrorKind::InvalidModel`] and
+/// [`ErrorKind::UnsafePath`] for a journal that cannot be followed.
 pub fn recover_model(path: impl AsRef<Path>) -> Result<Recovery> {
     let mut recovery = Recovery::default();
     recovery.add(Ok(recover_for_reading(path.as_ref())?));
@@ -128,8 +133,9 @@ impl Recovery {
         finished.is_empty() && undone.is_empty() && *removed == 0 && errors.is_empty()
     }
 
-    /// Adds how many staging folders were removed, and errors of files of which none was said before: a journal that
-    /// cannot be read is one for both the model and the folders that it may name.
+    /// Adds how many staging folders were removed, and errors of files of which none was said
+    /// before: a journal that cannot be read is one for both the model and the folders that it may
+    /// name.
     fn add_removed(&mut self, (removed, errors): (usize, Vec<Error>)) {
         self.removed = self.removed.saturating_add(removed);
         let known: HashSet<_> = self.errors.iter().filter_map(Error::path).collect();
@@ -175,8 +181,8 @@ pub(crate) fn may_need_recovery(directory: &Path) -> Result<bool> {
     Ok(!Journal::names(directory)?.is_empty())
 }
 
-/// Recovers all models of `directory`, whose lock the caller holds, where there are locks. An error for each that
-/// cannot be recovered, and whether it is about the model `name`.
+/// Recovers all models of `directory`, whose lock the caller holds, where there are locks. An error
+/// for each that cannot be recovered, and whether it is about the model `name`.
 pub(crate) fn recover_all(
     directory: &Path,
     name: Option<&str>,
@@ -189,8 +195,9 @@ pub(crate) fn recover_all(
     Ok(recovered.collect())
 }
 
-/// Refuses to save the model `name` with its files `names` to `directory` while a journal there has one of these names:
-/// that of a save that could not be completed, or, where there are no locks, of one that may be running.
+/// Refuses to save the model `name` with its files `names` to `directory` while a journal there has
+/// one of these names: that of a save that could not be completed, or, where there are no locks, of
+/// one that may be running.
 ///
 /// # Errors
 /// [`ErrorKind::Changed`], and when the directory cannot be listed.
@@ -227,8 +234,8 @@ fn explained(error: Error) -> Error {
     }
 }
 
-/// Recovers the model at `path`, or the one that links lead to from there, for a reader. Does nothing while a save
-/// is running, nor where it is not known whether one is.
+/// Recovers the model at `path`, or the one that links lead to from there, for a reader. Does
+/// nothing while a save is running, nor where it is not known whether one is.
 pub(crate) fn recover_for_reading(path: &Path) -> Result<Option<Recovered>> {
     for path in linked(path) {
         let directory = directory_of(&path);
@@ -252,8 +259,8 @@ pub(crate) fn linked(path: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::successors(Some(path.to_path_buf()), follow).take(MAX_LINKS)
 }
 
-/// Whether a save of the model at `path`, or of the one that links lead to, is running or was interrupted, as far as a
-/// look without a lock tells.
+/// Whether a save of the model at `path`, or of the one that links lead to, is running or was
+/// interrupted, as far as a look without a lock tells.
 pub(crate) fn is_journaled(path: &Path) -> bool {
     linked(path).any(|path| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -261,8 +268,8 @@ pub(crate) fn is_journaled(path: &Path) -> bool {
     })
 }
 
-/// Removes the staging folders that killed saves of the model `name` left; returns an error for each that is
-/// still there.
+/// Removes the staging folders that killed saves of the model `name` left; returns an error for
+/// each that is still there.
 pub(crate) fn remove_leftovers(directory: &Path, name: &str) -> Vec<Error> {
     remove_abandoned(directory, Some(name)).1
 }
@@ -290,7 +297,8 @@ fn go_on(switch: &Switch, directory: &Path, name: &str) -> Result<Option<bool>> 
     };
     switch.flush()?;
     if finished == Some(false) {
-        // The new files are of no use, and must not be put in place when only some of them are left.
+        // The new files are of no use, and must not be put in place when only some of them are
+        // left.
         switch.close()?;
         switch.flush()?;
         switch.remove_staging()?;
@@ -307,7 +315,8 @@ fn cannot_tell(switch: &Switch, directory: &Path, name: &str) -> Error {
     Error::new(ErrorKind::Changed, reason).with_path(directory.join(name))
 }
 
-/// How the user ends a switch that cannot go on by itself: where the files are, and what is deleted then.
+/// How the user ends a switch that cannot go on by itself: where the files are, and what is deleted
+/// then.
 fn by_hand(switch: &Switch, directory: &Path, name: &str) -> String {
     let staging = switch.staging().display();
     let journal = directory.join(names::journal_name(name));
@@ -328,7 +337,8 @@ fn by_hand(switch: &Switch, directory: &Path, name: &str) -> String {
 
 const CHANGED: &str = "a save of this model was interrupted, and its files were changed since then";
 
-/// What a dry run of a save to the model `name` is told, where an earlier save was interrupted: it changes nothing.
+/// What a dry run of a save to the model `name` is told, where an earlier save was interrupted: it
+/// changes nothing.
 pub(crate) fn not_recovered(directory: &Path, name: &str) -> Option<Error> {
     let reason = "a save of this model was interrupted, or is running: the next save completes it first, and replaces \
                   what is there then";
@@ -355,7 +365,8 @@ mod tests {
         fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
     }
 
-    /// A folder with the files `old`, and the journal of a switch to new ones, all of one length and time.
+    /// A folder with the files `old`, and the journal of a switch to new ones, all of one length
+    /// and time.
     fn interrupted(old: &[&str]) -> (tempfile::TempDir, Switch) {
         let folder = tempfile::tempdir().unwrap();
         let staging = folder.path().join(STAGING);
@@ -599,7 +610,8 @@ mod tests {
 
     #[test]
     fn no_link_leads_out_of_the_folder() {
-        // As a download may have it: a journal, and links in the place of the folders that it names.
+        // As a download may have it: a journal, and links in the place of the folders that it
+        // names.
         for (link, moved) in [("new", "m.onnx"), ("old", "w1"), ("", "w2")] {
             let (folder, _) = interrupted(&NAMES);
             let victim = tempfile::tempdir().unwrap();
@@ -700,7 +712,8 @@ mod tests {
         assert!(!refused("m.onnx", &NAMES));
     }
 
-    /// Makes a folder with somebody's work at `at`, in place of what is there, and returns its mark.
+    /// Makes a folder with somebody's work at `at`, in place of what is there, and returns its
+    /// mark.
     fn make_folder(at: &Path) -> journal::Mark {
         let _ = fs::remove_file(at);
         fs::create_dir_all(at.join("run1")).unwrap();

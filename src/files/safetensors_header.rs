@@ -1,10 +1,11 @@
 //! Reading and writing the header of a safetensors file.
 //!
-//! Such a file is eight bytes of length, that many bytes of JSON, and the bytes of the tensors without
-//! a gap. The crate `safetensors` implements the types and the rules; this module adds what untrusted
-//! files need: names that occur once, errors that name the tensor, and memory use bounded by the length
-//! of the file. Written headers are padded with spaces, as the [format] allows, so that the data begin
-//! at an aligned offset. The use of the entries for a model is left to the module `safetensors`.
+//! Such a file is eight bytes of length, that many bytes of JSON, and the bytes of the tensors
+//! without a gap. The crate `safetensors` implements the types and the rules; this module adds what
+//! untrusted files need: names that occur once, errors that name the tensor, and memory use bounded
+//! by the length of the file. Written headers are padded with spaces, as the [format] allows, so
+//! that the data begin at an aligned offset. The use of the entries for a model is left to the
+//! module `safetensors`.
 //!
 //! [format]: https://github.com/huggingface/safetensors#format
 
@@ -32,16 +33,16 @@ pub(crate) const METADATA: &str = "__metadata__";
 /// The metadata key for the prefix of the names of padding entries, which fill the bytes between
 /// aligned tensors because the format allows no gap.
 pub(crate) const PADDING: &str = "onnx_container.padding";
-/// The metadata key for the framework whose layout the tensors have, which some loaders require; see
-/// [`FORMAT_PT`].
+/// The metadata key for the framework whose layout the tensors have, which some loaders require;
+/// see [`FORMAT_PT`].
 pub(crate) const FORMAT: &str = "format";
 /// Row-major, as in PyTorch and in ONNX.
 pub(crate) const FORMAT_PT: &str = "pt";
-/// The most dimensions of a tensor: numpy and PyTorch have 64. Messages contain shapes, and a header
-/// has room for millions of numbers.
+/// The most dimensions of a tensor: numpy and PyTorch have 64. Messages contain shapes, and a
+/// header has room for millions of numbers.
 const MAX_RANK: usize = 1024;
-/// The most keys of metadata and tensors of an index. Large models have fewer than 100,000 tensors; a key
-/// of a few bytes takes 200 bytes of memory, and a header has room for millions.
+/// The most keys of metadata and tensors of an index. Large models have fewer than 100,000 tensors;
+/// a key of a few bytes takes 200 bytes of memory, and a header has room for millions.
 pub(crate) const MAX_KEYS: usize = 1 << 20;
 /// The maximum number of characters of untrusted text (a JSON error, a name) in a message.
 const QUOTED: usize = 200;
@@ -68,9 +69,9 @@ impl Header {
     /// The header of the `file`, and the offset of its first byte of data.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] when the bytes are not a header, [`ErrorKind::DataType`] for a type that
-    /// ONNX does not have, [`ErrorKind::Shape`] and [`ErrorKind::OutOfBounds`] when types, shapes and
-    /// ranges disagree with each other or with the file.
+    /// [`ErrorKind::Decode`] when the bytes are not a header, [`ErrorKind::DataType`] for a type
+    /// that ONNX does not have, [`ErrorKind::Shape`] and [`ErrorKind::OutOfBounds`] when types,
+    /// shapes and ranges disagree with each other or with the file.
     pub(crate) fn read(file: &[u8]) -> Result<(Self, usize)> {
         let json = json(file)?;
         let parsed: Parsed = serde_json::from_slice(json).map_err(|e| json_error(&e))?;
@@ -241,8 +242,8 @@ fn twice<E: serde::de::Error>(name: &str) -> E {
     E::custom(format!("`{}` occurs twice", clipped(name)))
 }
 
-/// A JSON object of at most [`MAX_KEYS`] unique keys; a plain map would accept equal keys and keep the
-/// last one.
+/// A JSON object of at most [`MAX_KEYS`] unique keys; a plain map would accept equal keys and keep
+/// the last one.
 pub(crate) struct Unique<V>(pub(crate) BTreeMap<String, V>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {

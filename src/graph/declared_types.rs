@@ -1,7 +1,8 @@
 //! The dtype and shape that a graph declares for a tensor's value.
 //!
-//! A tensor says its own type, and the graph may say it again: in `value_info`, and where the value is
-//! an input or output of the graph. When a tensor gets another type, what is said elsewhere has to follow.
+//! A tensor says its own type, and the graph may say it again: in `value_info`, and where the value
+//! is an input or output of the graph. When a tensor gets another type, what is said elsewhere has
+//! to follow.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,8 @@ use crate::proto::{
     ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto,
 };
 
-/// Gives the tensors at `positions`, and what the graphs declare of their values, this type and shape.
+/// Gives the tensors at `positions`, and what the graphs declare of their values, this type and
+/// shape.
 pub(crate) fn retype(
     model: &mut ModelProto,
     positions: &HashSet<Position>,

@@ -1,10 +1,11 @@
 //! Inlines local functions: the model then computes the same without [`ModelProto::functions`].
 //!
-//! Many tools read graphs and not functions. Each call is replaced by a copy of the function's nodes,
-//! with names that nothing else in the model has. The steps: build the call graph and order it; decide
-//! which function may move to which place; count how large the result gets; copy the bodies in the
-//! place of the calls; remove the functions that nothing calls any more. Time is linear in the size of
-//! the result. Weights are not copied: a copied tensor shares the original's bytes, or its handle.
+//! Many tools read graphs and not functions. Each call is replaced by a copy of the function's
+//! nodes, with names that nothing else in the model has. The steps: build the call graph and order
+//! it; decide which function may move to which place; count how large the result gets; copy the
+//! bodies in the place of the calls; remove the functions that nothing calls any more. Time is
+//! linear in the size of the result. Weights are not copied: a copied tensor shares the original's
+//! bytes, or its handle.
 
 mod bodies;
 mod body;
@@ -83,11 +84,14 @@ use crate::util::did_you_mean::did_you_mean;
 ///
 /// # Errors
 /// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two functions with one
-/// id; a call with more inputs or outputs than its function; a body that uses a name it does not define.
+/// id; a call with more inputs or outputs than its function; a body that uses a name it does not
+/// define.
 /// [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], copies of more bytes than
-/// [`Limit::Calls`](crate::Limit::Calls), or graphs nested deeper than readers accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
-/// [`InlineOptions::refuse_conflicts`]; a value that is passed through to an output and whose type the
-/// model's operators have no Identity for, or when it nests deeper than [`InlineOptions::limits`] allow.
+/// [`Limit::Calls`](crate::Limit::Calls), or graphs nested deeper than readers accept.
+/// [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
+/// [`InlineOptions::refuse_conflicts`]; a value that is passed through to an output and whose type
+/// the model's operators have no Identity for, or when it nests deeper than
+/// [`InlineOptions::limits`] allow.
 /// [`ErrorKind::InvalidArgument`]: a selector that matches no
 /// function.
 pub fn inline_functions(
@@ -112,7 +116,8 @@ pub fn inline_functions(
     }
 }
 
-/// What is done for a model without functions, which may have very many nodes: they are not gone through.
+/// What is done for a model without functions, which may have very many nodes: they are not gone
+/// through.
 fn inline_none(options: &InlineOptions) -> Result<Inlined> {
     select(&Functions::new(&[])?, options)?;
     Ok(Inlined::default())
@@ -123,7 +128,8 @@ pub(crate) struct Callable<'m>(Functions<'m>);
 
 impl<'m> Callable<'m> {
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] when two functions have one id, or when functions call themselves.
+    /// [`ErrorKind::InvalidModel`] when two functions have one id, or when functions call
+    /// themselves.
     pub(crate) fn new(list: &'m [FunctionProto]) -> Result<Self> {
         let functions = Functions::new(list)?;
         Calls::new(&functions).order(&functions)?;
@@ -216,7 +222,8 @@ fn counter(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) 
     Counter::new(&options.limits, Limit::Calls, default)
 }
 
-/// A warning for each function that has the name of an operator, is called, and does not stay: readers ran the operator.
+/// A warning for each function that has the name of an operator, is called, and does not stay:
+/// readers ran the operator.
 fn taken_for_operators(
     model: &ModelProto,
     functions: &Functions<'_>,
@@ -299,8 +306,8 @@ fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Op
 /// A function that is kept, and whose body calls functions that are inlined.
 type Staying<'m> = (usize, &'m FunctionProto, Place<'m>);
 
-/// The functions that are kept: those that were not selected, and those that they and the graphs still
-/// call.
+/// The functions that are kept: those that were not selected, and those that they and the graphs
+/// still call.
 fn staying(
     functions: &Functions<'_>,
     calls: &Calls,
@@ -423,7 +430,8 @@ impl Work {
         Copier::new(&place.context, bodies, reserved, fresh, self.max_nodes, opset)
     }
 
-    /// Whether the names in a call's copy depend only on the call's number, and not on earlier names.
+    /// Whether the names in a call's copy depend only on the call's number, and not on earlier
+    /// names.
     fn are_uniform(bodies: &Bodies<'_>, reserved: &Reserved) -> bool {
         bodies.are_uniform() && reserved.names.is_empty()
     }

@@ -19,7 +19,8 @@ use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProt
 #[non_exhaustive]
 pub enum ShapeUse {
     /// It feeds an operator whose shape inference is not known here, or flows into a shape operand
-    /// together with values that are only known at run time: readers may read it if it is a few integers.
+    /// together with values that are only known at run time: readers may read it if it is a few
+    /// integers.
     Unknown,
     /// It flows into a shape operand through operators that readers fold, or it is an operand that
     /// shape inference reads if it can and does not require.
@@ -160,9 +161,9 @@ const FOLDED: &[&[u8]] = &[
     b"Where",
 ];
 
-/// Operators of the default domain, up to onnx 1.23, that were measured to read no other operand than
-/// those of [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and
-/// SequenceMap were not measured.
+/// Operators of the default domain, up to onnx 1.23, that were measured to read no other operand
+/// than those of [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan
+/// and SequenceMap were not measured.
 const MEASURED: &str = "
 Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
 BatchNormalization Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
@@ -212,7 +213,8 @@ struct Call {
 #[derive(Clone, Copy)]
 struct Source {
     value: Value,
-    /// Whether the other value is known whenever this one is, because it is computed from constants only.
+    /// Whether the other value is known whenever this one is, because it is computed from constants
+    /// only.
     exact: bool,
 }
 
@@ -227,8 +229,9 @@ type LastEdge = Option<NonZeroUsize>;
 
 /// The flow of values through a model.
 struct Flow<'m> {
-    /// For each value, the last of the edges to the values that it is computed from. Lists in one vector: most
-    /// values have one source, and very many small allocations take several times the space.
+    /// For each value, the last of the edges to the values that it is computed from. Lists in one
+    /// vector: most values have one source, and very many small allocations take several times the
+    /// space.
     sources: Vec<LastEdge>,
     edges: Vec<Edge>,
     constants: HashSet<Value>,
@@ -414,14 +417,14 @@ impl<'m> Flow<'m> {
         }
     }
 
-    /// The outputs are known if all inputs are. Otherwise readers may know parts of them, such as the last
-    /// two dimensions of `[batch, 2, 3]`.
+    /// The outputs are known if all inputs are. Otherwise readers may know parts of them, such as
+    /// the last two dimensions of `[batch, 2, 3]`.
     fn fold(&mut self, inputs: &[Option<Value>], outputs: &[Option<Value>]) {
         let exact = inputs.iter().flatten().all(|input| self.constants.contains(input));
         match (inputs, outputs) {
             (_, [output]) => inputs.iter().for_each(|input| self.flows(*input, *output, exact)),
-            // All inputs flow into one value, and it into all outputs: a node may have very many of both, and
-            // edges between each pair would be quadratic.
+            // All inputs flow into one value, and it into all outputs: a node may have very many of
+            // both, and edges between each pair would be quadratic.
             _ => {
                 let all = Some(self.value());
                 inputs.iter().for_each(|input| self.flows(*input, all, exact));
@@ -478,7 +481,8 @@ impl<'m> Flow<'m> {
         ShapeOperands { uses: uses.collect() }
     }
 
-    /// Follows the operands back to what they are computed from. The result is the use of each value.
+    /// Follows the operands back to what they are computed from. The result is the use of each
+    /// value.
     fn follow(&self) -> Vec<Option<ShapeUse>> {
         let mut marks = vec![None; self.sources.len()];
         let mut work = self.seeds.clone();

@@ -1,7 +1,7 @@
 //! Tells whether an operator means the same in two versions of its domain.
 //!
-//! A local function may import another version of a domain than the model that calls it. Its body can
-//! move into the model only if each operator has the same schema in both versions. The table of
+//! A local function may import another version of a domain than the model that calls it. Its body
+//! can move into the model only if each operator has the same schema in both versions. The table of
 //! schemas is onnx's own. Which operators to compare is left to the caller.
 
 mod arities;
@@ -25,8 +25,8 @@ use signatures::SIGNATURES;
 pub(crate) use signatures::Signature;
 use table::{DOMAINS, Domain};
 
-/// The version of a domain in which an operator was added or last changed, as seen from one version of
-/// the domain: onnx's `since_version`.
+/// The version of a domain in which an operator was added or last changed, as seen from one version
+/// of the domain: onnx's `since_version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Since {
     /// The operator is unchanged since this version. This may be the version that deprecated it.
@@ -77,7 +77,8 @@ pub(crate) fn arity(domain: &[u8], op_type: &[u8], version: i64) -> Option<(Form
     Some((Formals(row.inputs), Formals(row.outputs)))
 }
 
-/// The attributes of `op_type` that have a default, in the version that came `since`, by their names.
+/// The attributes of `op_type` that have a default, in the version that came `since`, by their
+/// names.
 pub(crate) fn defaults(
     domain: &[u8],
     op_type: &[u8],
@@ -86,8 +87,8 @@ pub(crate) fn defaults(
     row(&DEFAULT_ROWS, domain, op_type, since).map_or(&[], |row| row.attributes)
 }
 
-/// The rows of each operator by its domain and name, one for each version in which something changed: large models ask
-/// for each of their nodes.
+/// The rows of each operator by its domain and name, one for each version in which something
+/// changed: large models ask for each of their nodes.
 type ByOperator<'n, R> = HashMap<(&'n [u8], &'n [u8]), &'static [R], RandomState>;
 
 static DEFAULT_ROWS: LazyLock<ByOperator<'_, Defaults>> = LazyLock::new(|| by_operator(DEFAULTS));

@@ -1,8 +1,8 @@
 //! Where digests are stored with a model, and how they go.
 //!
-//! They are entries of `metadata_props`, which every reader ignores: one in each tensor, one in the model. They are
-//! right as long as nothing changes, so whatever changes a model removes them all. What they are digests of, and
-//! comparing with them, is left to `digest`.
+//! They are entries of `metadata_props`, which every reader ignores: one in each tensor, one in the
+//! model. They are right as long as nothing changes, so whatever changes a model removes them all.
+//! What they are digests of, and comparing with them, is left to `digest`.
 
 use crate::buffer::Buffer;
 use crate::graph::traversal;
@@ -21,8 +21,8 @@ const DIGITS: usize = 64;
 /// How long the entry of a digest is: two tags, two lengths, the key and the digits.
 const ENTRY_LEN: usize = 4 + KEY.len() + DIGITS;
 
-/// Whether the entry that is encoded in `bytes` is where a digest is stored, but is not a key and a digest alone.
-/// Digests leave such an entry out whatever is in it.
+/// Whether the entry that is encoded in `bytes` is where a digest is stored, but is not a key and a
+/// digest alone. Digests leave such an entry out whatever is in it.
 pub(crate) fn hides_in_digest(bytes: &[u8]) -> bool {
     // Most entries are others, which need not be decoded.
     if !bytes.windows(KEY.len()).any(|part| part == KEY.as_bytes()) {

@@ -1,10 +1,10 @@
 //! Every tensor, and every graph, of a model, in graph order.
 //!
 //! Tensors are in more places than initializers: node attributes, subgraphs at any depth, function
-//! bodies and the defaults of function attributes, sparse tensors, training graphs. A tool that misses
-//! one of them loses weights. This module covers all of them: `walk` goes from tensor to tensor,
-//! `graphs` from graph to graph; `place` says where a tensor is. What is done with a tensor or graph is
-//! left to the caller.
+//! bodies and the defaults of function attributes, sparse tensors, training graphs. A tool that
+//! misses one of them loses weights. This module covers all of them: `walk` goes from tensor to
+//! tensor, `graphs` from graph to graph; `place` says where a tensor is. What is done with a tensor
+//! or graph is left to the caller.
 
 mod graphs;
 mod place;
@@ -65,7 +65,8 @@ pub fn iter_mut(model: &mut ModelProto) -> TensorsMut<'_> {
 /// ```
 ///
 /// # Errors
-/// The first error of `visit`, which ends the walk; [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+/// The first error of `visit`, which ends the walk;
+/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
 pub fn tensors(
     model: &ModelProto,
     mut visit: impl FnMut(&Place<'_>, &TensorProto) -> Result<()>,

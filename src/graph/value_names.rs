@@ -1,9 +1,10 @@
 //! The places of a graph that name a value.
 //!
-//! Values are identified by name, and a name is in many places: inputs and outputs of nodes and graphs,
-//! initializers, declared types, quantization annotations, sharding specifications, and subgraphs that
-//! use a value from outside. Renaming and deleting have to cover all of them. One macro generates the
-//! visit for a shared and for a mutable graph. What is done with a name is left to the visitor.
+//! Values are identified by name, and a name is in many places: inputs and outputs of nodes and
+//! graphs, initializers, declared types, quantization annotations, sharding specifications, and
+//! subgraphs that use a value from outside. Renaming and deleting have to cover all of them. One
+//! macro generates the visit for a shared and for a mutable graph. What is done with a name is left
+//! to the visitor.
 
 use crate::graph::traversal::Body;
 use crate::proto::attribute_proto::AttributeMore;

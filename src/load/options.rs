@@ -34,15 +34,15 @@ pub struct LoadOptions {
     pub(crate) verify_digests: VerifyDigests,
 }
 
-/// When a load compares a model with the digests that are stored with it. `true` is [`Always`](Self::Always), `false`
-/// [`Never`](Self::Never).
+/// When a load compares a model with the digests that are stored with it. `true` is
+/// [`Always`](Self::Always), `false` [`Never`](Self::Never).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum VerifyDigests {
     /// It does not: the default.
     #[default]
     Never,
-    /// Where there are any. So a program that stores new digests with what it loaded does not vouch for weights that
-    /// were damaged before.
+    /// Where there are any. So a program that stores new digests with what it loaded does not vouch
+    /// for weights that were damaged before.
     WhereStored,
     /// That there are none is an error.
     Always,
@@ -118,8 +118,9 @@ impl LoadOptions {
         self
     }
 
-    /// Whether weights are loaded. Without them no data file is touched and external entries are kept,
-    /// for [`Container::attach`](crate::Container::attach) or [`Container::insert`](crate::Container::insert). Default true.
+    /// Whether weights are loaded. Without them no data file is touched and external entries are
+    /// kept, for [`Container::attach`](crate::Container::attach) or
+    /// [`Container::insert`](crate::Container::insert). Default true.
     #[must_use]
     pub fn weights(mut self, weights: bool) -> Self {
         self.weights = weights;
@@ -135,9 +136,10 @@ impl LoadOptions {
     }
 
     /// The path of the model, for [`Container::load_bytes`](crate::Container::load_bytes) and
-    /// [`Container::attach`](crate::Container::attach), which are not given it: locations are relative to its directory unless
-    /// there is a [`base_dir`](Self::base_dir), and links may lead to the directory of its own file
-    /// ([`PathPolicy::ModelDirs`]). Default: the path that is loaded.
+    /// [`Container::attach`](crate::Container::attach), which are not given it: locations are
+    /// relative to its directory unless there is a [`base_dir`](Self::base_dir), and links may lead
+    /// to the directory of its own file ([`PathPolicy::ModelDirs`]). Default: the path that is
+    /// loaded.
     #[must_use]
     pub fn model_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.model_path = Some(path.into());
@@ -181,16 +183,17 @@ impl LoadOptions {
         self
     }
 
-    /// Forbids (`true`) or requires (`false`) copies of the bytes of tensors. Without this call tensors
-    /// are slices of the files (mapped or read once), and only a tensor that does not have the
-    /// requested [`alignment`](Self::alignment) is copied.
+    /// Forbids (`true`) or requires (`false`) copies of the bytes of tensors. Without this call
+    /// tensors are slices of the files (mapped or read once), and only a tensor that does not have
+    /// the requested [`alignment`](Self::alignment) is copied.
     ///
     /// - `true`: nothing is copied. A tensor that is not aligned is
     ///   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
     /// - `false`: each external tensor, and each inline one at or above the
-    ///   [threshold](Self::raw_data_threshold), has memory of its own that is freed with it. No file
-    ///   stays mapped or in memory. During the load, a file that is read and not mapped is in memory
-    ///   beside the copies of its tensors: twice the weights. A map takes no memory of the process.
+    ///   [threshold](Self::raw_data_threshold), has memory of its own that is freed with it. No
+    ///   file stays mapped or in memory. During the load, a file that is read and not mapped is in
+    ///   memory beside the copies of its tensors: twice the weights. A map takes no memory of the
+    ///   process.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -216,8 +219,8 @@ impl LoadOptions {
         self
     }
 
-    /// The smallest length in bytes at which a tensor is aligned and, where bytes are copied, an inline
-    /// one gets memory of its own. Default 1024.
+    /// The smallest length in bytes at which a tensor is aligned and, where bytes are copied, an
+    /// inline one gets memory of its own. Default 1024.
     #[must_use]
     pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
         self.decode = self.decode.raw_data_threshold(bytes);
@@ -233,8 +236,8 @@ impl LoadOptions {
         self
     }
 
-    /// Supplies the bytes of several weights files by their locations, as [`file`](Self::file) does for
-    /// one: for example those of [`to_parts`](crate::Container::to_parts).
+    /// Supplies the bytes of several weights files by their locations, as [`file`](Self::file) does
+    /// for one: for example those of [`to_parts`](crate::Container::to_parts).
     ///
     /// ```
     /// use onnx_container::{Container, LoadOptions, SaveOptions};
@@ -257,25 +260,28 @@ impl LoadOptions {
         files.into_iter().fold(self, |options, (location, bytes)| options.file(location, bytes))
     }
 
-    /// Whether the model and its tensors are compared with the digests that are stored with them, see
-    /// [`SaveOptions::digests`](crate::SaveOptions::digests): every byte of the weights is read, on all cores. A load
-    /// fails with [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest) for each tensor that differs, with its file
-    /// and byte range, and with `true` also when there are no digests. Default false.
+    /// Whether the model and its tensors are compared with the digests that are stored with them,
+    /// see [`SaveOptions::digests`](crate::SaveOptions::digests): every byte of the weights is
+    /// read, on all cores. A load fails with
+    /// [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest) for each tensor that differs, with
+    /// its file and byte range, and with `true` also when there are no digests. Default false.
     ///
-    /// Whole files are compared too: weights files with the `checksum` that tensors give them, files that are links to
-    /// blobs in a cache of Hugging Face with their names there. Where there is any of these, a model may be without
-    /// stored digests.
+    /// Whole files are compared too: weights files with the `checksum` that tensors give them,
+    /// files that are links to blobs in a cache of Hugging Face with their names there. Where there
+    /// is any of these, a model may be without stored digests.
     ///
     /// It needs the weights, and the whole model: without [`weights`](Self::weights), and by an
-    /// [`Outline`](crate::Outline), it is [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). For
-    /// safetensors files it has no meaning.
+    /// [`Outline`](crate::Outline), it is
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). For safetensors files it
+    /// has no meaning.
     #[must_use]
     pub fn verify_digests(mut self, verify: impl Into<VerifyDigests>) -> Self {
         self.verify_digests = verify.into();
         self
     }
 
-    /// How much the model may hold before it is refused. Default: [`Limits::new`], which no real model exceeds.
+    /// How much the model may hold before it is refused. Default: [`Limits::new`], which no real
+    /// model exceeds.
     ///
     /// An [`Outline`](crate::Outline) is limited by what is decoded of it.
     #[must_use]

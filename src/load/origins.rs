@@ -1,5 +1,5 @@
-//! The digests that are stored with a model, and where the bytes of its tensors are on disk: noted before a load gives
-//! the tensors handles, and compared with what was loaded.
+//! The digests that are stored with a model, and where the bytes of its tensors are on disk: noted
+//! before a load gives the tensors handles, and compared with what was loaded.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,16 @@ pub(crate) struct Origins {
     stated: Stated,
     /// The directory of these files, or why it cannot be opened.
     directory: Result<Option<Directory>>,
-    /// The file and the range of each tensor, in graph order. That of an inline one has no path: it is that of the model.
+    /// The file and the range of each tensor, in graph order. That of an inline one has no path: it
+    /// is that of the model.
     places: Vec<Origin>,
     /// The length of the model in bytes, if it is known.
     len: Option<u64>,
 }
 
 impl Origins {
-    /// Those of `model` as [`of`](Self::of) has them, where `options` ask for a comparison with what is stored.
+    /// Those of `model` as [`of`](Self::of) has them, where `options` ask for a comparison with
+    /// what is stored.
     pub(super) fn to_verify(
         model: &ModelProto,
         options: &LoadOptions,
@@ -84,8 +86,9 @@ impl Origins {
         self.stored.is_empty() && !self.stated.is_empty()
     }
 
-    /// Compares `model`, whose external tensors have their elements where `external` says, with its digests, and its
-    /// files with what is stated about them. To have either is enough. Adds to what was `done`.
+    /// Compares `model`, whose external tensors have their elements where `external` says, with its
+    /// digests, and its files with what is stated about them. To have either is enough. Adds to
+    /// what was `done`.
     pub(crate) fn verify<'c>(
         &self,
         model: &'c ModelProto,

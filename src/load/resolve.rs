@@ -1,8 +1,9 @@
 //! Finds the bytes and a handle for every external tensor of a model.
 //!
-//! Every weights file is opened once, beneath the model's directory. All faults of a model are reported
-//! together, and nothing is changed: the model gets its handles when everything was found. Models have tens
-//! of thousands of tensors, mostly in one file, so what is done for each of them allocates little.
+//! Every weights file is opened once, beneath the model's directory. All faults of a model are
+//! reported together, and nothing is changed: the model gets its handles when everything was found.
+//! Models have tens of thousands of tensors, mostly in one file, so what is done for each of them
+//! allocates little.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -36,7 +37,8 @@ pub(super) struct Resolved {
     pub(super) warnings: Vec<Error>,
 }
 
-/// Everything that was found for the external tensors of `container`, or one error for all that is wrong.
+/// Everything that was found for the external tensors of `container`, or one error for all that is
+/// wrong.
 pub(super) fn resolve(container: &Container, options: &LoadOptions) -> Result<Resolved> {
     let mut resolver = Resolver::new(container, options)?;
     traversal::tensors(&container.model, |place, tensor| {
@@ -62,8 +64,8 @@ struct Entry {
     dims: Vec<i64>,
 }
 
-/// The text of the handle of the first tensor at each range. Most models name ranges in ascending order,
-/// which need no hash table: these are in a list, and only the others in a table.
+/// The text of the handle of the first tensor at each range. Most models name ranges in ascending
+/// order, which need no hash table: these are in a list, and only the others in a table.
 #[derive(Default)]
 struct FirstHandles {
     ascending: Vec<(Extent, Range<usize>)>,
@@ -117,7 +119,8 @@ struct Resolver<'a> {
     options: &'a LoadOptions,
     directory: Option<Directory>,
     known: &'a Initializers,
-    /// Made when a name occurs twice: until then the handles in use are those of `known` and `found`.
+    /// Made when a name occurs twice: until then the handles in use are those of `known` and
+    /// `found`.
     names: Option<HandleNames>,
     /// Small files that were read already, by location.
     small: HashMap<String, Buffer>,
@@ -128,7 +131,8 @@ struct Resolver<'a> {
     /// The location of the last tensor, which is often that of the next one.
     last: Option<(String, Option<usize>)>,
     first: FirstHandles,
-    /// The text of the handle of tensors whose type or shape is not that of the first tensor at their range.
+    /// The text of the handle of tensors whose type or shape is not that of the first tensor at
+    /// their range.
     others: HashMap<Entry, Range<usize>>,
     resolved: Resolved,
     /// How many tensors share the bytes of another one.
@@ -185,8 +189,8 @@ impl<'a> Resolver<'a> {
         self.errors.join().map_or(Ok(self.resolved), Err)
     }
 
-    /// The text of the tensor's new handle; `None` when it keeps its handle, or when the fault of its file
-    /// is reported once for all its tensors.
+    /// The text of the tensor's new handle; `None` when it keeps its handle, or when the fault of
+    /// its file is reported once for all its tensors.
     fn external(
         &mut self,
         place: &Place<'_>,
@@ -279,7 +283,8 @@ impl<'a> Resolver<'a> {
         start..texts.len()
     }
 
-    /// Reserves room for all tensors when the first one is found, so that no list is moved as it grows.
+    /// Reserves room for all tensors when the first one is found, so that no list is moved as it
+    /// grows.
     fn reserve(&mut self) {
         if self.resolved.found.is_empty() {
             self.resolved.handles.reserve(self.expected);
@@ -293,8 +298,8 @@ impl<'a> Resolver<'a> {
         self.resolved.warnings.push(warning);
     }
 
-    /// The index in `files` of the file at `location`; `None` when it could not be opened, which was
-    /// reported before.
+    /// The index in `files` of the file at `location`; `None` when it could not be opened, which
+    /// was reported before.
     fn open(&mut self, location: &str) -> Result<Option<usize>> {
         if let Some((last, number)) = &self.last
             && last == location
@@ -302,7 +307,8 @@ impl<'a> Resolver<'a> {
             return Ok(*number);
         }
         let name = without_dots(location);
-        // Also where the file that it leads to is open already. What is refused is no name without `.` components.
+        // Also where the file that it leads to is open already. What is refused is no name without
+        // `.` components.
         if !is_handle(location)
             && let Err(error) = external_data::check_location(location)
         {

@@ -1,9 +1,9 @@
 //! Reads small weights files together: many into one piece of memory, on all cores.
 //!
-//! A model may have a file for each of tens of thousands of tensors. Read one after the other, each into
-//! memory of its own, they take half as much memory again for padding and bookkeeping. This runs
-//! ahead of `resolve`, which judges tensors and files: what cannot be read here, for whatever reason, is
-//! left to it.
+//! A model may have a file for each of tens of thousands of tensors. Read one after the other, each
+//! into memory of its own, they take half as much memory again for padding and bookkeeping. This
+//! runs ahead of `resolve`, which judges tensors and files: what cannot be read here, for whatever
+//! reason, is left to it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,8 +21,8 @@ use crate::util::parallel;
 /// The longest file in bytes that shares its memory.
 const SMALL: u64 = 64 << 10;
 
-/// The most bytes of memory that files share: as long as one of them is in use, all of it is. Long enough for
-/// huge pages.
+/// The most bytes of memory that files share: as long as one of them is in use, all of it is. Long
+/// enough for huge pages.
 const SHARED: u64 = 4 << 20;
 
 /// A file, and how many bytes of it the tensors of the model need.

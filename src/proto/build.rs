@@ -14,9 +14,9 @@ fn strings<S: Into<Str>>(from: impl IntoIterator<Item = S>) -> Vec<Str> {
 }
 
 impl ModelProto {
-    /// A model with this graph, of the lowest IR version that has what is in the graph: readers refuse
-    /// versions that are newer than they are. It has no operator sets yet, which every reader asks for:
-    /// [`with_operator_set`](Self::with_operator_set).
+    /// A model with this graph, of the lowest IR version that has what is in the graph: readers
+    /// refuse versions that are newer than they are. It has no operator sets yet, which every
+    /// reader asks for: [`with_operator_set`](Self::with_operator_set).
     pub fn new(graph: GraphProto) -> Self {
         let mut model = Self { graph: Some(Box::new(graph)), ..Self::default() };
         model.raise_ir_version();
@@ -51,8 +51,8 @@ impl NodeProto {
 }
 
 impl TensorProto {
-    /// A tensor without elements; `data_type` is a [`DataType`](crate::DataType) or its number, such
-    /// as [`TensorProto::FLOAT`].
+    /// A tensor without elements; `data_type` is a [`DataType`](crate::DataType) or its number,
+    /// such as [`TensorProto::FLOAT`].
     pub fn new(name: impl Into<Str>, data_type: impl Into<i32>, dims: impl Into<Vec<i64>>) -> Self {
         let (name, data_type) = (Some(name.into()), Some(data_type.into()));
         Self { name, data_type, dims: dims.into(), ..Self::default() }

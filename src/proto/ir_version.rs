@@ -80,7 +80,8 @@ impl ModelProto {
         lowest.0
     }
 
-    /// With one more operator set for its nodes, and at least the IR version that this one came with.
+    /// With one more operator set for its nodes, and at least the IR version that this one came
+    /// with.
     #[must_use]
     pub fn with_operator_set(mut self, domain: impl Into<Str>, version: i64) -> Self {
         self.opset_import.push(OperatorSetIdProto::new(domain, version));

@@ -1,4 +1,5 @@
-//! Messages that hold themselves are dropped from a list, so that the stack does not grow with their depth.
+//! Messages that hold themselves are dropped from a list, so that the stack does not grow with
+//! their depth.
 
 use super::type_proto::{Map, Optional, Sequence, Value};
 use super::{AttributeProto, GraphProto, TypeProto};

@@ -33,7 +33,8 @@ messages! {
         12 doc_string: Option<Box<Str>>,
         /// Where external elements are: `location`, `offset`, `length`, `checksum`.
         13 external_data: Vec<StringStringEntryProto>,
-        /// Whether the elements are external: [`TensorProto::DEFAULT`] or [`TensorProto::EXTERNAL`].
+        /// Whether the elements are external: [`TensorProto::DEFAULT`] or
+        /// [`TensorProto::EXTERNAL`].
         14 data_location: Option<i32>,
         /// Metadata: keys and values.
         16 metadata_props: Rare<Vec<StringStringEntryProto>>,

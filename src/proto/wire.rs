@@ -1,10 +1,10 @@
 //! Reads and writes the protobuf wire format, from and to [`Buffer`]s.
 //!
-//! Models are larger than protobuf libraries allow, and a container must write back what it read, byte
-//! for byte. So this layer counts in 64 bits, makes strings and payloads slices of the input, keeps
-//! field presence and unknown records, and is as lenient as the official parser. The messages themselves
-//! are defined elsewhere: `table.rs` turns a table of fields into messages, and [`crate::proto`] is that
-//! table.
+//! Models are larger than protobuf libraries allow, and a container must write back what it read,
+//! byte for byte. So this layer counts in 64 bits, makes strings and payloads slices of the input,
+//! keeps field presence and unknown records, and is as lenient as the official parser. The messages
+//! themselves are defined elsewhere: `table.rs` turns a table of fields into messages, and
+//! [`crate::proto`] is that table.
 
 mod budget;
 mod closed;
@@ -75,7 +75,8 @@ pub trait Message:
     /// Whether no field is a message. Then counting the size twice is faster than remembering it.
     #[doc(hidden)]
     const LEAF: bool;
-    /// The number of the field `raw_data`, the bytes of a tensor; 0 if the message has no such field.
+    /// The number of the field `raw_data`, the bytes of a tensor; 0 if the message has no such
+    /// field.
     #[doc(hidden)]
     const RAW_DATA: u32 = field::number_of("raw_data", Self::FIELDS);
     /// The field of an enum, if there is one.
@@ -93,14 +94,17 @@ pub trait Message:
     #[doc(hidden)]
     const RECURSIVE: bool;
 
-    /// Merges the value of a record. `false`, with nothing read, if the record is not of a known field.
+    /// Merges the value of a record. `false`, with nothing read, if the record is not of a known
+    /// field.
     #[doc(hidden)]
     fn merge_record(&mut self, tag: Tag, reader: &mut Reader<'_>) -> Result<bool>;
-    /// Passes over the value of a record. `None`, with nothing read, if the record is not of a known field; else
-    /// whether it holds a tensor, in which case the reader may be left in its middle.
+    /// Passes over the value of a record. `None`, with nothing read, if the record is not of a
+    /// known field; else whether it holds a tensor, in which case the reader may be left in its
+    /// middle.
     #[doc(hidden)]
     fn pass_record(tag: Tag, reader: &mut Reader<'_>) -> Result<Option<bool>>;
-    /// How many elements the list has that a record belongs to; `None` if it belongs to no list of messages.
+    /// How many elements the list has that a record belongs to; `None` if it belongs to no list of
+    /// messages.
     #[doc(hidden)]
     fn listed(&self, tag: Tag) -> Option<usize>;
     /// Whether the messages inside it nest at most `levels` deep.
@@ -120,7 +124,8 @@ pub trait Message:
     /// Decodes the message that `input` as a whole is.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a message.
+    /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a
+    /// message.
     fn decode(input: &Buffer) -> Result<Self> {
         Self::decode_with(input, &DecodeOptions::default())
     }
@@ -128,7 +133,8 @@ pub trait Message:
     /// Decodes the message that `input` as a whole is, with `options`.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a message.
+    /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a
+    /// message.
     fn decode_with(input: &Buffer, options: &DecodeOptions) -> Result<Self> {
         let mut message = Self::default();
         let budget = Budget::new(input.len(), &options.limits);
@@ -136,8 +142,8 @@ pub trait Message:
         Ok(message)
     }
 
-    /// Calls `visit` with every string of this message and of the messages inside it. Fields of the type
-    /// `bytes` are skipped.
+    /// Calls `visit` with every string of this message and of the messages inside it. Fields of the
+    /// type `bytes` are skipped.
     fn strings(&self, visit: &mut dyn FnMut(&Str)) {
         visit_strings(self, &mut |string| visit(string));
     }
@@ -153,14 +159,14 @@ pub trait Message:
     /// Writes the encoded message to `out`, large payloads straight from where they lie.
     ///
     /// # Errors
-    /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`]. [`ErrorKind::TooLarge`] when messages nest deeper
-    /// than a reader accepts, see [`Limit::Nesting`](crate::Limit::Nesting).
+    /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`]. [`ErrorKind::TooLarge`] when
+    /// messages nest deeper than a reader accepts, see [`Limit::Nesting`](crate::Limit::Nesting).
     fn encode(&self, out: &mut impl Write) -> Result<()> {
         self.encode_with(out, &Limits::new())
     }
 
-    /// As [`encode`](Self::encode), with another limit of nesting; the other limits are for whole models. Every level
-    /// takes stack, about 1 KiB.
+    /// As [`encode`](Self::encode), with another limit of nesting; the other limits are for whole
+    /// models. Every level takes stack, about 1 KiB.
     ///
     /// # Errors
     /// Those of [`encode`](Self::encode).
@@ -169,10 +175,12 @@ pub trait Message:
         encode_over(self, None, out)
     }
 
-    /// Refuses a message that was made in memory and is deeper than one that is read may be: no reader would take it.
+    /// Refuses a message that was made in memory and is deeper than one that is read may be: no
+    /// reader would take it.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when messages nest deeper than [`Limit::Nesting`] of `limits` allows.
+    /// [`ErrorKind::TooLarge`] when messages nest deeper than [`Limit::Nesting`] of `limits`
+    /// allows.
     fn check_nesting(&self, limits: &Limits) -> Result<()> {
         let Some(most) = limits.get(Limit::Nesting) else { return Ok(()) };
         if self.within(u32::try_from(most).unwrap_or(u32::MAX)) {
@@ -184,14 +192,14 @@ pub trait Message:
     /// The encoded message in memory.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when there is no memory for it, or when messages nest deeper than a reader accepts, see
-    /// [`Limit::Nesting`](crate::Limit::Nesting).
+    /// [`ErrorKind::TooLarge`] when there is no memory for it, or when messages nest deeper than a
+    /// reader accepts, see [`Limit::Nesting`](crate::Limit::Nesting).
     fn encode_to_vec(&self) -> Result<Vec<u8>> {
         self.encode_to_vec_with(&Limits::new())
     }
 
-    /// As [`encode_to_vec`](Self::encode_to_vec), with another limit of nesting; the other limits are for whole
-    /// models. Every level takes stack, about 1 KiB.
+    /// As [`encode_to_vec`](Self::encode_to_vec), with another limit of nesting; the other limits
+    /// are for whole models. Every level takes stack, about 1 KiB.
     ///
     /// # Errors
     /// Those of [`encode_to_vec`](Self::encode_to_vec).
@@ -305,16 +313,16 @@ impl DecodeOptions {
         self
     }
 
-    /// How many threads may decode a large message; 0, the default, is one for each core. The result does
-    /// not depend on it.
+    /// How many threads may decode a large message; 0, the default, is one for each core. The
+    /// result does not depend on it.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Whether decoding must not copy the input, or must copy it. Without this call, the message is made
-    /// of slices of the input, and only a tensor whose bytes do not have the requested
+    /// Whether decoding must not copy the input, or must copy it. Without this call, the message is
+    /// made of slices of the input, and only a tensor whose bytes do not have the requested
     /// [`alignment`](Self::alignment) is copied.
     ///
     /// - `true`: nothing is copied. A tensor that is not aligned is [`ErrorKind::Unsupported`].

@@ -15,8 +15,8 @@ use crate::save::{
 };
 use crate::util::retry::retried;
 
-/// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert; of these the alignment (which
-/// enables [`padding`](Self::padding)), `sync`, `overwrite` and `progress` are used.
+/// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert; of these the alignment
+/// (which enables [`padding`](Self::padding)), `sync`, `overwrite` and `progress` are used.
 ///
 /// ```
 /// use onnx_container::SaveOptions;
@@ -47,8 +47,8 @@ impl ExportOptions {
     }
 
     /// The maximum number of bytes of tensors in one file. Tensors that do not fit are written to
-    /// shards, `NAME-00001-of-00003.safetensors`, with an index `NAME.safetensors.index.json`; a tensor
-    /// longer than the maximum has a shard of its own. Default: no limit.
+    /// shards, `NAME-00001-of-00003.safetensors`, with an index `NAME.safetensors.index.json`; a
+    /// tensor longer than the maximum has a shard of its own. Default: no limit.
     #[must_use]
     pub fn max_shard_bytes(mut self, bytes: u64) -> Self {
         self.max_shard_bytes = Some(bytes);
@@ -56,8 +56,8 @@ impl ExportOptions {
     }
 
     /// Whether padding entries, which are no tensors, are written so that every tensor begins at a
-    /// multiple of 256 bytes, or of [`SaveOptions::alignment`]. Default false, unless an alignment was
-    /// set: readers that compare the names in a file with those of a model, such as
+    /// multiple of 256 bytes, or of [`SaveOptions::alignment`]. Default false, unless an alignment
+    /// was set: readers that compare the names in a file with those of a model, such as
     /// `safetensors.torch.load_model`, refuse unknown entries.
     ///
     /// Without padding the data begin at an aligned offset, and every tensor at a multiple of the
@@ -94,8 +94,8 @@ pub struct Exported {
     pub bytes: u64,
     /// The number of tensors that have an entry.
     pub tensors: usize,
-    /// Tensors written as `U8` bytes, because readers do not have their type. Type and shape come from
-    /// the model that they fill.
+    /// Tensors written as `U8` bytes, because readers do not have their type. Type and shape come
+    /// from the model that they fill.
     pub as_bytes: Vec<String>,
     /// Tensors without an entry of their own, and the entry that has their bytes. They are in the
     /// metadata too.
@@ -109,8 +109,8 @@ pub struct Exported {
     pub unused: Vec<Handle>,
     /// Files of an earlier export to this name that this one did not replace. They are not deleted.
     pub left_behind: Vec<PathBuf>,
-    /// Problems that did not prevent the export: a staging folder that cannot be removed, tensors that are
-    /// larger than the maximum size of a shard.
+    /// Problems that did not prevent the export: a staging folder that cannot be removed, tensors
+    /// that are larger than the maximum size of a shard.
     pub warnings: Vec<Error>,
 }
 
@@ -118,10 +118,10 @@ impl Container {
     /// Writes the large initializers to `path`, a `.safetensors` file, or to shards beside it.
     ///
     /// Inline tensors are not written, except initializers without elements:
-    /// [`externalize`](Self::externalize) moves them out first. An entry has the name of its tensor,
-    /// with the scope before it in a subgraph; where that name is taken, a number is added, so that the
-    /// result is no other tensor's name. Tied tensors are written once. The files are staged and
-    /// renamed: after a failure the former files are still there.
+    /// [`externalize`](Self::externalize) moves them out first. An entry has the name of its
+    /// tensor, with the scope before it in a subgraph; where that name is taken, a number is added,
+    /// so that the result is no other tensor's name. Tied tensors are written once. The files are
+    /// staged and renamed: after a failure the former files are still there.
     ///
     /// ```
     /// use ndarray::array;

@@ -1,8 +1,9 @@
 //! Who may read and write a file that a save replaces, and the same for the new one.
 //!
-//! A rename puts a file of the process that saves in the place of another's. So the new file is given the owner, the group,
-//! the permissions and, on Linux, the access control list of the old one, as far as the process may. Nobody may read more
-//! than before: where the group or the list cannot be given, the group gets only what all others have.
+//! A rename puts a file of the process that saves in the place of another's. So the new file is
+//! given the owner, the group, the permissions and, on Linux, the access control list of the old
+//! one, as far as the process may. Nobody may read more than before: where the group or the list
+//! cannot be given, the group gets only what all others have.
 
 use std::fs::File;
 use std::io;

@@ -31,8 +31,8 @@ pub(crate) fn refuse_attached(
     Error::join(refused).map_or(Ok(()), Err)
 }
 
-/// Identifies the file at `path`, also under another name, through a link, or in another case. `None`
-/// where there is no file.
+/// Identifies the file at `path`, also under another name, through a link, or in another case.
+/// `None` where there is no file.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;

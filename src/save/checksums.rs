@@ -1,6 +1,7 @@
 //! The SHA-1 of every weights file of a save, for the `checksum` entries of its tensors.
 //!
-//! The model has them, and its length and message are known before anything is written: so they are made of the plan.
+//! The model has them, and its length and message are known before anything is written: so they are
+//! made of the plan.
 
 use crate::digest::Whole;
 use crate::error::{Error, Result};
@@ -14,7 +15,8 @@ use std::sync::OnceLock;
 /// How much is read at a time of a weight that is not in memory.
 const CHUNK: usize = 1 << 20;
 
-/// The checksums of the files of a save, each 40 hexadecimal digits; none where they are not wanted.
+/// The checksums of the files of a save, each 40 hexadecimal digits; none where they are not
+/// wanted.
 #[derive(Default)]
 pub(crate) struct Checksums {
     /// Those of the files that are written, in the order of the plan.

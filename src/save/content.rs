@@ -1,9 +1,10 @@
-//! What a save writes: the container's graph and weights, after the changes that its options ask for.
+//! What a save writes: the container's graph and weights, after the changes that its options ask
+//! for.
 //!
 //! [`SaveOptions::externalize`] changes no graph: the tensors that leave it are remembered by their
 //! positions, and the encoder writes their new messages in place of those of the graph. Inlining
-//! makes a new graph, in which these tensors get their handles before functions are copied. So does storing digests,
-//! and leaving those of an earlier save out.
+//! makes a new graph, in which these tensors get their handles before functions are copied. So does
+//! storing digests, and leaving those of an earlier save out.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,8 +32,8 @@ pub(crate) struct Content<'c> {
 }
 
 impl<'c> Content<'c> {
-    /// `container` with the changes of `options`. Neither its graph nor its weights are copied, except
-    /// that inlining and digests make a new graph.
+    /// `container` with the changes of `options`. Neither its graph nor its weights are copied,
+    /// except that inlining and digests make a new graph.
     pub(crate) fn new(container: &'c Container, options: &SaveOptions) -> Result<Self> {
         container.check_nesting()?;
         let (container, model) = (Cow::Borrowed(container), container.model.clone());
@@ -54,8 +55,8 @@ impl<'c> Content<'c> {
         Ok(content)
     }
 
-    /// Stores the digests of what is saved with it, if they are `wanted`. Those of an earlier save may be of other
-    /// weights and never stay.
+    /// Stores the digests of what is saved with it, if they are `wanted`. Those of an earlier save
+    /// may be of other weights and never stay.
     fn set_digests(&mut self, wanted: bool) -> Result<()> {
         if wanted {
             self.drop_unknown_keys();
@@ -71,7 +72,8 @@ impl<'c> Content<'c> {
         Ok(())
     }
 
-    /// Drops entries of external data that no reader finds in what is saved, and that nothing has a digest with.
+    /// Drops entries of external data that no reader finds in what is saved, and that nothing has a
+    /// digest with.
     fn drop_unknown_keys(&mut self) {
         if traversal::iter(&self.model).any(|(_, tensor)| has_unknown_keys(tensor)) {
             let tensors = traversal::iter_mut(&mut self.model).map(|(_, tensor)| tensor);

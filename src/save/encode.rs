@@ -1,8 +1,8 @@
 //! The model as written: the container's graph, with the new places of its weights as an overlay.
 //!
-//! A save changes a few entries of a graph that can have hundreds of thousands of nodes. So the graph
-//! is not cloned: while it is encoded, each external tensor is written as `new_tensor` has it. The whole
-//! message is built only by [`WrittenModel::to_message`].
+//! A save changes a few entries of a graph that can have hundreds of thousands of nodes. So the
+//! graph is not cloned: while it is encoded, each external tensor is written as `new_tensor` has
+//! it. The whole message is built only by [`WrittenModel::to_message`].
 
 use std::fmt;
 use std::io::Write;
@@ -36,8 +36,8 @@ pub(crate) struct WrittenModel {
 struct Changes {
     /// In graph order.
     tensors: Vec<(Position, NewTensor)>,
-    /// Their indices by the addresses of the tensors that they replace. The addresses remain valid: the
-    /// model is copied before it is changed, and tensors are on the heap.
+    /// Their indices by the addresses of the tensors that they replace. The addresses remain valid:
+    /// the model is copied before it is changed, and tensors are on the heap.
     by_address: HashMap<usize, usize>,
 }
 
@@ -49,7 +49,8 @@ impl fmt::Debug for WrittenModel {
 }
 
 impl WrittenModel {
-    /// `model`, with the tensors of `weights` at the places that `plan` and `kept` give them, in files of these `checksums`.
+    /// `model`, with the tensors of `weights` at the places that `plan` and `kept` give them, in
+    /// files of these `checksums`.
     pub(crate) fn new(
         model: SharedModel,
         weights: Weights<'_>,

@@ -1,8 +1,8 @@
 //! Weights of equal bytes, wherever they lie: found by length, then by a hash, then compared.
 //!
-//! Weights of different lengths are never read. Of the others the first bytes tell nearly all apart, so that only what
-//! is probably equal is read as a whole. Everything is read in pieces where it lies; nothing is copied, except piece by
-//! piece from a source that has no buffer.
+//! Weights of different lengths are never read. Of the others the first bytes tell nearly all
+//! apart, so that only what is probably equal is read as a whole. Everything is read in pieces
+//! where it lies; nothing is copied, except piece by piece from a source that has no buffer.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -32,15 +32,19 @@ const FIRST: u64 = 4 << 10;
 /// Which weights have equal bytes.
 #[derive(Default)]
 pub(crate) struct Equal {
-    /// For each weight that has an equal one, by its number: the lowest number of those that are equal to it.
+    /// For each weight that has an equal one, by its number: the lowest number of those that are
+    /// equal to it.
     classes: HashMap<usize, usize>,
-    /// The number of weights that were not compared, because their bytes are made when they are written.
+    /// The number of weights that were not compared, because their bytes are made when they are
+    /// written.
     pub(crate) lazy: usize,
-    /// The number of weights that were not compared, because they overlap so much that it would take too long.
+    /// The number of weights that were not compared, because they overlap so much that it would
+    /// take too long.
     pub(crate) overlapping: usize,
 }
 
-/// Weights with different ones are not equal: the length, and the dtype and dims where these matter.
+/// Weights with different ones are not equal: the length, and the dtype and dims where these
+/// matter.
 type Form<'w> = (u64, Option<(DataType, &'w [i64])>);
 
 impl Equal {
@@ -54,7 +58,8 @@ impl Equal {
         let numbers = external.iter().enumerate().filter(|(_, external)| **external);
         let numbers = numbers.map(|(number, _)| number).filter(|number| !is_kept(*number));
         let reader = Reader { weights: &weights.used, random: RandomState::default() };
-        // An entry of a safetensors file has one dtype and shape, and what lies inside another weight has none.
+        // An entry of a safetensors file has one dtype and shape, and what lies inside another
+        // weight has none.
         let entries = makes_entries(options);
         let no_entry =
             if entries { inside_others(reader.several(numbers.clone())) } else { HashSet::new() };
@@ -82,7 +87,8 @@ impl Equal {
         Ok(Self { classes, lazy, overlapping: dense.len() })
     }
 
-    /// The number that stands for all weights with the bytes of weight `number`, if there are others.
+    /// The number that stands for all weights with the bytes of weight `number`, if there are
+    /// others.
     pub(crate) fn class(&self, number: usize) -> Option<usize> {
         self.classes.get(&number).copied()
     }
@@ -178,8 +184,8 @@ impl<'c> Reader<'_, 'c> {
         Ok(split)
     }
 
-    /// Compares the weights of each group with its first. One that differs, although its hash is the same, stays
-    /// alone.
+    /// Compares the weights of each group with its first. One that differs, although its hash is
+    /// the same, stays alone.
     fn compare(&self, groups: &[Vec<usize>]) -> Result<HashMap<usize, usize>> {
         let pairs = groups.iter().filter_map(|group| group.split_first());
         let pairs =

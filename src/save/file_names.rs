@@ -97,7 +97,8 @@ fn numbered(number: usize, count: usize, extension: &str) -> String {
     format!("-{:05}-of-{count:05}{extension}", number.saturating_add(1))
 }
 
-/// The stem and the extension of the name of a data file: the extension of `m.onnx.data` is `.onnx.data`.
+/// The stem and the extension of the name of a data file: the extension of `m.onnx.data` is
+/// `.onnx.data`.
 fn split_extension(name: &str) -> (&str, &str) {
     let stem = name.strip_suffix(".onnx.data").filter(|stem| !stem.is_empty());
     let at = match stem {
@@ -123,8 +124,8 @@ fn refused(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks the `names` of all weights files of a plan, after every step that makes or changes a name: a
-/// reader or a file system that refuses one would refuse the whole model.
+/// Checks the `names` of all weights files of a plan, after every step that makes or changes a
+/// name: a reader or a file system that refuses one would refuse the whole model.
 ///
 /// # Errors
 /// [`ErrorKind::Internal`](crate::ErrorKind::Internal), because names that the caller gave were
@@ -190,8 +191,8 @@ pub(crate) fn weight_prefix(model_name: &str) -> String {
     without_dot_dot(&format!("{}-", clean(stem)))
 }
 
-/// Makes file names for handles: `<stem>-<clean handle>.weight`, at most 255 bytes long, and unique even
-/// on file systems that ignore case.
+/// Makes file names for handles: `<stem>-<clean handle>.weight`, at most 255 bytes long, and unique
+/// even on file systems that ignore case.
 pub(crate) struct FileNames {
     prefix: String,
     names: UniqueNames,
@@ -216,7 +217,8 @@ fn clean(name: &str) -> String {
     name.chars().map(|c| if keep(c) { c } else { '_' }).collect()
 }
 
-/// `base` followed by `suffix`; a long `base` is cut so that the name has at most [`MAX_NAME`] bytes.
+/// `base` followed by `suffix`; a long `base` is cut so that the name has at most [`MAX_NAME`]
+/// bytes.
 fn with_suffix(base: &str, suffix: &str) -> String {
     let room = MAX_NAME.saturating_sub(suffix.len()).min(base.len());
     let end = (0..=room).rev().find(|end| base.is_char_boundary(*end));

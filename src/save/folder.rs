@@ -1,14 +1,15 @@
-//! The folder that a save writes to: which files exist, which models need them, and so which files may
-//! be replaced.
+//! The folder that a save writes to: which files exist, which models need them, and so which files
+//! may be replaced.
 //!
-//! A data file is replaced only when the model that is replaced refers to it, or when the caller named
-//! it. It is never replaced when another model needs it, when it is a model itself, or when it is an
-//! input of the caller. Any file of the folder may be a model, whatever its name, and so may files of the
-//! folders above, which name files here by a longer path. A file that cannot be read may be a model
-//! too, so it makes the check fail.
+//! A data file is replaced only when the model that is replaced refers to it, or when the caller
+//! named it. It is never replaced when another model needs it, when it is a model itself, or when
+//! it is an input of the caller. Any file of the folder may be a model, whatever its name, and so
+//! may files of the folders above, which name files here by a longer path. A file that cannot be
+//! read may be a model too, so it makes the check fail.
 //!
-//! The folder is searched only where a data file would be replaced or left behind, and again under the
-//! folder's lock before files are renamed. Files that have not changed in between are not read again.
+//! The folder is searched only where a data file would be replaced or left behind, and again under
+//! the folder's lock before files are renamed. Files that have not changed in between are not read
+//! again.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -57,8 +58,8 @@ pub(crate) struct Folder {
 /// Finds a model, in the folder of the file `path` or in a folder above, that refers to the file
 /// and would break if the file were replaced.
 ///
-/// Every file of these folders is read, whatever its name, without loading tensors. Saves and exports
-/// make this check themselves.
+/// Every file of these folders is read, whatever its name, without loading tensors. Saves and
+/// exports make this check themselves.
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
@@ -74,8 +75,8 @@ pub(crate) struct Folder {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when the folder cannot be listed or a file in it cannot be read, since that may be a
-/// model that needs the file.
+/// [`ErrorKind::Io`] when the folder cannot be listed or a file in it cannot be read, since that
+/// may be a model that needs the file.
 pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     let path = path.as_ref();
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
@@ -93,9 +94,9 @@ pub enum NotReplaced {
     NeededBy(PathBuf),
 }
 
-/// Which of the files `names` in `folder` must not be replaced, and why: models, and what models need, as
-/// [`model_that_needs`] finds it for one file. The models of the folder are read once for all names. A symbolic link is no
-/// model: only the link would be replaced.
+/// Which of the files `names` in `folder` must not be replaced, and why: models, and what models
+/// need, as [`model_that_needs`] finds it for one file. The models of the folder are read once for
+/// all names. A symbolic link is no model: only the link would be replaced.
 ///
 /// ```
 /// use onnx_container::{NotReplaced, not_replaced};
@@ -164,8 +165,8 @@ impl Folder {
         self.check_locked(request)
     }
 
-    /// As [`check`](Self::check), where what is refused may be what a save put there that was killed since
-    /// [`recover`](Self::recover): that is completed first. Returns what was done.
+    /// As [`check`](Self::check), where what is refused may be what a save put there that was
+    /// killed since [`recover`](Self::recover): that is completed first. Returns what was done.
     pub(crate) fn check_recovered(
         &self,
         request: &Request<'_>,
@@ -232,9 +233,9 @@ impl Folder {
         Error::join(errors).map_or(Ok(()), Err)
     }
 
-    /// Whether the file at `path` may be a model. Of `own`, the weights that the replaced model refers to or an earlier
-    /// export, only what is one beyond doubt: a model of many files could not be saved again if the bytes of one of them
-    /// happened to begin as a model does.
+    /// Whether the file at `path` may be a model. Of `own`, the weights that the replaced model
+    /// refers to or an earlier export, only what is one beyond doubt: a model of many files could
+    /// not be saved again if the bytes of one of them happened to begin as a model does.
     fn is_model(&self, path: &Path, own: bool) -> Result<bool> {
         let skimmed = self.skim(path)?;
         Ok(if own { skimmed.is_certain } else { skimmed.is_model })
@@ -262,8 +263,8 @@ impl Folder {
         Error::new(kind, reason).with_path(self.directory.join(name))
     }
 
-    /// The files of the request that exist. The metadata of each is read only once, because another save
-    /// may move the file away and back in the meantime.
+    /// The files of the request that exist. The metadata of each is read only once, because another
+    /// save may move the file away and back in the meantime.
     fn there(&self, request: &Request<'_>) -> Result<Vec<(String, Metadata)>> {
         let listing = Listing::of(&self.directory, request.files.len());
         let look = |file: &SavedFile| {
@@ -300,11 +301,13 @@ impl Folder {
         Ok(self.skim(&self.target_path())?.locations.clone())
     }
 
-    /// Completes or undoes what killed saves to this folder left half done, so that every model in it is whole, and
-    /// removes the other leftovers of the target. Returns what was done, and what could not be.
+    /// Completes or undoes what killed saves to this folder left half done, so that every model in
+    /// it is whole, and removes the other leftovers of the target. Returns what was done, and what
+    /// could not be.
     ///
     /// # Errors
-    /// When the target itself cannot be recovered; when the folder cannot be listed or stays locked.
+    /// When the target itself cannot be recovered; when the folder cannot be listed or stays
+    /// locked.
     pub(crate) fn recover(&self, options: &SaveOptions) -> Result<Vec<Error>> {
         let mut warnings = Vec::new();
         if !may_need_recovery(&self.directory)? {
@@ -478,7 +481,8 @@ mod tests {
         ModelProto::new(graph).encode_to_vec().unwrap()
     }
 
-    /// Weights that are in place before their model, because the save of both was killed, are not called nobody's.
+    /// Weights that are in place before their model, because the save of both was killed, are not
+    /// called nobody's.
     #[test]
     fn a_save_that_was_killed_since_the_last_look_is_completed() {
         use crate::files::recovery::{StagingFolder, Switch};

@@ -1,10 +1,10 @@
 //! Weights that are kept in the files they were loaded from, because the files are unchanged.
 //!
-//! A change to the graph of a model should not cost a copy of its weights. A file is unchanged when its
-//! identity is; its bytes are compared only where the identity is not conclusive (the file was read
-//! shortly after it was written). The file is opened as a load opens it, so a reader of the model finds
-//! the same file. The check runs when the save is planned and again before its files are renamed. What
-//! is written is decided in `plan`.
+//! A change to the graph of a model should not cost a copy of its weights. A file is unchanged when
+//! its identity is; its bytes are compared only where the identity is not conclusive (the file was
+//! read shortly after it was written). The file is opened as a load opens it, so a reader of the
+//! model finds the same file. The check runs when the save is planned and again before its files
+//! are renamed. What is written is decided in `plan`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -35,13 +35,13 @@ pub(crate) struct Kept {
     /// The folder of the model; `None` when no file is kept.
     folder: Option<Folder>,
     pub(crate) files: Vec<KeptFile>,
-    /// For each weight, by its number: the number of the kept file and the byte range in it. A weight
-    /// that is missing or `None` is not kept.
+    /// For each weight, by its number: the number of the kept file and the byte range in it. A
+    /// weight that is missing or `None` is not kept.
     pub(crate) ranges: Vec<Option<(usize, Range<u64>)>>,
     /// The name of the file for weights that are not kept, where it must not replace another file.
     pub(crate) new_name: Option<String>,
-    /// What is compared again before the files are renamed, because a write since the first comparison need not have
-    /// changed the identity of the file.
+    /// What is compared again before the files are renamed, because a write since the first
+    /// comparison need not have changed the identity of the file.
     unsure: Vec<Unsure>,
 }
 
@@ -97,8 +97,8 @@ impl Origin {
 }
 
 impl Kept {
-    /// The `weights` that are kept where `options` ask for that. A packed file is kept only when all
-    /// weights are in it.
+    /// The `weights` that are kept where `options` ask for that. A packed file is kept only when
+    /// all weights are in it.
     ///
     /// # Errors
     /// For [`WeightFiles::AsLoaded`] one error for all files that cannot be kept.
@@ -135,8 +135,8 @@ impl Kept {
         Some(Self { folder: Some(folder), files: vec![kept], ranges, ..Self::default() })
     }
 
-    /// Keeps every file that weights are in, or reports for each why it cannot be kept. Weights that are
-    /// in no file go to a new one.
+    /// Keeps every file that weights are in, or reports for each why it cannot be kept. Weights
+    /// that are in no file go to a new one.
     fn every_file(weights: &Weights<'_>, target: &Target, options: &SaveOptions) -> Result<Self> {
         let mut finder = Finder::new(Folder::open_for(target)?);
         let mut ranges = vec![None; weights.used.len()];
@@ -250,7 +250,8 @@ impl Finder {
         Self { folder, files, known, unsure: Vec::new(), errors: Vec::new() }
     }
 
-    /// Records an error when the file does not hold the bytes, and whether that has to be asked again.
+    /// Records an error when the file does not hold the bytes, and whether that has to be asked
+    /// again.
     fn compare(&mut self, unsure: Unsure) {
         let Some(kept) = self.files.get(unsure.file) else { return };
         // Seen before the bytes: any write after them changes the identity.
@@ -332,8 +333,8 @@ impl Folder {
         Ok(Self { directory: Directory::open(absolute)?, model })
     }
 
-    /// `file` as a kept file, when it is the target's data file: the one that `options` name, or the
-    /// only one that the model at the target refers to.
+    /// `file` as a kept file, when it is the target's data file: the one that `options` name, or
+    /// the only one that the model at the target refers to.
     fn data_file(
         &self,
         file: LoadedFile,
@@ -376,7 +377,8 @@ impl Folder {
         Err(why.unwrap_or_else(outside))
     }
 
-    /// Opens a file that is to be kept as a load does, and checks that it is the one that was loaded.
+    /// Opens a file that is to be kept as a load does, and checks that it is the one that was
+    /// loaded.
     fn open(&self, kept: &KeptFile) -> Result<File> {
         let KeptFile { location, file } = kept;
         let fail = |reason: &str| cannot_keep(reason).with_path(&file.path);
@@ -392,13 +394,15 @@ impl Folder {
         Ok(opened)
     }
 
-    /// Whether the path leads to the location. Here the identities with their inodes already prove it.
+    /// Whether the path leads to the location. Here the identities with their inodes already prove
+    /// it.
     #[cfg(unix)]
     fn is_at(&self, _: &str, _: &Path) -> bool {
         true
     }
 
-    /// Whether the path leads to the location. Without inodes, two files may have the same identity.
+    /// Whether the path leads to the location. Without inodes, two files may have the same
+    /// identity.
     #[cfg(not(unix))]
     fn is_at(&self, location: &str, path: &Path) -> bool {
         let location = retried(|| self.directory.join(location).canonicalize());
@@ -459,7 +463,8 @@ mod tests {
         }
     }
 
-    /// Which of the bytes of a file a model refers to after the file was written again within one tick of the clock.
+    /// Which of the bytes of a file a model refers to after the file was written again within one
+    /// tick of the clock.
     #[test]
     #[cfg(unix)]
     fn a_file_that_changes_within_a_tick_of_the_clock_is_not_kept() {

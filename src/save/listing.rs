@@ -1,7 +1,8 @@
 //! Which of many names a folder has, told by one look at the folder.
 //!
-//! A save with a file for each tensor asks for tens of thousands of names, and in most folders none of them
-//! is there. The listing only says that a name is not there; whoever is not told so looks at the file.
+//! A save with a file for each tensor asks for tens of thousands of names, and in most folders none
+//! of them is there. The listing only says that a name is not there; whoever is not told so looks
+//! at the file.
 
 use std::collections::HashSet;
 use std::fs::DirEntry;
@@ -19,8 +20,8 @@ const MANY: usize = 64;
 pub(crate) struct Listing(Option<HashSet<String>>);
 
 impl Listing {
-    /// The names in `directory`, for a caller that asks for `count` of them. A folder that has many more is not
-    /// listed.
+    /// The names in `directory`, for a caller that asks for `count` of them. A folder that has many
+    /// more is not listed.
     pub(crate) fn of(directory: &Path, count: usize) -> Self {
         let most = count.saturating_mul(4);
         let entries =
@@ -36,8 +37,8 @@ impl Listing {
         Self(whole.map(HashSet::from_iter))
     }
 
-    /// `false` only if no file has this name, in whatever case. File systems have several ways to compare other
-    /// than plain characters, and Windows has second names with a `~`.
+    /// `false` only if no file has this name, in whatever case. File systems have several ways to
+    /// compare other than plain characters, and Windows has second names with a `~`.
     pub(crate) fn may_have(&self, name: &str) -> bool {
         let Some(names) = &self.0 else { return true };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -52,8 +52,8 @@ impl<'o> Meter<'o> {
         }
     }
 
-    /// Reports the progress without new bytes, so that the caller can cancel before the first file is
-    /// created, and when all files are complete and about to be renamed.
+    /// Reports the progress without new bytes, so that the caller can cancel before the first file
+    /// is created, and when all files are complete and about to be renamed.
     pub(crate) fn step(&self) -> Result<()> {
         self.tell(0)
     }

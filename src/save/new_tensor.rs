@@ -1,8 +1,9 @@
 //! What is written in place of an external tensor while a model is encoded.
 //!
-//! A model may have tens of thousands of them, and each is counted, written and perhaps counted again. So a message is
-//! not built for it: the fields that stay are written from the graph's own tensor, and the entries that name a range
-//! of a file between them. The bytes of a tensor that becomes inline are produced when the encoder reaches it.
+//! A model may have tens of thousands of them, and each is counted, written and perhaps counted
+//! again. So a message is not built for it: the fields that stay are written from the graph's own
+//! tensor, and the entries that name a range of a file between them. The bytes of a tensor that
+//! becomes inline are produced when the encoder reaches it.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -19,8 +20,9 @@ use crate::proto::wire::{self, Field, Replacement, Sizes, Str, Writer};
 use crate::save::weights::Weight;
 use crate::tensor::initializer::Initializer;
 
-/// What is written in place of a tensor's elements. All else is taken from the graph's own tensor while that is
-/// written: a model can have so many tensors that their names take more memory than the rest of a save.
+/// What is written in place of a tensor's elements. All else is taken from the graph's own tensor
+/// while that is written: a model can have so many tensors that their names take more memory than
+/// the rest of a save.
 pub(crate) enum NewTensor {
     /// The bytes are in this range of this file.
     InFile(Arc<File>, Range<u64>),
@@ -162,7 +164,8 @@ impl Replacement for NewTensor {
 }
 
 impl File {
-    /// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes) of the file.
+    /// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes)
+    /// of the file.
     fn entries<E>(
         &self,
         range: &Range<u64>,

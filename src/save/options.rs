@@ -99,8 +99,8 @@ impl SaveOptions {
         self
     }
 
-    /// How the files of [`WeightFiles::Sharded`] are called. Default [`ShardNames::Numbered`]. The other
-    /// layouts have names of their own.
+    /// How the files of [`WeightFiles::Sharded`] are called. Default [`ShardNames::Numbered`]. The
+    /// other layouts have names of their own.
     ///
     /// ```
     /// use onnx_container::{SaveOptions, ShardNames, WeightFiles};
@@ -114,10 +114,10 @@ impl SaveOptions {
         self
     }
 
-    /// Whether inline tensors of at least [`raw_data_threshold`](Self::raw_data_threshold) bytes are
-    /// written to the weights files too, as by
-    /// [`Container::externalize`](crate::Container::externalize); the container itself is not changed.
-    /// Tensors in bodies of local functions remain inline. Default false.
+    /// Whether inline tensors of at least [`raw_data_threshold`](Self::raw_data_threshold) bytes
+    /// are written to the weights files too, as by
+    /// [`Container::externalize`](crate::Container::externalize); the container itself is not
+    /// changed. Tensors in bodies of local functions remain inline. Default false.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -141,16 +141,16 @@ impl SaveOptions {
         self
     }
 
-    /// The least number of bytes of an inline tensor that [`externalize`](Self::externalize) writes to a
-    /// weights file. Default 64. It does not apply to initializers behind handles.
+    /// The least number of bytes of an inline tensor that [`externalize`](Self::externalize) writes
+    /// to a weights file. Default 64. It does not apply to initializers behind handles.
     #[must_use]
     pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
         self.buffers.raw_data_threshold = bytes;
         self
     }
 
-    /// The alignment of every tensor in a packed file or a shard. `None` is the default, [`Alignment::DEVICE`]: 256
-    /// bytes.
+    /// The alignment of every tensor in a packed file or a shard. `None` is the default,
+    /// [`Alignment::DEVICE`]: 256 bytes.
     #[must_use]
     pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
         self.buffers.alignment = alignment.into();
@@ -165,22 +165,24 @@ impl SaveOptions {
         self
     }
 
-    /// Whether a packed file is kept when it already has every large initializer, so that only the model
-    /// is written. Default true; `false` writes the weights again.
+    /// Whether a packed file is kept when it already has every large initializer, so that only the
+    /// model is written. Default true; `false` writes the weights again.
     ///
     /// This is for changes to a model of gigabytes that do not change its weights. The file is kept
     /// when the container was loaded from it (mapped or read), when it has not been replaced or
-    /// written to since, and when all offsets have the alignment that was requested, if any. It must be
-    /// the file that [`data_name`](Self::data_name) names, else `<model file>.data`, else the only file
-    /// that the model now at the target refers to. The offsets in it do not change, whatever their
-    /// order and the bytes between them. If any of these conditions fails, all files are written as
-    /// usual. [`Saved::kept`](crate::Saved::kept) lists the files that were kept.
+    /// written to since, and when all offsets have the alignment that was requested, if any. It
+    /// must be the file that [`data_name`](Self::data_name) names, else `<model file>.data`, else
+    /// the only file that the model now at the target refers to. The offsets in it do not change,
+    /// whatever their order and the bytes between them. If any of these conditions fails, all files
+    /// are written as usual. [`Saved::kept`](crate::Saved::kept) lists the files that were kept.
     ///
-    /// A file is the same when its device, inode, length and times are. This is checked when the save
-    /// begins and again before the model is renamed. A file that was read (not mapped) within two
-    /// seconds of being written is never considered the same: a later write may leave the same times.
+    /// A file is the same when its device, inode, length and times are. This is checked when the
+    /// save begins and again before the model is renamed. A file that was read (not mapped) within
+    /// two seconds of being written is never considered the same: a later write may leave the same
+    /// times.
     ///
-    /// Applies to [`WeightFiles::Packed`]; [`WeightFiles::AsLoaded`] always keeps files, the others never.
+    /// Applies to [`WeightFiles::Packed`]; [`WeightFiles::AsLoaded`] always keeps files, the others
+    /// never.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -210,19 +212,21 @@ impl SaveOptions {
         self
     }
 
-    /// Whether weights of equal bytes are stored once, also where they lie in different places of memory. Default
-    /// false: only bytes that are shared in memory are shared in files.
+    /// Whether weights of equal bytes are stored once, also where they lie in different places of
+    /// memory. Default false: only bytes that are shared in memory are shared in files.
     ///
     /// Weights of equal length are read and compared when the save is planned, also by
-    /// [`dry_run`](crate::Container::dry_run); types and shapes may differ, except in `WeightFiles::Safetensors`,
-    /// where every tensor keeps an entry, or its name in the metadata. Their tensors then have one range of the
-    /// file, or one file in [`WeightFiles::PerTensor`], and are tied when the model is loaded:
-    /// [`Container::replace`](crate::Container::replace) asks what is to become of the others, and
-    /// [`FillOptions::tied`](crate::FillOptions::tied) tells it for [`Container::fill`](crate::Container::fill).
-    /// Weights that overlap in part very much are not compared. Weights that a save
-    /// makes when it writes them ([`Initializer::lazy`](crate::Initializer::lazy)) are not compared: that would make
-    /// them twice. No file is kept as it is, except by [`WeightFiles::AsLoaded`], where only what goes to a new file is
-    /// compared. [`Saved::deduplicated`](crate::Saved::deduplicated) tells what was spared.
+    /// [`dry_run`](crate::Container::dry_run); types and shapes may differ, except in
+    /// `WeightFiles::Safetensors`, where every tensor keeps an entry, or its name in the metadata.
+    /// Their tensors then have one range of the file, or one file in [`WeightFiles::PerTensor`],
+    /// and are tied when the model is loaded: [`Container::replace`](crate::Container::replace)
+    /// asks what is to become of the others, and [`FillOptions::tied`](crate::FillOptions::tied)
+    /// tells it for [`Container::fill`](crate::Container::fill). Weights that overlap in part very
+    /// much are not compared. Weights that a save makes when it writes them
+    /// ([`Initializer::lazy`](crate::Initializer::lazy)) are not compared: that would make them
+    /// twice. No file is kept as it is, except by [`WeightFiles::AsLoaded`], where only what goes
+    /// to a new file is compared. [`Saved::deduplicated`](crate::Saved::deduplicated) tells what
+    /// was spared.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -249,9 +253,10 @@ impl SaveOptions {
         self
     }
 
-    /// The name of the packed file, beside the model. Default `<model file>.data`. A file of this name that
-    /// no model needs is replaced only where the name is given here. [`Sharded`](WeightFiles::Sharded) puts
-    /// the numbers of the shards before its extension, and replaces files of these names likewise.
+    /// The name of the packed file, beside the model. Default `<model file>.data`. A file of this
+    /// name that no model needs is replaced only where the name is given here.
+    /// [`Sharded`](WeightFiles::Sharded) puts the numbers of the shards before its extension, and
+    /// replaces files of these names likewise.
     #[must_use]
     pub fn data_name(mut self, name: impl Into<String>) -> Self {
         self.data_name = Some(name.into());
@@ -259,8 +264,8 @@ impl SaveOptions {
     }
 
     /// Whether local functions are inlined in the written model, as by
-    /// [`inline_functions`](crate::inline_functions) with default options; the container keeps them.
-    /// Default false. [`Saved::inlined`](crate::Saved::inlined) has the result.
+    /// [`inline_functions`](crate::inline_functions) with default options; the container keeps
+    /// them. Default false. [`Saved::inlined`](crate::Saved::inlined) has the result.
     ///
     /// ```
     /// use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
@@ -304,17 +309,18 @@ impl SaveOptions {
     }
 
     /// The maximum length of the model file in bytes. A longer one is refused with
-    /// [`ErrorKind::ModelTooLarge`](crate::ErrorKind::ModelTooLarge) before anything is written. `None` is
-    /// the default: no limit, though many readers refuse files over [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
+    /// [`ErrorKind::ModelTooLarge`](crate::ErrorKind::ModelTooLarge) before anything is written.
+    /// `None` is the default: no limit, though many readers refuse files over
+    /// [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
     #[must_use]
     pub fn max_model_bytes(mut self, max: impl Into<Option<u64>>) -> Self {
         self.max_model_bytes = max.into();
         self
     }
 
-    /// How many bytes of [lazy](crate::Initializer::lazy) weights may be produced and not yet written.
-    /// Default [`MAX_BYTES_IN_FLIGHT`](Self::MAX_BYTES_IN_FLIGHT). A longer weight is produced alone.
-    /// Weights that are not lazy do not count.
+    /// How many bytes of [lazy](crate::Initializer::lazy) weights may be produced and not yet
+    /// written. Default [`MAX_BYTES_IN_FLIGHT`](Self::MAX_BYTES_IN_FLIGHT). A longer weight is
+    /// produced alone. Weights that are not lazy do not count.
     #[must_use]
     pub fn max_bytes_in_flight(mut self, max: u64) -> Self {
         self.max_bytes_in_flight = max;
@@ -329,12 +335,12 @@ impl SaveOptions {
         self
     }
 
-    /// Whether a save that [waits for the disk](Self::sync) writes large weights past the page cache. Default
-    /// true: on Linux such a save takes two thirds of the time and a tenth of the CPU time (1 GB on a virtual
-    /// disk: 0.59 s, and 0.80 s through the cache). The price is that the first reader of the new files reads
-    /// these weights from the disk, in twice the time, where after a save through the cache they are still in
-    /// memory. Where the file system does not support direct I/O, and without [`sync`](Self::sync), the cache
-    /// is used.
+    /// Whether a save that [waits for the disk](Self::sync) writes large weights past the page
+    /// cache. Default true: on Linux such a save takes two thirds of the time and a tenth of the
+    /// CPU time (1 GB on a virtual disk: 0.59 s, and 0.80 s through the cache). The price is that
+    /// the first reader of the new files reads these weights from the disk, in twice the time,
+    /// where after a save through the cache they are still in memory. Where the file system does
+    /// not support direct I/O, and without [`sync`](Self::sync), the cache is used.
     #[must_use]
     pub fn direct_io(mut self, direct: bool) -> Self {
         self.direct_io = direct;
@@ -344,9 +350,9 @@ impl SaveOptions {
     /// Whether existing files may be replaced. Default true.
     ///
     /// Even with `true`, a weights file is replaced only when the replaced model refers to it or
-    /// [`data_name`](Self::data_name) names it. It is never replaced when another model in this folder
-    /// or in one above needs it, nor when the container's bytes are in it and the replaced model does
-    /// not refer to it.
+    /// [`data_name`](Self::data_name) names it. It is never replaced when another model in this
+    /// folder or in one above needs it, nor when the container's bytes are in it and the replaced
+    /// model does not refer to it.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
@@ -397,9 +403,9 @@ impl SaveOptions {
         self
     }
 
-    /// Calls `report` before the first file is created, as bytes are written, and when all files are
-    /// complete and about to be renamed. Calls may come from any thread. `Break` cancels the save and
-    /// leaves the old files in place.
+    /// Calls `report` before the first file is created, as bytes are written, and when all files
+    /// are complete and about to be renamed. Calls may come from any thread. `Break` cancels the
+    /// save and leaves the old files in place.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -419,7 +425,8 @@ impl SaveOptions {
         self
     }
 
-    /// Locks `folder`; while somebody else holds the lock, waits and reports that as the options say.
+    /// Locks `folder`; while somebody else holds the lock, waits and reports that as the options
+    /// say.
     pub(crate) fn lock(&self, folder: &Path) -> Result<FolderLock> {
         FolderLock::wait(folder, self.lock_timeout, |folder, elapsed| self.report(folder, elapsed))
     }

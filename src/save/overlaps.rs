@@ -1,6 +1,7 @@
 //! Which weights overlap others in memory, told by their addresses alone.
 //!
-//! What is written of them is bounded by `plan`; `equal` leaves out what it would read out of all proportion.
+//! What is written of them is bounded by `plan`; `equal` leaves out what it would read out of all
+//! proportion.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -34,8 +35,8 @@ struct Cluster {
     reads: u64,
 }
 
-/// The numbers of the `weights` that overlap so much that reading them would take out of all proportion to their
-/// memory.
+/// The numbers of the `weights` that overlap so much that reading them would take out of all
+/// proportion to their memory.
 pub(crate) fn read_too_often<'c: 'w, 'w>(
     weights: impl Iterator<Item = (usize, &'w Weight<'c>)> + Clone,
 ) -> HashSet<usize> {

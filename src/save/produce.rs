@@ -3,9 +3,9 @@
 //! The weights are queued in the order in which their bytes are written. Threads take them from the
 //! front as long as the bytes that are produced and not yet written stay within a bound. The writer
 //! waits for the weight it needs next, and reports when that is written; the weight is then dropped
-//! and the next one admitted. There is no deadlock, whatever the bound: weights are admitted in order,
-//! so the first unwritten one is always produced or in production, and a writer that fails ends the wait
-//! of all others.
+//! and the next one admitted. There is no deadlock, whatever the bound: weights are admitted in
+//! order, so the first unwritten one is always produced or in production, and a writer that fails
+//! ends the wait of all others.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,8 +55,8 @@ struct Slot {
     all: u64,
 }
 
-/// Calls `write` while threads produce the lazy weights of `files`, at most `max` bytes ahead of it. A
-/// weight of more than `max` bytes is produced alone.
+/// Calls `write` while threads produce the lazy weights of `files`, at most `max` bytes ahead of
+/// it. A weight of more than `max` bytes is produced alone.
 pub(crate) fn ahead_of<T>(
     files: &[PlannedFile<'_>],
     max: u64,
@@ -124,8 +124,8 @@ impl<'p> Ahead<'p> {
         let Some(number) = self.number_of(piece) else { return };
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(number) else { return };
-        // A weight with a second place is kept in memory until it is written there too, but counts as
-        // written after the first, so that the weights in between can be admitted.
+        // A weight with a second place is kept in memory until it is written there too, but counts
+        // as written after the first, so that the weights in between can be admitted.
         let first = slot.first.min(bytes);
         slot.first -= first;
         slot.all = slot.all.saturating_sub(bytes);

@@ -1,8 +1,9 @@
 //! Stage beside the target, then rename: the files of a save appear together or not at all.
 //!
 //! New files are written into a staging folder in the target's directory. When all are complete,
-//! and flushed to the disk where that was requested, they are renamed into place by a switch that anybody can
-//! complete after a crash; see `recovery`. When a rename fails, those before it are undone.
+//! and flushed to the disk where that was requested, they are renamed into place by a switch that
+//! anybody can complete after a crash; see `recovery`. When a rename fails, those before it are
+//! undone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -39,8 +40,8 @@ pub(crate) struct Staging {
     directory_given: PathBuf,
     /// Who may read the model that is replaced.
     model_access: Option<Access>,
-    /// The first of the new files, still open. Closed before the folder is removed: a network file system keeps what
-    /// is open.
+    /// The first of the new files, still open. Closed before the folder is removed: a network file
+    /// system keeps what is open.
     open: Mutex<HashMap<String, File>>,
     folder: StagingFolder,
     names: Vec<String>,
@@ -100,9 +101,9 @@ impl Staging {
         Ok(())
     }
 
-    /// Creates the file that will be published as `name`. It gets the owner, group, mode and list of the file that it
-    /// replaces, or else of the replaced model, so that new weights are not more accessible than the model was. Where
-    /// neither exists, the umask decides.
+    /// Creates the file that will be published as `name`. It gets the owner, group, mode and list
+    /// of the file that it replaces, or else of the replaced model, so that new weights are not
+    /// more accessible than the model was. Where neither exists, the umask decides.
     pub(crate) fn create(&self, name: &str) -> Result<NewFile> {
         let (staged, path) = (self.folder.new_files().join(name), self.directory.join(name));
         let fail = |error| Error::io(&staged, error);
@@ -127,7 +128,8 @@ impl Staging {
         not_kept.iter().map(|(lost, names)| lost.warning(&self.directory_given, names)).collect()
     }
 
-    /// Keeps the file open until it is flushed, if only few are, so that no error of the disk is missed.
+    /// Keeps the file open until it is flushed, if only few are, so that no error of the disk is
+    /// missed.
     fn keep_open(&self, name: &str, file: &File) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() < MOST_OPEN
@@ -159,13 +161,15 @@ impl Staging {
         Ok(())
     }
 
-    /// Puts every file in place; the model is the last one. Locks keep other saves from renaming files in
-    /// this folder and in `others`; `look_again` runs under the locks, before the first rename.
+    /// Puts every file in place; the model is the last one. Locks keep other saves from renaming
+    /// files in this folder and in `others`; `look_again` runs under the locks, before the first
+    /// rename.
     ///
-    /// On an error the old files are in place and the staging folder is removed, with two exceptions:
-    /// where the last flush fails the new files are in place, and where renames cannot be undone whoever
-    /// opens the model next completes or undoes them. Returns warnings: a staging folder that cannot be removed, which is
-    /// told with the error where there is one, and access to the old files that the new ones do not give.
+    /// On an error the old files are in place and the staging folder is removed, with two
+    /// exceptions: where the last flush fails the new files are in place, and where renames cannot
+    /// be undone whoever opens the model next completes or undoes them. Returns warnings: a staging
+    /// folder that cannot be removed, which is told with the error where there is one, and access
+    /// to the old files that the new ones do not give.
     pub(crate) fn publish(
         self,
         mut others: Vec<PathBuf>,
@@ -220,7 +224,8 @@ impl Staging {
         Ok((locks, switch))
     }
 
-    /// Does the renames. The inner error is that of the last flush, after which the new files are in place.
+    /// Does the renames. The inner error is that of the last flush, after which the new files are
+    /// in place.
     fn switch(&self, switch: &Switch) -> Result<Result<()>, Failure> {
         if !switch.is_one_rename() {
             switch.announce().map_err(|error| Failure { error, undone: true })?;
@@ -237,8 +242,8 @@ impl Staging {
         }
     }
 
-    /// Removes the staging folder and then the journal: until then, whoever finds it removes the old files. Returns a
-    /// warning where that is not possible.
+    /// Removes the staging folder and then the journal: until then, whoever finds it removes the
+    /// old files. Returns a warning where that is not possible.
     fn end(mut self, switch: &Switch) -> Option<Error> {
         drop(std::mem::take(&mut self.open));
         let said = "the save is done, but its staging folder cannot be removed";
@@ -287,8 +292,8 @@ struct Failure {
     undone: bool,
 }
 
-/// Opens a file to flush it. Some systems flush only what is open for writing, and the file may have taken the
-/// permissions of a read-only one.
+/// Opens a file to flush it. Some systems flush only what is open for writing, and the file may
+/// have taken the permissions of a read-only one.
 fn open_again(path: &Path) -> io::Result<File> {
     File::options().write(true).open(path).or_else(|_| File::open(path))
 }

@@ -42,8 +42,8 @@ pub(crate) fn tensors(model: &ModelProto, external: &HashSet<Position>) -> Vec<E
 /// The most malformed tensors that are named one by one.
 const MOST_MALFORMED: usize = 1_000;
 
-/// The tensors in `model` whose own elements do not fit their type and dimensions, or that have none: they are written as they
-/// are. The first of very many.
+/// The tensors in `model` whose own elements do not fit their type and dimensions, or that have
+/// none: they are written as they are. The first of very many.
 pub(crate) fn malformed(model: &ModelProto) -> Vec<Error> {
     let inline = traversal::iter(model).filter(|(_, tensor)| !is_external(tensor));
     let malformed = inline.filter_map(|(place, tensor)| {

@@ -42,28 +42,30 @@ pub struct Saved {
     /// The weights files that the model refers to and that were not rewritten, by their locations;
     /// see [`SaveOptions::keep_placement`](crate::SaveOptions::keep_placement).
     pub kept: Vec<SavedFile>,
-    /// The number of bytes in the kept files that no tensor of the model refers to: padding, and the
-    /// bytes of tensors that were deleted or replaced. Saving with
+    /// The number of bytes in the kept files that no tensor of the model refers to: padding, and
+    /// the bytes of tensors that were deleted or replaced. Saving with
     /// [`keep_placement(false)`](crate::SaveOptions::keep_placement) drops them.
     pub unreferenced_bytes: u64,
-    /// What equal weights were spared, when that was asked for by [`SaveOptions::dedup`](crate::SaveOptions::dedup).
+    /// What equal weights were spared, when that was asked for by
+    /// [`SaveOptions::dedup`](crate::SaveOptions::dedup).
     pub deduplicated: Option<Deduplicated>,
     /// How long the save took, and how many bytes of tensors were copied, shared or kept.
     pub statistics: Statistics,
     /// The result of inlining local functions, when that was asked for.
     pub inlined: Option<Inlined>,
-    /// The free space on the target's file system before the save, in bytes, where the system reports it.
+    /// The free space on the target's file system before the save, in bytes, where the system
+    /// reports it.
     pub free_bytes: Option<u64>,
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
     /// Files that only the replaced model needed. They are not deleted.
     pub left_behind: Vec<PathBuf>,
-    /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as written
-    /// (such as external shape operands, tensors without the elements that their shape needs, or a
-    /// model file over 2 GiB), what inlining lost or changed ([`Inlined::warnings`]), files that the
-    /// model refers to and that are not there, a staging folder that cannot be removed, an owner,
-    /// group or access control list of replaced files that the new ones could not be given. Each
-    /// names the tensor or path it concerns.
+    /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as
+    /// written (such as external shape operands, tensors without the elements that their shape
+    /// needs, or a model file over 2 GiB), what inlining lost or changed ([`Inlined::warnings`]),
+    /// files that the model refers to and that are not there, a staging folder that cannot be
+    /// removed, an owner, group or access control list of replaced files that the new ones could
+    /// not be given. Each names the tensor or path it concerns.
     pub warnings: Vec<Error>,
     pub(super) model: Arc<WrittenModel>,
 }
@@ -79,10 +81,11 @@ impl Saved {
     }
 
     /// The graph that was written: the container's model, or the result of
-    /// [inlining](crate::SaveOptions::inline_functions). Its external tensors name handles. A tensor that
-    /// was inline in the container is inline here too, even where [`SaveOptions::externalize`](crate::SaveOptions::externalize)
-    /// wrote it to a weights file, unless functions were inlined; [`model`](Self::model) has it as
-    /// written. Of an [`Outline`](crate::Outline), it has only what holds tensors.
+    /// [inlining](crate::SaveOptions::inline_functions). Its external tensors name handles. A
+    /// tensor that was inline in the container is inline here too, even where
+    /// [`SaveOptions::externalize`](crate::SaveOptions::externalize) wrote it to a weights file,
+    /// unless functions were inlined; [`model`](Self::model) has it as written. Of an
+    /// [`Outline`](crate::Outline), it has only what holds tensors.
     pub fn structure(&self) -> &ModelProto {
         self.model.model()
     }

@@ -1,9 +1,10 @@
 //! Finds the files that a model on disk refers to, without loading it.
 //!
 //! A folder can hold models and weights of many gigabytes, and only `location` entries are needed.
-//! So the messages are walked on disk and payloads are skipped; the table of messages tells which fields
-//! can hold tensors. In a file that is not a model the walk ends within a few bytes: at field number 0,
-//! an invalid tag, or a top level that no writer makes. Which files are read is decided in `folder`.
+//! So the messages are walked on disk and payloads are skipped; the table of messages tells which
+//! fields can hold tensors. In a file that is not a model the walk ends within a few bytes: at
+//! field number 0, an invalid tag, or a top level that no writer makes. Which files are read is
+//! decided in `folder`.
 
 mod blocks;
 
@@ -23,20 +24,22 @@ use crate::util::retry::retried;
 /// What was found in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Skimmed {
-    /// The files that it refers to, without `.` components. For a malformed model these are the ones
-    /// before the fault, because the model may still be in use.
+    /// The files that it refers to, without `.` components. For a malformed model these are the
+    /// ones before the fault, because the model may still be in use.
     pub(crate) locations: BTreeSet<String>,
     /// Whether the file is a model, whole or cut off.
     pub(crate) is_model: bool,
-    /// Whether it is one beyond doubt: whole and with a version, or with files that it refers to. Of random bytes, some
-    /// in ten thousand files begin as a model does.
+    /// Whether it is one beyond doubt: whole and with a version, or with files that it refers to.
+    /// Of random bytes, some in ten thousand files begin as a model does.
     pub(crate) is_certain: bool,
 }
 
-/// Walks the file at `path`. A path that is missing, not a regular file or not a model has no locations.
+/// Walks the file at `path`. A path that is missing, not a regular file or not a model has no
+/// locations.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::TooLarge`] when too many bytes would be read.
+/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::TooLarge`] when too many bytes would be
+/// read.
 pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
     let mut walk = match open(path) {
         Ok(Some(file)) => Walk::new(file).map_err(|error| Error::io(path, error))?,
@@ -191,17 +194,17 @@ type Walked<T> = Result<T, Fault>;
 const MAX_DEPTH: u32 = 100;
 /// The maximum length of a path, in bytes.
 const MAX_TEXT: usize = 1 << 16;
-/// How many bytes of one file are read in all: more than a model of millions of nodes has besides its
-/// payloads, and few enough to be read within seconds.
+/// How many bytes of one file are read in all: more than a model of millions of nodes has besides
+/// its payloads, and few enough to be read within seconds.
 const MAX_READ: u64 = 4 << 30;
-/// The maximum number of numeric fields at the top level. A model has two; a weights file that happens
-/// to look like a message can have any number of them.
+/// The maximum number of numeric fields at the top level. A model has two; a weights file that
+/// happens to look like a message can have any number of them.
 const MAX_NUMBERS: u32 = 1000;
 
 /// A walk over the messages of a file.
 ///
-/// Messages that fit into a block, which are nearly all, are walked in memory. What holds them, such as the graph, and
-/// larger ones are walked from block to block.
+/// Messages that fit into a block, which are nearly all, are walked in memory. What holds them,
+/// such as the graph, and larger ones are walked from block to block.
 struct Walk {
     ways: &'static Ways,
     file: Blocks,
@@ -346,7 +349,8 @@ impl Walk {
     fn varint(&mut self) -> Walked<u64> {
         let mut found = varint_in(self.file.ahead());
         if found.is_none() {
-            // It may go on in the next block; at the end of the file there are fewer bytes than the longest has.
+            // It may go on in the next block; at the end of the file there are fewer bytes than the
+            // longest has.
             self.file.fill(MAX_VARINT)?;
             found = varint_in(self.file.ahead());
         }

@@ -1,13 +1,14 @@
-//! What a save did, in numbers: how long each step took, and what became of the bytes of its tensors.
+//! What a save did, in numbers: how long each step took, and what became of the bytes of its
+//! tensors.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
 
-/// How long a save took, and what became of the bytes of the tensors that it resolved: those behind handles, and those
-/// that [`SaveOptions::externalize`](crate::SaveOptions::externalize) moved out of the model. Each such tensor's bytes
-/// are copied, shared or kept.
+/// How long a save took, and what became of the bytes of the tensors that it resolved: those behind
+/// handles, and those that [`SaveOptions::externalize`](crate::SaveOptions::externalize) moved out
+/// of the model. Each such tensor's bytes are copied, shared or kept.
 ///
 /// ```
 /// use onnx_container::Container;
@@ -29,21 +30,25 @@ use crate::error::Result;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// The time until the first file was created: resolving tensors, comparing equal weights, placing bytes, and
-    /// checking what would be replaced. All that a dry run takes; the other times are zero then.
+    /// The time until the first file was created: resolving tensors, comparing equal weights,
+    /// placing bytes, and checking what would be replaced. All that a dry run takes; the other
+    /// times are zero then.
     pub planning: Duration,
-    /// The time in which [lazy](crate::Initializer::lazy) weights were made, added up over the threads that made them.
-    /// They work while the save writes, so that this may be longer than [`writing`](Self::writing).
+    /// The time in which [lazy](crate::Initializer::lazy) weights were made, added up over the
+    /// threads that made them. They work while the save writes, so that this may be longer than
+    /// [`writing`](Self::writing).
     pub producing: Duration,
     /// The time in which weights and model were written to new files.
     pub writing: Duration,
     /// The time in which the save waited for files to be on the disk; zero without
     /// [`SaveOptions::sync`](crate::SaveOptions::sync).
     pub flushing: Duration,
-    /// The time in which the new files took the places of the old ones, with the wait for the folder's lock.
+    /// The time in which the new files took the places of the old ones, with the wait for the
+    /// folder's lock.
     pub publishing: Duration,
-    /// Bytes that were written for tensors, without padding: to weights files, and to the model as often as a tensor
-    /// is inline in it. Tensors that are inline in the container are part of its graph and do not count.
+    /// Bytes that were written for tensors, without padding: to weights files, and to the model as
+    /// often as a tensor is inline in it. Tensors that are inline in the container are part of its
+    /// graph and do not count.
     pub copied_bytes: u64,
     /// Bytes of tensors that have a range of another tensor.
     pub shared_bytes: u64,
@@ -90,19 +95,20 @@ pub(crate) fn timed<T>(time: &mut Duration, work: impl FnOnce() -> Result<T>) ->
     done
 }
 
-/// What was spared by storing equal weights once: [`SaveOptions::dedup`](crate::SaveOptions::dedup).
+/// What was spared by storing equal weights once:
+/// [`SaveOptions::dedup`](crate::SaveOptions::dedup).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Deduplicated {
-    /// The number of tensors of the model that now share the bytes of another one. Tensors that already shared
-    /// theirs in memory do not count.
+    /// The number of tensors of the model that now share the bytes of another one. Tensors that
+    /// already shared theirs in memory do not count.
     pub tensors: usize,
     /// The number of bytes that were not written for them, without padding.
     pub bytes: u64,
     /// The number of [lazy](crate::Initializer::lazy) weights, which were not compared.
     pub lazy: usize,
-    /// The number of weights that were not compared because they overlap one another in part so much that a small file
-    /// would take hours: each of their bytes would be read more than eight times on average, and more than 256 MiB in
-    /// all.
+    /// The number of weights that were not compared because they overlap one another in part so
+    /// much that a small file would take hours: each of their bytes would be read more than eight
+    /// times on average, and more than 256 MiB in all.
     pub overlapping: usize,
 }

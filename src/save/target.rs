@@ -1,7 +1,7 @@
 //! Where files are to be written: the folder, the name of the model, and the free space.
 //!
-//! These are checked before the first byte is written. Which existing files may be replaced is decided
-//! in `folder`.
+//! These are checked before the first byte is written. Which existing files may be replaced is
+//! decided in `folder`.
 
 use std::path::{Path, PathBuf, is_separator};
 

@@ -1,4 +1,5 @@
-//! Which models need a file: the folders that are searched for them, and whether a location leads there.
+//! Which models need a file: the folders that are searched for them, and whether a location leads
+//! there.
 //!
 //! A model names its weights by a path from its own folder, so a model in a folder above can need a
 //! file of the target's folder. Names may differ in case and links may lead to the file, so names
@@ -18,7 +19,8 @@ use crate::util::retry::{is_link, retried};
 /// A folder that is searched for models.
 pub(crate) struct Base {
     pub(crate) path: PathBuf,
-    /// The prefix by which a model in this folder names files in the target's folder: empty, or `sub/`.
+    /// The prefix by which a model in this folder names files in the target's folder: empty, or
+    /// `sub/`.
     prefix: String,
     /// Whether this is the target's folder itself.
     pub(crate) is_own: bool,
@@ -28,9 +30,9 @@ pub(crate) struct Base {
 const MAX_ABOVE: usize = 16;
 
 impl Base {
-    /// The target's folder, its parent, and further ancestors while they have the same owner: models of
-    /// other users are not expected to name files in subfolders of subfolders. The search ends at folders
-    /// that all users share, such as `/tmp`.
+    /// The target's folder, its parent, and further ancestors while they have the same owner:
+    /// models of other users are not expected to name files in subfolders of subfolders. The search
+    /// ends at folders that all users share, such as `/tmp`.
     pub(crate) fn all(directory: &Path, root: &Path) -> Vec<Self> {
         let own = Self { path: directory.to_path_buf(), prefix: String::new(), is_own: true };
         let mut all = vec![own];
@@ -47,8 +49,8 @@ impl Base {
         all
     }
 
-    /// Whether a `path` whose reading failed with `error` is ignored: a file that is missing, or, above
-    /// the target's folder, one without read permission whose name is not that of a model.
+    /// Whether a `path` whose reading failed with `error` is ignored: a file that is missing, or,
+    /// above the target's folder, one without read permission whose name is not that of a model.
     pub(crate) fn passes(&self, error: &io::Error, path: &Path) -> bool {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
         let looks_like_one =
@@ -86,7 +88,8 @@ fn is_ours(_: &Metadata, _: &Path) -> bool {
     true
 }
 
-/// The files that would be replaced, indexed so that the locations of models can be matched with them.
+/// The files that would be replaced, indexed so that the locations of models can be matched with
+/// them.
 pub(crate) struct Wanted<'n> {
     directory: &'n Path,
     root: &'n Path,

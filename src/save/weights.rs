@@ -1,10 +1,10 @@
 //! The weights of a model: every external tensor, resolved once.
 //!
-//! One walk over the model checks each external tensor against its initializer, as every save must, and
-//! records what the later steps need: which initializers are in use, which tensors refer to them, and
-//! where their bytes are in memory, so that shared bytes are known. After this walk a weight is a
-//! number, and handles are not looked up again. An external tensor that names a file was not loaded;
-//! it can be written unchanged.
+//! One walk over the model checks each external tensor against its initializer, as every save must,
+//! and records what the later steps need: which initializers are in use, which tensors refer to
+//! them, and where their bytes are in memory, so that shared bytes are known. After this walk a
+//! weight is a number, and handles are not looked up again. An external tensor that names a file
+//! was not loaded; it can be written unchanged.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -19,8 +19,8 @@ use crate::tensor::initializer::{Address, Initializer};
 
 /// The external tensors of a model and their initializers.
 pub(crate) struct Weights<'c> {
-    /// The initializers that tensors refer to, each once, in the graph order of their first tensor. A
-    /// weight's number is its index here.
+    /// The initializers that tensors refer to, each once, in the graph order of their first tensor.
+    /// A weight's number is its index here.
     pub(crate) used: Vec<Weight<'c>>,
     /// The tensors that refer to them, in graph order.
     pub(crate) tensors: Vec<WeightTensor>,
@@ -55,8 +55,8 @@ pub(crate) struct WeightTensor {
     pub(crate) inline: bool,
     /// Whether a reader may refuse it when it is external.
     refusable: bool,
-    /// Whether onnxruntime accepts its data from memory: it does for initializers and Constants of the
-    /// main graph. In subgraphs, functions and sparse tensors it opens files.
+    /// Whether onnxruntime accepts its data from memory: it does for initializers and Constants of
+    /// the main graph. In subgraphs, functions and sparse tensors it opens files.
     pub(crate) from_memory: bool,
 }
 
@@ -73,8 +73,8 @@ pub(crate) enum NotLoaded {
 }
 
 impl<'c> Weights<'c> {
-    /// Resolves the external tensors of `model` among the initializers of `container`, and with them
-    /// the inline tensors that are written behind a handle, `moved`.
+    /// Resolves the external tensors of `model` among the initializers of `container`, and with
+    /// them the inline tensors that are written behind a handle, `moved`.
     pub(crate) fn resolve(
         container: &'c Container,
         model: &ModelProto,

@@ -1,9 +1,9 @@
 //! The copy engine: from initializers to the bytes of files.
 //!
-//! The files of a save are cut into shares, which a few threads take in their order, so that one large
-//! file and thousands of small ones are written by all threads alike. Pieces are written from the memory
-//! that holds them, many with one call. `output` knows how bytes get into a file, and `origin` the files
-//! that the system can copy them from.
+//! The files of a save are cut into shares, which a few threads take in their order, so that one
+//! large file and thousands of small ones are written by all threads alike. Pieces are written from
+//! the memory that holds them, many with one call. `output` knows how bytes get into a file, and
+//! `origin` the files that the system can copy them from.
 
 mod batch;
 // Nothing is direct elsewhere.
@@ -110,8 +110,8 @@ struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Writes the parts of the pieces of `plan` that are in its share `number`. The bytes between pieces are
-    /// already zero and count as written.
+    /// Writes the parts of the pieces of `plan` that are in its share `number`. The bytes between
+    /// pieces are already zero and count as written.
     fn share(mut self, plan: &PlannedFile<'_>, number: usize) -> Result<()> {
         let start = (number as u64).saturating_mul(SHARE);
         let share = start..start.saturating_add(SHARE).min(plan.len);
@@ -214,7 +214,8 @@ impl Writer<'_> {
             return Err(became_shorter());
         }
         self.flush()?;
-        // A map of a file that was cut off must not be copied from, so bytes of a mapped file are read from that.
+        // A map of a file that was cut off must not be copied from, so bytes of a mapped file are
+        // read from that.
         let origin = self.origins.open(bytes);
         let may_copy = origin.is_some() || bytes.file_range().is_none();
         let written = match may_copy {

@@ -1,8 +1,8 @@
 //! Tensors from vectors, and every float type as `f32`.
 //!
-//! Code that computes a mean or a norm needs numbers, whichever of the twelve float types the weights
-//! have. Every value of each of them but `DOUBLE` is an `f32` exactly. Quantized integers are left out:
-//! their scale and zero point are known to the graph only.
+//! Code that computes a mean or a norm needs numbers, whichever of the twelve float types the
+//! weights have. Every value of each of them but `DOUBLE` is an `f32` exactly. Quantized integers
+//! are left out: their scale and zero point are known to the graph only.
 
 use std::borrow::Cow;
 
@@ -31,15 +31,15 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the number of
-    /// elements is not what the dimensions need.
+    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the
+    /// number of elements is not what the dimensions need.
     pub fn from_vec<T: Element>(dims: impl Into<Vec<i64>>, elements: Vec<T>) -> Result<Self> {
         Self::new(T::DTYPE, dims, values_to_buffer(elements))
     }
 
     /// The elements of a float tensor as `f32`: `FLOAT` is borrowed where
-    /// [`to_slice`](Self::to_slice) borrows, `DOUBLE` is rounded to the nearest `f32` (too large values
-    /// become infinite), and every other float type converts exactly.
+    /// [`to_slice`](Self::to_slice) borrows, `DOUBLE` is rounded to the nearest `f32` (too large
+    /// values become infinite), and every other float type converts exactly.
     ///
     /// ```
     /// use half::f16;
@@ -74,12 +74,13 @@ impl Tensor {
         Ok(Cow::Owned(values))
     }
 
-    /// A tensor of `values`, each rounded to the float type `dtype` as numpy and `ml_dtypes` round it:
-    /// to the nearest value, of two to the one with the even code (`FLOAT8E8M0`: to the larger one).
+    /// A tensor of `values`, each rounded to the float type `dtype` as numpy and `ml_dtypes` round
+    /// it: to the nearest value, of two to the one with the even code (`FLOAT8E8M0`: to the larger
+    /// one).
     ///
-    /// What is too large becomes infinite in `FLOAT16`, `BFLOAT16` and `FLOAT8E5M2`, NaN in the other
-    /// 8-bit types, and the largest value in those of 6 and 4 bits, which have no NaN either: it becomes
-    /// zero. `FLOAT8E8M0` has positive numbers only; others become NaN. The inverse is
+    /// What is too large becomes infinite in `FLOAT16`, `BFLOAT16` and `FLOAT8E5M2`, NaN in the
+    /// other 8-bit types, and the largest value in those of 6 and 4 bits, which have no NaN either:
+    /// it becomes zero. `FLOAT8E8M0` has positive numbers only; others become NaN. The inverse is
     /// [`to_f32`](Self::to_f32).
     ///
     /// ```
@@ -93,8 +94,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for types that are not floats, and the errors of [`new`](Self::new) for
-    /// the shape.
+    /// [`ErrorKind::DataType`] for types that are not floats, and the errors of [`new`](Self::new)
+    /// for the shape.
     pub fn from_f32(dtype: DataType, dims: impl Into<Vec<i64>>, values: &[f32]) -> Result<Self> {
         let values = values.iter().copied();
         match (dtype, SmallFloat::of(dtype)) {

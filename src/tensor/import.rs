@@ -1,10 +1,10 @@
 //! Converts a `TensorProto` to elements and back.
 //!
 //! A message can hold its elements in `raw_data` or in one of six typed fields, and narrow types
-//! share fields with wide ones. All become the bytes that `raw_data` would have, shared with the message
-//! where they are already in that form. The message is untrusted input: the size that the dimensions
-//! need is compared with the bytes that are there before anything is allocated. Reading external files
-//! is left to the loader, which passes the bytes.
+//! share fields with wide ones. All become the bytes that `raw_data` would have, shared with the
+//! message where they are already in that form. The message is untrusted input: the size that the
+//! dimensions need is compared with the bytes that are there before anything is allocated. Reading
+//! external files is left to the loader, which passes the bytes.
 
 use std::fmt::Display;
 
@@ -241,7 +241,8 @@ struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// The bytes of entries of a fixed width, which have the same form in the message as in `raw_data`.
+    /// The bytes of entries of a fixed width, which have the same form in the message as in
+    /// `raw_data`.
     fn fixed<T: Element + Number>(self, packed: &Packed<T>) -> Result<Buffer> {
         self.check_count(packed.len())?;
         match packed.wire_buffer() {
@@ -269,8 +270,8 @@ impl Entries<'_> {
         }
     }
 
-    /// The bytes of what `element` makes of each entry. The second value of `element` is whether the entry
-    /// fits the type; all must fit, and their number must match the dimensions.
+    /// The bytes of what `element` makes of each entry. The second value of `element` is whether
+    /// the entry fits the type; all must fit, and their number must match the dimensions.
     fn varints<T, E>(
         self,
         packed: &Packed<T>,
@@ -303,8 +304,9 @@ impl Entries<'_> {
         Error::new(ErrorKind::InvalidModel, reason)
     }
 
-    /// Checks that the number of entries is what the dimensions need. A complex element is two entries;
-    /// one entry of a 4- or 2-bit type is a byte of elements, one entry of a 6-bit type is one element.
+    /// Checks that the number of entries is what the dimensions need. A complex element is two
+    /// entries; one entry of a 4- or 2-bit type is a byte of elements, one entry of a 6-bit type is
+    /// one element.
     fn check_count(self, found: usize) -> Result<()> {
         let count = element_count(self.dims)?;
         let expected = match self.dtype {

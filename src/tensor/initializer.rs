@@ -1,10 +1,10 @@
 //! [`Initializer`]: the weights of one tensor, whatever produces them.
 //!
-//! A container holds weights in the form that their producer has, and a save reads all of them through
-//! type, dimensions, length, and bytes by range. An initializer is a [source](WeightSource) of weights
-//! whose length was checked once against its type and dimensions, so that later code can rely on it.
-//! Elements are converted only where it is necessary: an array in row-major order is read from its own
-//! memory.
+//! A container holds weights in the form that their producer has, and a save reads all of them
+//! through type, dimensions, length, and bytes by range. An initializer is a [source](WeightSource)
+//! of weights whose length was checked once against its type and dimensions, so that later code can
+//! rely on it. Elements are converted only where it is necessary: an array in row-major order is
+//! read from its own memory.
 
 #[cfg(feature = "tch")]
 pub mod torch;
@@ -89,16 +89,16 @@ impl Address {
         Self { start: self.start.saturating_add(bytes), ..self }
     }
 
-    /// The distance in bytes from `other` to this address; `None` when `other` comes after it, or belongs
-    /// to another source.
+    /// The distance in bytes from `other` to this address; `None` when `other` comes after it, or
+    /// belongs to another source.
     pub(crate) fn bytes_after(self, other: Self) -> Option<u64> {
         self.start.checked_sub(other.start).filter(|_| self.source == other.source)
     }
 }
 
 impl Initializer {
-    /// An initializer that reads from `source` when its bytes are needed. The length is checked against
-    /// type and dimensions now.
+    /// An initializer that reads from `source` when its bytes are needed. The length is checked
+    /// against type and dimensions now.
     ///
     /// [`WeightSource`] has an example.
     ///
@@ -110,8 +110,8 @@ impl Initializer {
         Self::from_shared(Arc::new(source))
     }
 
-    /// As [`from_source`](Self::from_source), for a source that the caller keeps too. Initializers of one
-    /// shared source are one weight, as clones of an initializer are.
+    /// As [`from_source`](Self::from_source), for a source that the caller keeps too. Initializers
+    /// of one shared source are one weight, as clones of an initializer are.
     ///
     /// # Errors
     /// Those of [`from_source`](Self::from_source).
@@ -144,7 +144,8 @@ impl Initializer {
     /// The length of the elements in bytes; of strings, the sum of their lengths.
     pub fn byte_len(&self) -> u64 {
         match &self.0 {
-            // The length that was checked when the tensor was made, which may differ from the current one.
+            // The length that was checked when the tensor was made, which may differ from the
+            // current one.
             Held::Tensor(tensor) => tensor.byte_len() as u64,
             #[cfg(feature = "tch")]
             Held::Torch(tensor) => tensor.byte_len(),
@@ -166,8 +167,8 @@ impl Initializer {
         caught(|| self.source().read_at(offset, out))
     }
 
-    /// Fills `out` with the first bytes, in pieces, so that the call can be cancelled; what is produced all at once in
-    /// one.
+    /// Fills `out` with the first bytes, in pieces, so that the call can be cancelled; what is
+    /// produced all at once in one.
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
@@ -238,8 +239,8 @@ impl Initializer {
         Ok(Self(held))
     }
 
-    /// Where the bytes are: initializers whose ranges overlap share these bytes. `None` when there are no
-    /// bytes, or when their address is not known.
+    /// Where the bytes are: initializers whose ranges overlap share these bytes. `None` when there
+    /// are no bytes, or when their address is not known.
     pub(crate) fn address(&self) -> Option<Address> {
         match &self.0 {
             Held::Tensor(tensor) => {

@@ -2,8 +2,9 @@
 //! bytes.
 //!
 //! ONNX packs such elements from the least significant bit up, without gaps, and fills the last
-//! byte with zero bits. Unpacked codes are one per byte, in the low bits. The value of a code is left to
-//! the caller; only the sign of two's-complement codes is handled here, because it needs the width.
+//! byte with zero bits. Unpacked codes are one per byte, in the low bits. The value of a code is
+//! left to the caller; only the sign of two's-complement codes is handled here, because it needs
+//! the width.
 
 use crate::dtype::DataType;
 

@@ -1,8 +1,9 @@
 //! Rounding of an `f32` to every narrower float type, as numpy and `ml_dtypes` round.
 //!
-//! The nearest value is taken, and of two at the same distance the one with the even code; subnormals are
-//! kept. The types differ in what they have beyond their largest value and for NaN: see [`Limits`].
-//! Whatever narrows floats in this crate does it here, so that it is done in one way.
+//! The nearest value is taken, and of two at the same distance the one with the even code;
+//! subnormals are kept. The types differ in what they have beyond their largest value and for NaN:
+//! see [`Limits`]. Whatever narrows floats in this crate does it here, so that it is done in one
+//! way.
 
 use half::{bf16, f16};
 
@@ -45,8 +46,8 @@ pub(crate) enum Limits {
     Nan { largest: u8, nan: u8 },
     /// One NaN, in the place of the negative zero; what is too large becomes NaN.
     OneNan,
-    /// Only finite values: what is too large becomes the largest one, and NaN becomes a zero of the other
-    /// sign.
+    /// Only finite values: what is too large becomes the largest one, and NaN becomes a zero of the
+    /// other sign.
     Finite { largest: u8 },
 }
 
@@ -81,8 +82,8 @@ impl SmallFloat {
 }
 
 impl Limits {
-    /// The code of `value`, whose rounded magnitude has the code `magnitude`; `None` where that has too
-    /// many bits.
+    /// The code of `value`, whose rounded magnitude has the code `magnitude`; `None` where that has
+    /// too many bits.
     fn code(self, value: f32, magnitude: Option<u8>) -> u8 {
         let up_to = |largest: u8| magnitude.filter(|code| *code <= largest && value.is_finite());
         match self {
@@ -113,8 +114,8 @@ fn zero(value: f32, largest: u8) -> u8 {
     if value.is_sign_negative() { largest + 1 } else { 0 }
 }
 
-/// The code of the magnitude of `value`, rounded to the nearest even one, as if the type had no largest
-/// value; `None` where that is more than 8 bits.
+/// The code of the magnitude of `value`, rounded to the nearest even one, as if the type had no
+/// largest value; `None` where that is more than 8 bits.
 fn magnitude(value: f32, mantissa: u8, bias: i32) -> Option<u8> {
     let bits = value.abs().to_bits().cast_signed();
     // The value is `significand * 2^(exponent - 23)`.
@@ -128,8 +129,8 @@ fn magnitude(value: f32, mantissa: u8, bias: i32) -> Option<u8> {
     u8::try_from(code).ok()
 }
 
-/// `significand`, which has 24 bits, without its `dropped` lowest bits, of which there is at least one,
-/// rounded to the nearest even number.
+/// `significand`, which has 24 bits, without its `dropped` lowest bits, of which there is at least
+/// one, rounded to the nearest even number.
 fn shifted(significand: i32, dropped: i32) -> i32 {
     if dropped > 25 {
         return 0;
@@ -138,8 +139,8 @@ fn shifted(significand: i32, dropped: i32) -> i32 {
     (significand + half - 1 + odd) >> dropped
 }
 
-/// The nearest power of two as FLOAT8E8M0, of two the larger one. The type has neither zero nor negative
-/// numbers; they become NaN, as infinity does.
+/// The nearest power of two as FLOAT8E8M0, of two the larger one. The type has neither zero nor
+/// negative numbers; they become NaN, as infinity does.
 fn exponent(value: f32) -> u8 {
     const NAN: u8 = 0xff;
     /// Halfway between the two least powers, which are below the normal numbers of `f32`.

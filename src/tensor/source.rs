@@ -1,10 +1,10 @@
 //! [`WeightSource`]: the trait of everything that can be the weights of a tensor.
 //!
-//! A container holds weights as their producer has them: an array, a mapped file, a PyTorch tensor, or
-//! something that this crate knows nothing of. Each of them has a type, dimensions, a length, and bytes that
-//! can be read by range. A source may also offer its bytes in one piece, or the file range that holds them,
-//! which saves a copy. `initializer` checks the length against type and dimensions; reading ahead and
-//! writing are left to `save`.
+//! A container holds weights as their producer has them: an array, a mapped file, a PyTorch tensor,
+//! or something that this crate knows nothing of. Each of them has a type, dimensions, a length,
+//! and bytes that can be read by range. A source may also offer its bytes in one piece, or the file
+//! range that holds them, which saves a copy. `initializer` checks the length against type and
+//! dimensions; reading ahead and writing are left to `save`.
 
 use crate::buffer::alignment::Alignment;
 use crate::buffer::{Buffer, BufferMut, FileRange};
@@ -14,14 +14,14 @@ use crate::tensor::Tensor;
 
 /// Where the elements of one tensor come from.
 ///
-/// Implement this for weights that are neither an array nor a plain range of a file: encrypted, compressed,
-/// remote, generated. [`Initializer::from_source`](crate::Initializer::from_source) makes an initializer
-/// of it, which supports all that others do: saves in every layout, embedding, exports and checks, with
-/// progress, cancelling and errors that name the tensor.
+/// Implement this for weights that are neither an array nor a plain range of a file: encrypted,
+/// compressed, remote, generated. [`Initializer::from_source`](crate::Initializer::from_source)
+/// makes an initializer of it, which supports all that others do: saves in every layout, embedding,
+/// exports and checks, with progress, cancelling and errors that name the tensor.
 ///
-/// The methods return the same values as long as the source is in use, and several threads may call them at
-/// once. A source that returns fewer or more bytes than [`byte_len`](Self::byte_len) makes a save fail, and
-/// no file is published.
+/// The methods return the same values as long as the source is in use, and several threads may call
+/// them at once. A source that returns fewer or more bytes than [`byte_len`](Self::byte_len) makes
+/// a save fail, and no file is published.
 ///
 /// Strings have no bytes to read, so a source is not of [`DataType::String`].
 ///
@@ -79,39 +79,40 @@ pub trait WeightSource: Send + Sync {
     /// [`dims`](Self::dims) ask for. A source with another length is refused.
     fn byte_len(&self) -> u64;
 
-    /// Fills `out` with the elements' bytes from `offset` (bytes) on: row-major, little-endian, elements
-    /// narrower than a byte packed from the low bits on, as in `raw_data`.
+    /// Fills `out` with the elements' bytes from `offset` (bytes) on: row-major, little-endian,
+    /// elements narrower than a byte packed from the low bits on, as in `raw_data`.
     ///
-    /// This crate reads only ranges within [`byte_len`](Self::byte_len). A save to weights files reads at most
-    /// 1 MiB at a time, from several threads, mostly in ascending order; what needs the weight in one piece
-    /// (a weight in the model file, [`to_buffer`](Self::to_buffer)) reads all of it at once.
+    /// This crate reads only ranges within [`byte_len`](Self::byte_len). A save to weights files
+    /// reads at most 1 MiB at a time, from several threads, mostly in ascending order; what needs
+    /// the weight in one piece (a weight in the model file, [`to_buffer`](Self::to_buffer)) reads
+    /// all of it at once.
     ///
     /// # Errors
-    /// Whatever keeps the bytes from being read: an `io::Error` converts by `?`, [`Error::other`] makes an
-    /// error of any other. `out` may then hold anything.
+    /// Whatever keeps the bytes from being read: an `io::Error` converts by `?`, [`Error::other`]
+    /// makes an error of any other. `out` may then hold anything.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
-    /// The elements' bytes, where they are in memory (or in a mapped file) in one piece and do not change.
-    /// They are then not copied. Default: `None`.
+    /// The elements' bytes, where they are in memory (or in a mapped file) in one piece and do not
+    /// change. They are then not copied. Default: `None`.
     fn as_buffer(&self) -> Option<Buffer> {
         None
     }
 
     /// The file, and the range in it that holds exactly the elements' bytes, where there is one.
     ///
-    /// This is where [`read_at`](Self::read_at) reads from: a save can copy the range without passing the
-    /// bytes through this process. Default: `None`.
+    /// This is where [`read_at`](Self::read_at) reads from: a save can copy the range without
+    /// passing the bytes through this process. Default: `None`.
     fn file_range(&self) -> Option<FileRange<'_>> {
         None
     }
 
     /// Whether the elements are produced all at once, when they are needed.
     ///
-    /// A save then does not read them in parts: it calls [`to_buffer`](Self::to_buffer) once, on one of a
-    /// few threads, shortly before they are written, and drops the buffer as soon as they are;
-    /// [`SaveOptions::max_bytes_in_flight`](crate::SaveOptions::max_bytes_in_flight) bounds how many bytes
-    /// are in memory at a time. [`Initializer::lazy`](crate::Initializer::lazy) makes such a source of a
-    /// closure. Default: false.
+    /// A save then does not read them in parts: it calls [`to_buffer`](Self::to_buffer) once, on
+    /// one of a few threads, shortly before they are written, and drops the buffer as soon as they
+    /// are; [`SaveOptions::max_bytes_in_flight`](crate::SaveOptions::max_bytes_in_flight) bounds
+    /// how many bytes are in memory at a time. [`Initializer::lazy`](crate::Initializer::lazy)
+    /// makes such a source of a closure. Default: false.
     fn is_lazy(&self) -> bool {
         false
     }
@@ -119,8 +120,8 @@ pub trait WeightSource: Send + Sync {
     /// All bytes in one piece: those of [`as_buffer`](Self::as_buffer), otherwise a copy.
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at); [`ErrorKind::TooLarge`] or [`ErrorKind::Io`] when the memory
-    /// cannot be allocated.
+    /// Those of [`read_at`](Self::read_at); [`ErrorKind::TooLarge`] or [`ErrorKind::Io`] when the
+    /// memory cannot be allocated.
     fn to_buffer(&self) -> Result<Buffer> {
         if let Some(bytes) = self.as_buffer() {
             return Ok(bytes);

@@ -1,8 +1,8 @@
 //! Stores the elements of a tensor, and converts between typed memory and little-endian bytes.
 //!
 //! ONNX bytes are little-endian, and so is nearly every host: there the memory of typed values is
-//! used as bytes and nothing is copied. On a big-endian host the bytes of each scalar are reversed in a
-//! copy. Shapes are left to the other files.
+//! used as bytes and nothing is copied. On a big-endian host the bytes of each scalar are reversed
+//! in a copy. Shapes are left to the other files.
 
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ pub(crate) fn values_to_buffer<T: Element>(values: Vec<T>) -> Buffer {
 /// From this many bytes on, mapped memory is used instead of the heap: it can have huge pages.
 const MAPPED: usize = 4 << 20;
 
-/// Allocates `count` zeroed values for `fill` to write. Returns them as little-endian bytes, with what
-/// `fill` returns.
+/// Allocates `count` zeroed values for `fill` to write. Returns them as little-endian bytes, with
+/// what `fill` returns.
 pub(crate) fn filled<T: Element + Pod, R>(
     count: usize,
     fill: impl FnOnce(&mut [T]) -> Result<R>,
@@ -72,8 +72,8 @@ pub(crate) fn little_endian<T: Element>(memory: Buffer) -> Buffer {
 
 /// A copy of the elements in little-endian `bytes`; `None` if a bit pattern is not a `T`.
 ///
-/// `T` has no default to fill a vector with, and unaligned bytes cannot be cast to `T`s, so they are
-/// copied through a small aligned block that stays in the cache.
+/// `T` has no default to fill a vector with, and unaligned bytes cannot be cast to `T`s, so they
+/// are copied through a small aligned block that stays in the cache.
 pub(crate) fn copy_elements<T: Element>(bytes: &[u8]) -> Option<Vec<T>> {
     let mut block = [0_u128; 512];
     let block: &mut [u8] = bytemuck::cast_slice_mut(&mut block);

@@ -1,7 +1,7 @@
 //! [`Cancel`]: ends long calls of this crate from another thread.
 //!
-//! Whatever may take long looks at the token of its thread between pieces of its work: `check`. A thread that is
-//! started for a part of a call gets the token of the one that starts it: [`Token`].
+//! Whatever may take long looks at the token of its thread between pieces of its work: `check`. A
+//! thread that is started for a part of a call gets the token of the one that starts it: [`Token`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,9 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Ends the calls in its [`scope`](Self::scope) early. Clones are one and the same.
 ///
-/// Every call that reads, hashes, compares, converts or writes weights looks at it between pieces of some MiB, and ends
-/// with [`ErrorKind::Cancelled`] as after any other error: what it was to change is unchanged, and what it was to
-/// replace is there. Code of the caller, such as a [source](crate::WeightSource), is not interrupted.
+/// Every call that reads, hashes, compares, converts or writes weights looks at it between pieces
+/// of some MiB, and ends with [`ErrorKind::Cancelled`] as after any other error: what it was to
+/// change is unchanged, and what it was to replace is there. Code of the caller, such as a
+/// [source](crate::WeightSource), is not interrupted.
 ///
 /// ```
 /// use std::thread;
@@ -52,8 +53,9 @@ impl Cancel {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Runs `work`. The calls of this crate in it, with the threads that they start, end when the token is cancelled; those on
-    /// threads that `work` itself starts do not. Of scopes inside each other, the inner one counts.
+    /// Runs `work`. The calls of this crate in it, with the threads that they start, end when the
+    /// token is cancelled; those on threads that `work` itself starts do not. Of scopes inside each
+    /// other, the inner one counts.
     pub fn scope<T>(&self, work: impl FnOnce() -> T) -> T {
         Token(Some(self.clone())).scope(work)
     }

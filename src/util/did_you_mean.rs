@@ -25,8 +25,8 @@ fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str>
     near.into_iter().map(|(_, other)| other).take(MOST).collect()
 }
 
-/// 1 where only the case differs, or where one name is the end of the other: its scope or domain is what was
-/// left out.
+/// 1 where only the case differs, or where one name is the end of the other: its scope or domain is
+/// what was left out.
 fn similarity(name: &str, other: &str) -> f64 {
     if name.eq_ignore_ascii_case(other) {
         return 1.0;

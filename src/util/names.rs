@@ -2,9 +2,10 @@
 //! tensors, and several tensors may share a name.
 //!
 //! The first request for a name gets the name itself, later ones get it with a number: `w`, `w_2`,
-//! `w_3`. The last number is stored for each name, so numbering a hundred thousand equal names takes
-//! linear time. It is stored for the name as cut to the length limit, because names that differ only
-//! beyond the limit are equal too. Which characters a name may have is left to the callers.
+//! `w_3`. The last number is stored for each name, so numbering a hundred thousand equal names
+//! takes linear time. It is stored for the name as cut to the length limit, because names that
+//! differ only beyond the limit are equal too. Which characters a name may have is left to the
+//! callers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,8 +58,8 @@ impl UniqueNames {
         self.taken.insert(key)
     }
 
-    /// Takes `base` and `suffix`, or both with a number between them where that name is taken. A `base`
-    /// that is too long is cut at its end.
+    /// Takes `base` and `suffix`, or both with a number between them where that name is taken. A
+    /// `base` that is too long is cut at its end.
     pub(crate) fn name(&mut self, base: &str, suffix: &str) -> String {
         let plain = format!("{}{suffix}", self.cut(base, suffix.len()));
         if self.take(&plain) { plain } else { self.numbered(base, suffix) }
@@ -78,7 +79,8 @@ impl UniqueNames {
         }
     }
 
-    /// `stem` and `suffix` with the next number of at most `digits` digits that results in a free name.
+    /// `stem` and `suffix` with the next number of at most `digits` digits that results in a free
+    /// name.
     fn with_number_of(&mut self, digits: usize, stem: &str, suffix: &str) -> Option<String> {
         let end = u32::try_from(digits).map_or(u64::MAX, |digits| 10_u64.saturating_pow(digits));
         let key = self.key(stem);
@@ -97,8 +99,9 @@ impl UniqueNames {
         !self.taken.contains(&key) && !self.reserved.contains(&key)
     }
 
-    /// As much of `base` as leaves room for `ending` more bytes. In names of files a dot at the end is
-    /// removed, because the suffix may begin with one: onnx refuses names with two dots in a row.
+    /// As much of `base` as leaves room for `ending` more bytes. In names of files a dot at the end
+    /// is removed, because the suffix may begin with one: onnx refuses names with two dots in a
+    /// row.
     fn cut<'b>(&self, base: &'b str, ending: usize) -> &'b str {
         let mut end = self.limit.saturating_sub(ending).min(base.len());
         while !base.is_char_boundary(end) {
@@ -114,8 +117,9 @@ impl UniqueNames {
     }
 }
 
-/// `name` in the form in which file systems that ignore case compare it. It is converted to upper case
-/// and then to lower case, so that `ſ`, `ß` and a final `ς` become `s`, `ss` and `σ`, as they do there.
+/// `name` in the form in which file systems that ignore case compare it. It is converted to upper
+/// case and then to lower case, so that `ſ`, `ß` and a final `ς` become `s`, `ss` and `σ`, as they
+/// do there.
 pub(crate) fn fold_case(name: &str) -> String {
     if name.is_ascii() {
         return name.to_ascii_lowercase();

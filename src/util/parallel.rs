@@ -1,7 +1,8 @@
 //! Work shared by a few threads: one loop for all that divide a list of items among the cores.
 //!
-//! Threads live as long as the call, so items and work may borrow. What an item is, how large and in
-//! which order, is the caller's choice; results that have to come back in order are left to it too.
+//! Threads live as long as the call, so items and work may borrow. What an item is, how large and
+//! in which order, is the caller's choice; results that have to come back in order are left to it
+//! too.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +19,10 @@ pub(crate) fn cores(most: usize) -> usize {
 
 /// Does `work` with each of `items` on up to `threads` threads, the calling one among them.
 ///
-/// Items are taken in their order, one at a time by whoever is free, also from an iterator that makes
-/// them while it is asked. After an error, and when the call is cancelled, no further item is taken, and the first
-/// error that was met is returned once every thread is done. A panic in `work` goes on in the calling thread.
+/// Items are taken in their order, one at a time by whoever is free, also from an iterator that
+/// makes them while it is asked. After an error, and when the call is cancelled, no further item is
+/// taken, and the first error that was met is returned once every thread is done. A panic in `work`
+/// goes on in the calling thread.
 pub(crate) fn for_each<I>(
     threads: usize,
     items: I,
@@ -60,8 +62,9 @@ where
     first_error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Calls `work` on up to `threads - 1` other threads again and again while `run` runs in the calling one, until it
-/// returns `false` or `run` is done, and returns what `run` does. A panic in either goes on in the calling thread.
+/// Calls `work` on up to `threads - 1` other threads again and again while `run` runs in the
+/// calling one, until it returns `false` or `run` is done, and returns what `run` does. A panic in
+/// either goes on in the calling thread.
 pub(crate) fn alongside<T>(
     threads: usize,
     work: impl Fn() -> bool + Sync,

@@ -1,7 +1,7 @@
 //! Calls of the system that a signal interrupted are made again.
 //!
-//! The standard library does so for most of its calls, but not for those on names and metadata, which some network and
-//! user-space file systems let a signal end.
+//! The standard library does so for most of its calls, but not for those on names and metadata,
+//! which some network and user-space file systems let a signal end.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Every way in which one file can be two models, for every field of every message: `refuse_ambiguous` and `check_model`.
+//! Every way in which one file can be two models, for every field of every message:
+//! `refuse_ambiguous` and `check_model`.
 
 use std::collections::BTreeMap;
 use std::fs;

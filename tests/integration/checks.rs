@@ -481,7 +481,8 @@ fn tensor_type(elem_type: Option<i32>, shape: bool) -> Value {
     })))
 }
 
-/// Each expectation is what onnx.checker and onnxruntime do with such a model: tests/interop/checks.py.
+/// Each expectation is what onnx.checker and onnxruntime do with such a model:
+/// tests/interop/checks.py.
 #[test]
 fn inputs_and_outputs_of_the_main_graph_without_complete_types_are_found() {
     let bare = named("v");

@@ -1,5 +1,6 @@
-//! Faults of single messages that a check tells of. Each expectation is what onnx.checker and onnxruntime do with such a
-//! model, see tests/interop/checks.py: an error where onnxruntime refuses it, advice where only onnx.checker does.
+//! Faults of single messages that a check tells of. Each expectation is what onnx.checker and
+//! onnxruntime do with such a model, see tests/interop/checks.py: an error where onnxruntime
+//! refuses it, advice where only onnx.checker does.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! What a check says of the files beside a model, and what it and every save say of tensors that are not well formed.
+//! What a check says of the files beside a model, and what it and every save say of tensors that
+//! are not well formed.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Many tensors in one buffer: where they lie, what is freed and when, and that nothing else changes.
+//! Many tensors in one buffer: where they lie, what is freed and when, and that nothing else
+//! changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

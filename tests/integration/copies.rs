@@ -1,5 +1,5 @@
-//! The ways in which bytes get into new files write the same: from memory, past the page cache, copied by the
-//! system from a mapped file, read from a source, made lazily.
+//! The ways in which bytes get into new files write the same: from memory, past the page cache,
+//! copied by the system from a mapped file, read from a source, made lazily.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,7 +68,8 @@ fn container(weights: Vec<Initializer>) -> Container {
     container
 }
 
-/// Lengths around those at which the way changes: a page, 256 KiB, 1 MiB, a write of 8 MiB, a share of 32 MiB.
+/// Lengths around those at which the way changes: a page, 256 KiB, 1 MiB, a write of 8 MiB, a share
+/// of 32 MiB.
 const LENGTHS: [usize; 14] = [
     1,
     4096,
@@ -130,7 +131,8 @@ fn sources(folder: &Path) -> Vec<(String, Container, Vec<Vec<u8>>)> {
         });
         all.push((format!("in turn from {first}"), container(weights.collect()), own.clone()));
     }
-    // Mapped: bytes that follow each other, that have zeros between them, and that have other bytes there.
+    // Mapped: bytes that follow each other, that have zeros between them, and that have other bytes
+    // there.
     for (name, gap, filler) in
         [("close", 0, 0), ("zeros between", 64, 0), ("bytes between", 64, 7), ("far", 70_000, 0)]
     {
@@ -148,7 +150,8 @@ fn sources(folder: &Path) -> Vec<(String, Container, Vec<Vec<u8>>)> {
     all
 }
 
-/// Fails unless the files of the model at `path` hold `weights`, and zeros where they hold none of them.
+/// Fails unless the files of the model at `path` hold `weights`, and zeros where they hold none of
+/// them.
 fn assert_holds(path: &Path, weights: &[Vec<u8>], what: &str) {
     let model = ModelProto::decode(&fs::read(path).unwrap().into()).unwrap();
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -204,7 +207,8 @@ fn every_way_writes_the_same(folder: &Path) {
 
 #[test]
 fn every_way_writes_the_same_bytes() {
-    // Not in memory, where many systems have their folder for temporary files: that has no direct I/O.
+    // Not in memory, where many systems have their folder for temporary files: that has no direct
+    // I/O.
     let beside = Path::new(env!("CARGO_TARGET_TMPDIR"));
     every_way_writes_the_same(beside);
 }
@@ -248,7 +252,8 @@ fn a_mapped_file_that_was_cut_off_is_an_error() {
     }
 }
 
-/// The folders of `ONNX_CONTAINER_SHARING_FOLDERS`, on file systems that share extents between files.
+/// The folders of `ONNX_CONTAINER_SHARING_FOLDERS`, on file systems that share extents between
+/// files.
 fn sharing_folders() -> Vec<PathBuf> {
     let folders = std::env::var_os("ONNX_CONTAINER_SHARING_FOLDERS");
     folders.iter().flat_map(std::env::split_paths).collect()

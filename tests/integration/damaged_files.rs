@@ -1,5 +1,5 @@
-//! A model that was cut off anywhere, or has any one bit changed: an error or a model, by every way to read one, and never
-//! a bug of ours.
+//! A model that was cut off anywhere, or has any one bit changed: an error or a model, by every way
+//! to read one, and never a bug of ours.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +21,8 @@ fn external(name: &str, dtype: i32, dims: &[i64], offset: u64) -> TensorProto {
     tensor
 }
 
-/// A model with what can go wrong: external tensors in a graph, a subgraph and a function, typed fields, packed and sparse
-/// tensors, strings.
+/// A model with what can go wrong: external tensors in a graph, a subgraph and a function, typed
+/// fields, packed and sparse tensors, strings.
 fn valuable() -> ModelProto {
     let mut inner = graph(vec![external("z", TensorProto::FLOAT, &[2], 8)], vec![]);
     inner.output.push(ValueInfoProto::tensor("z", TensorProto::FLOAT, [2]));

@@ -1,4 +1,5 @@
-//! `SaveOptions::dedup`: weights of equal bytes are stored once, in every layout, and nothing else changes.
+//! `SaveOptions::dedup`: weights of equal bytes are stored once, in every layout, and nothing else
+//! changes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -96,8 +97,8 @@ fn source(len: usize, bytes: Vec<u8>) -> (Initializer, Arc<AtomicUsize>) {
     (Initializer::from_source(source).unwrap(), reads)
 }
 
-/// Weights that are equal in every way that they can be, and those that nearly are. The pairs are the names of the
-/// weights that are spared, and of those whose bytes they have.
+/// Weights that are equal in every way that they can be, and those that nearly are. The pairs are
+/// the names of the weights that are spared, and of those whose bytes they have.
 fn every_case() -> (Container, Vec<(&'static str, &'static str)>) {
     const LARGE: usize = (3 << 20) + 12;
     let changed = |len: usize, at: usize| {
@@ -166,7 +167,8 @@ fn equal_weights_are_stored_once_in_every_layout_and_nothing_else_changes() {
         for (name, of) in &spared {
             assert_eq!(places[number(name)], places[number(of)], "{layout:?}");
         }
-        // The others, `tied` with them, have as many ranges as before; those without elements are at 0.
+        // The others, `tied` with them, have as many ranges as before; those without elements are
+        // at 0.
         let own: BTreeSet<_> = places.iter().filter(|place| place[2] != "0").collect();
         assert_eq!(own.len(), names.len() - spared.len() - 1 - 2, "{layout:?}");
         let checked = check_model(&path, both_choices()[1]).unwrap();
@@ -311,7 +313,8 @@ fn a_weight_that_cannot_be_read_is_named() {
     }
 }
 
-/// A packed model at `path` with the weights `a` and `b`, which are equal and have ranges of their own.
+/// A packed model at `path` with the weights `a` and `b`, which are equal and have ranges of their
+/// own.
 fn two_copies(path: &Path) -> Container {
     let copy = || weight(DataType::Uint8, bytes(2000, 3).into());
     let container = container(vec![("a", copy()), ("b", copy())]);
@@ -389,7 +392,8 @@ fn tensors_of_one_entry_are_found_by_their_names() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Weights of few lengths and fewer contents: every content is there once, whatever is equal to what.
+    /// Weights of few lengths and fewer contents: every content is there once, whatever is equal to
+    /// what.
     #[test]
     fn every_content_is_stored_once(
         weights in prop::collection::vec((prop::sample::select(vec![1_usize, 16, 5000]), 0_u32..3), 1..12),
@@ -447,8 +451,8 @@ proptest! {
     }
 }
 
-/// What a model had apart stays apart: weights for one of the tensors that are stored once are not weights for those
-/// of another type, and different weights for two of them are taken.
+/// What a model had apart stays apart: weights for one of the tensors that are stored once are not
+/// weights for those of another type, and different weights for two of them are taken.
 #[test]
 fn weights_fill_a_deduplicated_model_as_they_fill_the_original() {
     let zeros = || Buffer::from(vec![0; 64]);

@@ -1,4 +1,5 @@
-//! The digest of a model's content: what leaves it as it is, what changes it, and what it is made of.
+//! The digest of a model's content: what leaves it as it is, what changes it, and what it is made
+//! of.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ fn digest(model: &ModelProto) -> String {
     Container::new(model.clone()).digest().unwrap().to_string()
 }
 
-/// The digest as docs/digests.md defines it, from a message whose tensors are inline, without the code under test.
+/// The digest as docs/digests.md defines it, from a message whose tensors are inline, without the
+/// code under test.
 fn as_defined(model: &ModelProto) -> String {
     let mut model = model.clone();
     let not_ours = |entry: &StringStringEntryProto| {
@@ -187,7 +189,8 @@ fn storage_does_not_count() {
     assert_eq!(other.digest().unwrap().to_string(), expected);
 }
 
-/// A value that the enum does not have is none for every reader of ONNX, so that a tensor stays external.
+/// A value that the enum does not have is none for every reader of ONNX, so that a tensor stays
+/// external.
 #[test]
 fn a_tensor_is_external_for_all_readers_or_for_none() {
     let folder = tempfile::tempdir().unwrap();

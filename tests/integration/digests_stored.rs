@@ -1,4 +1,5 @@
-//! Digests that are stored with a model: they come with a save, are verified, and never become wrong.
+//! Digests that are stored with a model: they come with a save, are verified, and never become
+//! wrong.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -167,7 +168,8 @@ fn whatever_changes_a_model_drops_its_digests() {
     assert_eq!(stored(bare.model()), 0);
 }
 
-/// Readers may take bytes that such an entry names for the elements, as onnxruntime does with those that it prepacked.
+/// Readers may take bytes that such an entry names for the elements, as onnxruntime does with those
+/// that it prepacked.
 #[test]
 fn entries_that_name_other_bytes_are_refused_by_every_digest() {
     let folder = tempfile::tempdir().unwrap();
@@ -399,8 +401,8 @@ fn no_byte_of_a_small_model_changes_unnoticed() {
                 write_at(&open, at, byte ^ 1 << (at % 8));
                 let found = check(&path).err();
                 assert!(found.is_some(), "{layout:?}: byte {at} of {}: unnoticed", file.display());
-                // What is loaded all the same has the same content: padding between tensors, and entries of
-                // external data that the load warns of.
+                // What is loaded all the same has the same content: padding between tensors, and
+                // entries of external data that the load warns of.
                 if let Ok(loaded) = Container::load(&path, verifying()) {
                     let is_padding =
                         file != path && layout == WeightFiles::Packed && (24..256).contains(&at);

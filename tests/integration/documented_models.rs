@@ -1,4 +1,5 @@
-//! Programs in the documentation make models that readers open: whoever copies one gets no refused file.
+//! Programs in the documentation make models that readers open: whoever copies one gets no refused
+//! file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -23,8 +23,8 @@ fn annotation(tensor: &str, parameter: &str) -> TensorAnnotation {
     annotation
 }
 
-/// A model that says the name `w` in every place that there is: as the value of the main graph, and as
-/// others of the same name, which are spelled `W` in what [`expected`] makes of it.
+/// A model that says the name `w` in every place that there is: as the value of the main graph, and
+/// as others of the same name, which are spelled `W` in what [`expected`] makes of it.
 fn everywhere(ours: &str, other: &str) -> ModelProto {
     let uses = |name: &str, out: &str| node("Add", &["x", name], &[out], vec![]);
     // It is captured at two depths; a branch that defines the name means another value.
@@ -358,8 +358,8 @@ fn tied_tensors_get_another_type_together_or_apart() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
-/// The encoder of the tests with every value of its main graph renamed that can be, and initializers that
-/// came and went, as onnxruntime and the checker see it.
+/// The encoder of the tests with every value of its main graph renamed that can be, and
+/// initializers that came and went, as onnxruntime and the checker see it.
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn edited_models_compute_the_same() {

@@ -244,8 +244,8 @@ fn tensors_that_are_to_stay_tied_do_not_get_two_values() {
     assert_eq!(firsts(&mixed), [1.0, 2.0]);
 }
 
-/// `a`, `b` and `c` of one dtype and shape, `other_shape` and `other_type`, all on the same 8 bytes: behind handles
-/// with zeros, and on one range of a file.
+/// `a`, `b` and `c` of one dtype and shape, `other_shape` and `other_type`, all on the same 8
+/// bytes: behind handles with zeros, and on one range of a file.
 fn sharing() -> [Container; 2] {
     let integers = |mut tensor: TensorProto| {
         tensor.data_type = Some(TensorProto::INT32);
@@ -274,7 +274,8 @@ fn values(container: &Container) -> [Option<f32>; 5] {
 
 #[test]
 fn tensors_that_weights_do_not_name_keep_their_bytes_unless_they_are_alike() {
-    // The weights, the decision, the values (0 where a tensor keeps what it had), what followed, what is untied.
+    // The weights, the decision, the values (0 where a tensor keeps what it had), what followed,
+    // what is untied.
     type Case<'a> = (&'a [(&'a str, f32)], Option<Tied>, [f32; 5], &'a [&'a str], &'a [&'a str]);
     let cases: &[Case<'_>] = &[
         (
@@ -695,7 +696,8 @@ fn very_many_weights_that_fit_nothing_are_listed() {
     assert_eq!(container.fill(given, options).unwrap_err().kind(), ErrorKind::MissingTensor);
 }
 
-/// Models without weights, with all, and with inline ones: a fill that takes nothing is an error for each.
+/// Models without weights, with all, and with inline ones: a fill that takes nothing is an error
+/// for each.
 #[test]
 fn a_fill_that_takes_nothing_is_an_error_with_a_hint() {
     let empty = || container([place("m.a", &[1, 2], "#m.a")]);

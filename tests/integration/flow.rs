@@ -1,10 +1,11 @@
 //! What a model computes, whatever its names: the oracle that inlined models are held to.
 //!
 //! A model is read symbolically with the semantics of local functions: a call opens a scope of its
-//! own, an attribute parameter is a closure over the names of the caller, and nothing is ever renamed,
-//! copied or substituted. Each value becomes a digest of the expression that computes it; an Identity
-//! is its input. So a model and its inlined form are equal here exactly when they mean the same.
-//! `structure` says whether a model is well formed; `self_test` holds this oracle to planted faults.
+//! own, an attribute parameter is a closure over the names of the caller, and nothing is ever
+//! renamed, copied or substituted. Each value becomes a digest of the expression that computes it;
+//! an Identity is its input. So a model and its inlined form are equal here exactly when they mean
+//! the same. `structure` says whether a model is well formed; `self_test` holds this oracle to
+//! planted faults.
 
 mod parts;
 mod self_test;
@@ -85,7 +86,8 @@ pub fn flow_of(model: &ModelProto) -> Result<Flow> {
     flow_known_as(model, None)
 }
 
-/// As [`flow_of`], where inputs, initializers and outputs of the first name are known by the second.
+/// As [`flow_of`], where inputs, initializers and outputs of the first name are known by the
+/// second.
 ///
 /// # Errors
 /// As [`flow_of`].

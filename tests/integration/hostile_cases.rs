@@ -1,6 +1,6 @@
-//! Models with untrusted external data, and what is expected of every reader of ours: the cases that readers treat
-//! differently, and those by which advisories of other readers were shown. The tests of the library and of the command
-//! share this file.
+//! Models with untrusted external data, and what is expected of every reader of ours: the cases
+//! that readers treat differently, and those by which advisories of other readers were shown. The
+//! tests of the library and of the command share this file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ pub type Expected = Result<(), &'static str>;
 pub const POLICIES: [PathPolicy; 3] =
     [PathPolicy::Strict, PathPolicy::ModelDirs, PathPolicy::Trusted];
 
-/// A model with one external tensor `w`, whose elements, if it is accepted, are bytes of 1, and an inline one, `v`.
+/// A model with one external tensor `w`, whose elements, if it is accepted, are bytes of 1, and an
+/// inline one, `v`.
 pub struct Case {
     pub name: &'static str,
     entries: &'static [(&'static str, &'static str)],

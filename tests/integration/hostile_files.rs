@@ -93,7 +93,8 @@ fn a_save_takes_nothing_from_files_that_were_not_loaded() {
             let saved = container.save(other.join("m.onnx"), layout);
             let names = all_names(&other);
             assert!(names.iter().all(|name| name.ends_with("m.onnx")), "{}: {names:?}", case.name);
-            // What is refused when it is read is no model to write either, unless only the disk says so.
+            // What is refused when it is read is no model to write either, unless only the disk
+            // says so.
             assert!(saved.is_err() || saved.unwrap().warnings.len() == 1, "{}", case.name);
         }
     }

@@ -1,5 +1,5 @@
-//! Inlining, rule by rule: small models with the expected operators of each; an oracle compares what all of them
-//! compute.
+//! Inlining, rule by rule: small models with the expected operators of each; an oracle compares
+//! what all of them compute.
 
 use std::collections::HashSet;
 

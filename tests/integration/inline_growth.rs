@@ -1,4 +1,5 @@
-//! What calls become is counted before there is a copy: everything that a call gives, whichever way it goes.
+//! What calls become is counted before there is a copy: everything that a call gives, whichever way
+//! it goes.
 
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, Message, ModelProto, StringStringEntryProto,
@@ -150,7 +151,8 @@ fn a_function_that_is_kept_takes_nothing() {
     }
 }
 
-/// Calls that double: the count is exact enough to be far from any limit, or over all of them, and takes no time.
+/// Calls that double: the count is exact enough to be far from any limit, or over all of them, and
+/// takes no time.
 #[test]
 fn calls_that_multiply_are_counted_at_once() {
     let level = |n: usize| {

@@ -1,5 +1,6 @@
-//! The names that inlining makes, against every name that may be there: whatever a body defines, wherever the call
-//! stands and whoever has the name already, nothing hides anything and the model computes the same.
+//! The names that inlining makes, against every name that may be there: whatever a body defines,
+//! wherever the call stands and whoever has the name already, nothing hides anything and the model
+//! computes the same.
 
 use std::collections::HashSet;
 
@@ -165,8 +166,8 @@ enum Place {
 const PLACES: [Place; 6] =
     [Place::Main, Place::Branch, Place::Kept, Place::BranchOfKept, Place::Inlined, Place::Training];
 
-/// A model with these nodes, from `x`, `z` and `c` to `y` and `w`, at `place`, and the functions that are called; `None`
-/// where they cannot be.
+/// A model with these nodes, from `x`, `z` and `c` to `y` and `w`, at `place`, and the functions
+/// that are called; `None` where they cannot be.
 fn model(
     place: Place,
     nodes: Vec<NodeProto>,

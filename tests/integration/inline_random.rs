@@ -1,4 +1,5 @@
-//! Inlining against the oracle, over random models: whatever the model, the result computes the same.
+//! Inlining against the oracle, over random models: whatever the model, the result computes the
+//! same.
 
 use std::collections::BTreeSet;
 use std::{env, fs};
@@ -50,8 +51,8 @@ fn same_meaning(before: &ModelProto, after: &ModelProto) -> Outcome {
     Ok(())
 }
 
-/// The same meaning, whatever is said of symbolic dimensions: what was inlined into the argument of a
-/// function that stays is there once, and in that function as often as it uses the argument.
+/// The same meaning, whatever is said of symbolic dimensions: what was inlined into the argument of
+/// a function that stays is there once, and in that function as often as it uses the argument.
 fn same_but_dimensions(before: &ModelProto, after: &ModelProto) -> Outcome {
     same_digest(before, after)?;
     let faults = inlining_faults(before, after);
@@ -93,7 +94,8 @@ fn selection(model: &ModelProto, choices: &mut Choices) -> (Vec<FunctionSelector
     (chosen.iter().map(selector).collect(), chosen)
 }
 
-/// Inlines all functions but those of `unselected`, which have to stay; so may others, with a reason.
+/// Inlines all functions but those of `unselected`, which have to stay; so may others, with a
+/// reason.
 fn goes(before: &ModelProto, options: InlineOptions, unselected: &BTreeSet<Id>) -> Outcome {
     let mut after = before.clone();
     let inlined = match inline_functions(&mut after, options) {

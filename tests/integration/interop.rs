@@ -1,8 +1,10 @@
-//! The real readers and writers: onnxruntime, onnx and onnx_ir on what the command reads and writes.
+//! The real readers and writers: onnxruntime, onnx and onnx_ir on what the command reads and
+//! writes.
 //!
-//! The tests themselves are the Python drivers in tests/interop; this file makes them part of the suite.
-//! They need the readers of tests/requirements.txt and a built command, which `scripts/test.sh` prepares
-//! and names in the environment, so a plain `cargo test` lists them as ignored.
+//! The tests themselves are the Python drivers in tests/interop; this file makes them part of the
+//! suite. They need the readers of tests/requirements.txt and a built command, which
+//! `scripts/test.sh` prepares and names in the environment, so a plain `cargo test` lists them as
+//! ignored.
 
 use std::env;
 use std::path::Path;

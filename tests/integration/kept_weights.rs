@@ -45,8 +45,8 @@ fn foreign(folder: &Path, location: &str) -> PathBuf {
     path
 }
 
-/// Lets the file look as if it was written an hour ago. No program can set when it was changed, so that it waits until the
-/// clock of the file system goes on.
+/// Lets the file look as if it was written an hour ago. No program can set when it was changed, so
+/// that it waits until the clock of the file system goes on.
 fn settle(path: &Path) {
     let file = File::options().write(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();

@@ -1,9 +1,9 @@
-//! The rooms of the four crates: a room uses only rooms above it in the lists of docs/design.md, and no two files of a
-//! room use each other.
+//! The rooms of the four crates: a room uses only rooms above it in the lists of docs/design.md,
+//! and no two files of a room use each other.
 //!
-//! The sources are read as tokens, so that every form of path counts: `use` with groups and aliases, paths
-//! from `crate`, `self` and `super`, paths that start at a child module, paths inside macros, and names
-//! that another file re-exports. Tests may use anything.
+//! The sources are read as tokens, so that every form of path counts: `use` with groups and
+//! aliases, paths from `crate`, `self` and `super`, paths that start at a child module, paths
+//! inside macros, and names that another file re-exports. Tests may use anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -307,8 +307,8 @@ fn after_item(tokens: &[TokenTree], at: usize) -> usize {
     tokens[at..].iter().position(is_end).map_or(tokens.len(), |n| at + n + 1)
 }
 
-/// The lines of a list in docs/design.md, from the ground up: a room, or a room and a module inside it. A room with lines
-/// inside has its own files at the line with its name.
+/// The lines of a list in docs/design.md, from the ground up: a room, or a room and a module inside
+/// it. A room with lines inside has its own files at the line with its name.
 fn layers(list: &str) -> Vec<Module> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/design.md");
     let page = fs::read_to_string(page).unwrap();
@@ -367,8 +367,8 @@ fn faults(
     faults
 }
 
-/// The uses of `library` that are part of a circle, except those that are `excused`, such as `("a::b", "a")`. `a::*` is the
-/// module `a` and each file in its folder.
+/// The uses of `library` that are part of a circle, except those that are `excused`, such as
+/// `("a::b", "a")`. `a::*` is the module `a` and each file in its folder.
 fn circles(library: &Library, excused: &[(&str, &str)]) -> Vec<String> {
     let uses: BTreeMap<_, Vec<_>> = library
         .sources
@@ -425,7 +425,8 @@ fn every_file_uses_only_what_is_above_it() {
 
 #[test]
 fn every_form_of_path_is_found() {
-    // `top` is the lower layer in each case and `low` the upper one, so every use of `top` is a fault.
+    // `top` is the lower layer in each case and `low` the upper one, so every use of `top` is a
+    // fault.
     let forms = [
         "use crate::top::T;",
         "use crate::{error::E, top::{self, T}};",

@@ -237,8 +237,9 @@ fn a_save_that_is_cancelled_makes_no_more() {
     }
 }
 
-/// Saves lazy weights whose threads wait for each other, with a callback of the progress in bytes, and returns
-/// what became of it, within a time in which only a save that waits forever does not end.
+/// Saves lazy weights whose threads wait for each other, with a callback of the progress in bytes,
+/// and returns what became of it, within a time in which only a save that waits forever does not
+/// end.
 fn save_of_waiting_threads(
     layout: WeightFiles,
     progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,

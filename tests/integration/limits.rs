@@ -160,7 +160,8 @@ fn tensors_that_share_the_bytes_of_others_are_counted() {
 fn a_check_keeps_some_findings_and_counts_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
-    // 50 inputs that nothing defines, and 50 values that are defined twice, in graphs without names.
+    // 50 inputs that nothing defines, and 50 values that are defined twice, in graphs without
+    // names.
     let nodes = (0..50).map(|i| node("Relu", &[&format!("x{i}")], &["y"], vec![]));
     let inner = || {
         let mut inner = graph(vec![], vec![]);

@@ -34,7 +34,8 @@ fn handles(model: &ModelProto) -> Vec<Str> {
     tensors.iter().map(handle).collect()
 }
 
-/// Ranges that ascend, descend, repeat and overlap, each with several shapes; every name is used twice.
+/// Ranges that ascend, descend, repeat and overlap, each with several shapes; every name is used
+/// twice.
 #[test]
 fn tensors_share_a_handle_where_range_and_shape_are_equal_in_any_order() {
     let mut random = 1_u32;

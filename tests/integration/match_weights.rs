@@ -1,4 +1,5 @@
-//! Weights that an exporter renamed, turned, cast, joined and cut are found by their elements, and filled again.
+//! Weights that an exporter renamed, turned, cast, joined and cut are found by their elements, and
+//! filled again.
 
 use std::collections::BTreeMap;
 

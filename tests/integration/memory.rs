@@ -1,4 +1,5 @@
-//! What memory a process has while tensors are loaded, consolidated, compared and dropped, by /proc/self/status.
+//! What memory a process has while tensors are loaded, consolidated, compared and dropped, by
+//! /proc/self/status.
 //!
 //! Each test runs in a process of its own, whose memory no other test changes.
 

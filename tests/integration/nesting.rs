@@ -1,5 +1,5 @@
-//! Messages that nest deeper than any reader accepts: no call overflows the stack, and none ends well that has to go
-//! through all of them.
+//! Messages that nest deeper than any reader accepts: no call overflows the stack, and none ends
+//! well that has to go through all of them.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use onnx_container::{
 
 use crate::support::{floats, function, model};
 
-/// The deepest model that every reader accepts has this many graphs inside its main graph: each takes three levels.
+/// The deepest model that every reader accepts has this many graphs inside its main graph: each
+/// takes three levels.
 const ALLOWED: usize = 33;
 const TOO_DEEP: usize = 10_000;
 const STACK: usize = 512 << 10;

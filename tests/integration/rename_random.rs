@@ -1,4 +1,5 @@
-//! Renaming against the oracle, over random models: whatever the value, the model computes the same.
+//! Renaming against the oracle, over random models: whatever the value, the model computes the
+//! same.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,8 @@ use crate::random_models::{Choices, Flavour, random_model};
 /// A name that no random model has.
 const FRESH: &str = "a fresh name";
 
-/// A value: the name in its graph, the name with its scope, and whether the graph is the main graph.
+/// A value: the name in its graph, the name with its scope, and whether the graph is the main
+/// graph.
 struct Value {
     name: String,
     qualified: String,
@@ -50,8 +52,8 @@ fn values(model: &ModelProto) -> Vec<Value> {
     values
 }
 
-/// Renames `value` to `to`: the model computes the same, or an error of `refusals` leaves it unchanged.
-/// Returns whether it was renamed.
+/// Renames `value` to `to`: the model computes the same, or an error of `refusals` leaves it
+/// unchanged. Returns whether it was renamed.
 fn renamed(
     before: &ModelProto,
     value: &Value,
@@ -83,8 +85,8 @@ fn renamed(
     Ok(true)
 }
 
-/// To a fresh name: only what has no unique scope, or is in a training graph, is refused. Back gives the
-/// first model, unless another graph inside or around has a value of that name.
+/// To a fresh name: only what has no unique scope, or is in a training graph, is refused. Back
+/// gives the first model, unless another graph inside or around has a value of that name.
 fn there_and_back(before: &ModelProto, value: &Value) -> Result<bool, TestCaseError> {
     let refusals = [ErrorKind::InvalidArgument, ErrorKind::Unsupported];
     if !renamed(before, value, FRESH, &refusals)? {

@@ -178,8 +178,9 @@ fn another_type_or_shape_is_refused_and_changes_nothing() {
     }
 }
 
-/// Tensors of four floats, how they share bytes, and what becomes of them when the one called `name`
-/// is replaced by nines: for `All` and for `This`, their first elements, or none for an error.
+/// Tensors of four floats, how they share bytes, and what becomes of them when the one called
+/// `name` is replaced by nines: for `All` and for `This`, their first elements, or none for an
+/// error.
 struct Sharing {
     what: &'static str,
     container: Container,

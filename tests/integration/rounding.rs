@@ -48,8 +48,8 @@ fn types() -> Vec<Type> {
 }
 
 impl Type {
-    /// The code of the nearest value. Beyond the largest value stands one more, at the same distance as
-    /// the one before it: what is nearer to that is too large.
+    /// The code of the nearest value. Beyond the largest value stands one more, at the same
+    /// distance as the one before it: what is nearer to that is too large.
     fn expected(&self, value: f64) -> u16 {
         let negative = usize::from(value.is_sign_negative());
         if value.is_nan() {

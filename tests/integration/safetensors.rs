@@ -508,8 +508,8 @@ fn names_in(folder: &Path) -> (Vec<String>, Vec<String>) {
     (entries, indexed)
 }
 
-/// `safetensors.torch.load_model` takes no entry that the model has not, and `huggingface_hub` none that
-/// the index has not.
+/// `safetensors.torch.load_model` takes no entry that the model has not, and `huggingface_hub` none
+/// that the index has not.
 #[test]
 fn an_export_has_the_tensors_and_nothing_else_unless_padding_is_asked_for() {
     let lens = [100, 12, 101, 4096, 7, 256, 3 << 20, 0];

@@ -1,4 +1,5 @@
-//! A saved container loads back equal, in every layout, mapped and read; and the guarantees of a save.
+//! A saved container loads back equal, in every layout, mapped and read; and the guarantees of a
+//! save.
 
 use std::fs;
 use std::ops::ControlFlow;

@@ -1,4 +1,5 @@
-//! A save that moves inline tensors out writes what `externalize` and a save write, from the same graph.
+//! A save that moves inline tensors out writes what `externalize` and a save write, from the same
+//! graph.
 
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{Alignment, Container, ExternalizeOptions, SaveOptions, WeightFiles};

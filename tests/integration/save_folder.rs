@@ -1,5 +1,5 @@
-//! What a save may replace: no file that another model needs, that is read, or that is somebody's; and
-//! what was seen beforehand still holds when files are renamed.
+//! What a save may replace: no file that another model needs, that is read, or that is somebody's;
+//! and what was seen beforehand still holds when files are renamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -87,7 +87,8 @@ fn what_another_model_needs_is_not_replaced_whatever_that_model_is_called() {
             assert_eq!(tree(root.path()), before, "{other}");
         }
         assert!(model_that_needs_it(&folder.join(replaced)), "{other}");
-        // Its own files go on being replaced under another name, and the other model keeps its weights.
+        // Its own files go on being replaced under another name, and the other model keeps its
+        // weights.
         container(3.0).save(&path, named("free.data")).unwrap();
         assert_eq!(value_at(&path), 3.0);
         assert_eq!(fs::read(folder.join(replaced)).unwrap(), before[&folder.join(replaced)]);
@@ -181,7 +182,8 @@ fn shards_and_the_index_that_names_them_are_not_replaced_by_others() {
         assert_eq!(contents(folder.path()), before, "{name}");
     }
 
-    // A shard that no index names is somebody's as well; a second export replaces those of the first.
+    // A shard that no index names is somebody's as well; a second export replaces those of the
+    // first.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
     let mut two = container(1.0);
@@ -561,8 +563,9 @@ fn weights_stay_in_folders_that_are_reached_by_links() {
     }
 }
 
-/// Puts what a killed save leaves after `renames` of its four renames: the old model and its weights
-/// away, the new weights and the new model into place. Without any, it was killed before it announced them.
+/// Puts what a killed save leaves after `renames` of its four renames: the old model and its
+/// weights away, the new weights and the new model into place. Without any, it was killed before it
+/// announced them.
 fn killed_after(renames: usize, folder: &Path, options: &SaveOptions) -> PathBuf {
     let data = options.clone();
     container(1.0).save(folder.join("m.onnx"), data.clone()).unwrap();
@@ -767,7 +770,8 @@ fn own_weights_that_look_like_a_model_are_replaced() {
         let (weights, bytes) = weights.unwrap();
         assert_eq!(bytes, LIKE_A_MODEL, "{layout:?}");
         container.save(&path, options()).unwrap();
-        // What is a model as a whole is not replaced, although the model at the target refers to it.
+        // What is a model as a whole is not replaced, although the model at the target refers to
+        // it.
         let mut whole = model(graph(vec![], vec![]));
         whole.ir_version = Some(10);
         fs::write(folder.path().join(&weights), whole.encode_to_vec().unwrap()).unwrap();

@@ -12,7 +12,8 @@ use crate::support::{contents, graph, model};
 /// The bytes of the weights file.
 const FILE: usize = 1 << 20;
 
-/// Saves a model of `count` tensors that begin a byte apart in one file, or all at its beginning, and loads it.
+/// Saves a model of `count` tensors that begin a byte apart in one file, or all at its beginning,
+/// and loads it.
 fn overlapping(folder: &Path, count: usize, tied: bool) -> Container {
     let len = FILE - count;
     let tensor = |number: usize| {

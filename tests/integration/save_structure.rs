@@ -1,4 +1,5 @@
-//! A model that is loaded without weights, edited and saved keeps its external entries and their files.
+//! A model that is loaded without weights, edited and saved keeps its external entries and their
+//! files.
 
 use std::fs;
 use std::path::Path;

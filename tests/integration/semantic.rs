@@ -330,7 +330,8 @@ fn graphs_in_attributes_see_the_graph_around_them() {
     assert_eq!(digest(&moved), expected);
 }
 
-/// A Loop in a Loop, each with the inputs `i`, `go` and `v` under other names; the inner one gives `value`.
+/// A Loop in a Loop, each with the inputs `i`, `go` and `v` under other names; the inner one gives
+/// `value`.
 fn nested(names: [&str; 6], value: usize) -> ModelProto {
     let body = |names: &[&str], nodes: Vec<NodeProto>, outputs: [&str; 2]| {
         let mut body = graph_of(&[], &[], nodes);
@@ -801,7 +802,8 @@ fn imported(domain: &str, version: i64) -> ModelProto {
     with(small(), |m| m.opset_import.push(import))
 }
 
-/// A branch that reads a name before its node gives it, and the graph around has that name: `t`, which is an output of `op`, or an input.
+/// A branch that reads a name before its node gives it, and the graph around has that name: `t`,
+/// which is an output of `op`, or an input.
 fn shadowing(op: &str, which: usize) -> ModelProto {
     let name = ["t", "x", "c"][which];
     let inner = vec![node("Abs", &[name], &["i"], vec![]), node("Neg", &["x"], &[name], vec![])];
@@ -812,7 +814,8 @@ fn shadowing(op: &str, which: usize) -> ModelProto {
     model_of(graph_of(&["c", "x"], &["y"], nodes), vec![])
 }
 
-/// A name may be used again where nothing sees both values: in the other branch, and after the node.
+/// A name may be used again where nothing sees both values: in the other branch, and after the
+/// node.
 #[test]
 fn a_name_of_a_branch_may_be_used_again_elsewhere() {
     let model = |inner: &str, later: &str| {

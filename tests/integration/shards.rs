@@ -1,4 +1,5 @@
-//! `WeightFiles::Sharded`: which tensor goes to which file, what the files are called, and what is refused.
+//! `WeightFiles::Sharded`: which tensor goes to which file, what the files are called, and what is
+//! refused.
 
 use std::path::{Path, PathBuf};
 

@@ -25,7 +25,8 @@ fn many(field: u8) -> Vec<u8> {
     record(field, &[]).repeat(2 << 20)
 }
 
-/// Empty messages wherever there are lists of messages: fields of the model, the graph, a node, an attribute.
+/// Empty messages wherever there are lists of messages: fields of the model, the graph, a node, an
+/// attribute.
 fn cases() -> Vec<Vec<u8>> {
     let of_graph = |payload: &[u8]| record(7, payload);
     let of_node = |payload: &[u8]| of_graph(&record(1, payload));

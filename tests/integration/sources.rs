@@ -1,4 +1,5 @@
-//! Sources of weights that the caller implements work wherever the built-in ones do, and are checked.
+//! Sources of weights that the caller implements work wherever the built-in ones do, and are
+//! checked.
 
 use std::ops::ControlFlow;
 use std::path::Path;

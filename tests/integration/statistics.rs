@@ -9,8 +9,8 @@ use onnx_container::{
 
 use crate::support::{LAYOUTS, both_choices, floats, graph, model};
 
-/// Of 2048 bytes `a`, of which `tied` has all and `part` 512; `b` of 300 bytes; `none` without elements; `inline` of
-/// 400 bytes in the model.
+/// Of 2048 bytes `a`, of which `tied` has all and `part` 512; `b` of 300 bytes; `none` without
+/// elements; `inline` of 400 bytes in the model.
 fn container() -> Container {
     let place = |name: &str, len: i64| {
         TensorProto::external(name, TensorProto::UINT8, [len], format!("#{name}"))

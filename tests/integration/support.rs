@@ -20,8 +20,8 @@ pub const LAYOUTS: [WeightFiles; 4] = [
     WeightFiles::Embedded,
 ];
 
-/// How many cases of a wide test there are: `few`, or `many` where `ONNX_CONTAINER_MANY_CASES` is set. Without
-/// optimization many take minutes.
+/// How many cases of a wide test there are: `few`, or `many` where `ONNX_CONTAINER_MANY_CASES` is
+/// set. Without optimization many take minutes.
 pub fn few_or(few: usize, many: usize) -> usize {
     if std::env::var_os("ONNX_CONTAINER_MANY_CASES").is_some() { many } else { few }
 }
@@ -257,8 +257,8 @@ pub fn all_bytes(container: &Container) -> Vec<Vec<u8>> {
     all
 }
 
-/// Holds two containers to have the same bytes in every tensor, and to compute the same: equal semantic digests,
-/// or none for the same reason.
+/// Holds two containers to have the same bytes in every tensor, and to compute the same: equal
+/// semantic digests, or none for the same reason.
 pub fn assert_same(found: &Container, expected: &Container) {
     assert!(all_bytes(found) == all_bytes(expected), "the bytes of tensors differ");
     assert_same_meaning(found, expected);

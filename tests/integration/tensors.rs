@@ -93,7 +93,8 @@ fn messages_are_imported() {
     }
 }
 
-/// The golden's tensor as its message has it, and of raw goldens as onnx's own external file has it.
+/// The golden's tensor as its message has it, and of raw goldens as onnx's own external file has
+/// it.
 fn in_every_form(golden: &Golden, external: &Container) -> Vec<Tensor> {
     let mut tensors = vec![Tensor::try_from(&golden.proto).unwrap()];
     if golden.name.contains("/raw/") {
@@ -103,8 +104,8 @@ fn in_every_form(golden: &Golden, external: &Container) -> Vec<Tensor> {
     tensors
 }
 
-/// The goldens that onnx saved with external data. Miri, which stands in for a big-endian host, does
-/// not know the system calls that open them.
+/// The goldens that onnx saved with external data. Miri, which stands in for a big-endian host,
+/// does not know the system calls that open them.
 fn external() -> Container {
     if cfg!(miri) {
         let weights = &include_bytes!("../data/external/model.onnx.data")[..];

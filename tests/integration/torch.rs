@@ -485,8 +485,8 @@ fn mapped(folder: &std::path::Path, weights: Vec<Initializer>) -> Container {
 }
 
 fn map(weight: &Initializer) -> onnx_container::Result<tch::Tensor> {
-    // SAFETY: the tests replace or remove mapped files, but never truncate or write to one, and use no
-    // tensor that was resized.
+    // SAFETY: the tests replace or remove mapped files, but never truncate or write to one, and use
+    // no tensor that was resized.
     #[allow(unsafe_code)]
     unsafe {
         weight.map_tch()
@@ -800,7 +800,8 @@ fn a_script_fills_the_structure_that_the_exporter_wrote() {
     fill_and_save(&mut container, &weights);
 }
 
-/// Fills `container` with weights that are left under their names, saves it and looks at every tensor.
+/// Fills `container` with weights that are left under their names, saves it and looks at every
+/// tensor.
 fn fill_and_save(container: &mut Container, weights: &[(String, Initializer)]) {
     let options = FillOptions::new()
         .rename("embed.weight", "head.weight") // tied: the same bytes twice

@@ -72,7 +72,8 @@ fn numbers() {
     ]);
 }
 
-/// What the official parsers make of these, in C++ and in Python; `wire_differential.py` compares with them.
+/// What the official parsers make of these, in C++ and in Python; `wire_differential.py` compares
+/// with them.
 const LOCATIONS: &[(&str, &str, Option<i32>, Expected)] = &[
     ("a value", "70 01", Some(1), Same),
     ("the default", "70 00", Some(0), Same),

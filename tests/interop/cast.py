@@ -13,7 +13,8 @@ import onnx
 from onnx import TensorProto, helper
 
 NUMPY = {"FLOAT": np.dtype(np.float32), "FLOAT16": np.dtype(np.float16), "BFLOAT16": np.dtype(ml_dtypes.bfloat16)}
-# Lower halves of a FLOAT, for every upper one: zero, ties of both types, what lies beside them, and both ends.
+# Lower halves of a FLOAT, for every upper one: zero, ties of both types, what lies beside them, and
+# both ends.
 LOWER = (0, 1, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x3001, 0x7FFF, 0x8000, 0x8001, 0xF000, 0xFFFF)
 # What rounded weights may change in an output, relative to its largest value.
 COMPUTING = 0.1  # and what a graph that computes in FLOAT16 may

@@ -247,7 +247,8 @@ UNNAMED.output[0].name = ""
 ODD = branch([copy("x", "p")], "p")
 ODD.output[0].type.tensor_type.elem_type = 99
 
-# Faults of single messages: errors where onnxruntime refuses them, advice where only onnx.checker does.
+# Faults of single messages: errors where onnxruntime refuses them, advice where only onnx.checker
+# does.
 FAULTS = {
     "sound": with_attribute(lambda a: None),
     "an attribute without a name": with_attribute(lambda a: a.ClearField("name")),
@@ -347,7 +348,8 @@ STRICT = {
     "an input with an empty name": changed(model([copy("x", "y")]), lambda m: m.graph.input.add().CopyFrom(value(""))),
     "an attribute twice in a body": twice(in_body(lambda a: None), lambda m: m.functions[0].node[0].attribute),
 }
-# Functions that readers take for operators: `check` gives advice, where the operator is called in their place.
+# Functions that readers take for operators: `check` gives advice, where the operator is called in
+# their place.
 SHADOWS = {("", "Relu"): True, ("", "Celu"): True, ("ai.onnx.ml", "Normalizer"): True, ("local", "Relu"): False}
 
 
@@ -387,7 +389,8 @@ def graphs() -> None:
             if name == "IR version 14":
                 assert "onnxruntime" in said, said
                 continue
-            # What only one of them refuses is an error as well: another reader may be the strict one.
+            # What only one of them refuses is an error as well: another reader may be the strict
+            # one.
             assert ok == all(others), f"{name}: checker and onnxruntime say {others}: {said}"
             seen[ok] += 1
     print(f"graphs: {seen[True]} taken and {seen[False]} refused as by onnx.checker and onnxruntime")

@@ -25,7 +25,8 @@ TOLERANCE = 1e-3
 # Models that take a build without optimizations more than half a minute.
 HEAVY = ("ddddocr/common_det.onnx",)
 
-# Models of which onnxruntime's own changes of the graph move the outputs by more than the tolerance.
+# Models of which onnxruntime's own changes of the graph move the outputs by more than the
+# tolerance.
 LOOSE = ("llama_int4/model.onnx", "llama_int4/model_uint4.onnx")
 
 # Models whose quantization makes large differences out of small ones.

@@ -330,7 +330,8 @@ def checkpoint() -> None:
         print(f"checkpoint: entries and padding among them: {counts}")
 
 
-# What the library takes and the command refuses, or both take: header, data, taken by the library, by us.
+# What the library takes and the command refuses, or both take: header, data, taken by the library,
+# by us.
 HEADERS = [
     ('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', True, True),
     ('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":[1]}}', True, True),

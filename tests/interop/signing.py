@@ -15,7 +15,8 @@ from onnx import TensorProto, helper
 
 CURVES = ("SECP256R1", "SECP384R1", "SECP521R1")
 FORMATS = ("PKCS8", "TraditionalOpenSSL")
-# Digests of shards have names of its own there: without the form, only readers of the specification take them.
+# Digests of shards have names of its own there: without the form, only readers of the specification
+# take them.
 SHARDS = ("--shard-size=5000", "--shard-form=model-signing")
 NAMES = ("encoder-é.onnx", "a.b.onnx")
 

@@ -12,20 +12,20 @@ use super::{ReadArgs, pair, size};
 /// What the inputs of a run are.
 #[derive(Debug, Args)]
 pub struct InputArgs {
-    /// Read the input NAME from FILE, whose suffix is .npy, .npz (the entry NAME, or the only one) or
-    /// .pb (as the test data of ONNX); may be given several times
+    /// Read the input NAME from FILE, whose suffix is .npy, .npz (the entry NAME, or the only one)
+    /// or .pb (as the test data of ONNX); may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = named_file)]
     pub input: Vec<(String, String)>,
-    /// Read the inputs, by their numbers from 0, from the files input_<i>.pb or input_<i>.npy in DIR, as
-    /// ONNX's test data has them. An input that has an initializer needs no file
+    /// Read the inputs, by their numbers from 0, from the files input_<i>.pb or input_<i>.npy in
+    /// DIR, as ONNX's test data has them. An input that has an initializer needs no file
     #[arg(long, value_name = "DIR")]
     pub input_dir: Option<PathBuf>,
-    /// Make the inputs that are not given from the seed N: the same N gives the same elements everywhere.
-    /// Without --input, --input-dir and --seed, all inputs are made from seed 0
+    /// Make the inputs that are not given from the seed N: the same N gives the same elements
+    /// everywhere. Without --input, --input-dir and --seed, all inputs are made from seed 0
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Give the dimension NAME the size N in the inputs that are made. A dimension without a name is called
-    /// by its input and its position, as in 'image[0]=1'. May be given several times
+    /// Give the dimension NAME the size N in the inputs that are made. A dimension without a name
+    /// is called by its input and its position, as in 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
 }
@@ -33,8 +33,8 @@ pub struct InputArgs {
 /// What a run may use.
 #[derive(Debug, Args)]
 pub struct LimitArgs {
-    /// Fail when more than N bytes of memory are needed, weights not counted. The process has 128 MiB beside them at
-    /// most, and what the loaded model takes
+    /// Fail when more than N bytes of memory are needed, weights not counted. The process has 128
+    /// MiB beside them at most, and what the loaded model takes
     #[arg(long, value_name = "N", value_parser = size)]
     pub max_memory: Option<u64>,
     /// Fail after N steps; steps in branches, and iterations of loops, count too
@@ -71,8 +71,8 @@ impl From<ProfileName> for Profile {
 /// What computes the outputs.
 #[derive(Debug, Args)]
 pub struct EngineArgs {
-    /// What computes the outputs. onnxruntime is an independent implementation; without --ort-library,
-    /// ORT_DYLIB_PATH names its shared library
+    /// What computes the outputs. onnxruntime is an independent implementation; without
+    /// --ort-library, ORT_DYLIB_PATH names its shared library
     #[cfg(feature = "ort")]
     #[arg(long, value_name = "ENGINE", default_value = "machine")]
     pub with: Engine,
@@ -144,8 +144,8 @@ pub struct RunArgs {
     pub model: PathBuf,
     #[command(flatten)]
     pub inputs: InputArgs,
-    /// Write the outputs to files in DIR, which is made if it does not exist; existing files of these
-    /// names are replaced
+    /// Write the outputs to files in DIR, which is made if it does not exist; existing files of
+    /// these names are replaced
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// The format of these files
@@ -161,7 +161,8 @@ pub struct RunArgs {
     /// equal
     #[arg(long, value_name = "X", default_value_t = 1e-7, allow_negative_numbers = true, value_parser = tolerance, requires = "expect")]
     pub atol: f64,
-    /// Print how long the run took (loading the model is not counted), and the share of each operator
+    /// Print how long the run took (loading the model is not counted), and the share of each
+    /// operator
     #[arg(long)]
     pub timings: bool,
     /// Run N times, write the outputs of the last run, and print the --timings of all

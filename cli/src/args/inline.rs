@@ -24,8 +24,9 @@ pub struct InlineArgs {
     /// Fail when the result would have more than N nodes
     #[arg(long, value_name = "N", default_value_t = InlineOptions::MAX_NODES)]
     pub max_nodes: u64,
-    /// Fail when a function cannot be inlined, for instance because its operators mean something else in
-    /// the model's operator set versions; without --strict such a function is kept, with a warning
+    /// Fail when a function cannot be inlined, for instance because its operators mean something
+    /// else in the model's operator set versions; without --strict such a function is kept, with a
+    /// warning
     #[arg(long)]
     pub strict: bool,
     #[command(flatten)]

@@ -10,21 +10,21 @@ use super::sizes::{alignment, shard_size};
 pub struct LayoutArgs {
     #[command(flatten)]
     pub packed: PackedArgs,
-    /// Write the weights file as a safetensors file, which safetensors readers can open too [default
-    /// name: <OUT's stem>.safetensors]
+    /// Write the weights file as a safetensors file, which safetensors readers can open too
+    /// [default name: <OUT's stem>.safetensors]
     #[arg(long, conflicts_with = "max_shard_size")]
     pub safetensors: bool,
-    /// Write weights files of at most N bytes, padding included; 2GB is 2 * 10^9, 2GiB and 2G are 2 * 2^30. A
-    /// larger tensor has a file of its own [names: <OUT's stem>-00001-of-00003.onnx.data; one file: as
-    /// without this option]
+    /// Write weights files of at most N bytes, padding included; 2GB is 2 * 10^9, 2GiB and 2G are
+    /// 2 * 2^30. A larger tensor has a file of its own [names: <OUT's
+    /// stem>-00001-of-00003.onnx.data; one file: as without this option]
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,
     /// What the files of --max-shard-size are called
     #[arg(long, value_name = "NAMES", requires = "max_shard_size")]
     pub shard_names: Option<ShardNameArg>,
-    /// Store tensors of equal bytes once. Of tensors of equal length the first bytes are compared, of those that may
-    /// be equal all; types and shapes may differ, except with --safetensors. To change one of them later, see --tied of replace and
-    /// import-safetensors
+    /// Store tensors of equal bytes once. Of tensors of equal length the first bytes are compared,
+    /// of those that may be equal all; types and shapes may differ, except with --safetensors. To
+    /// change one of them later, see --tied of replace and import-safetensors
     #[arg(long)]
     pub dedup: bool,
 }
@@ -50,10 +50,10 @@ impl LayoutArgs {
 pub enum ShardNameArg {
     /// <OUT's stem>-00001-of-00003.onnx.data [default]
     Numbered,
-    /// <OUT>_data, <OUT>_data_1, <OUT>_data_2, as transformers.js looks for them: at most 100, and no tensor may
-    /// be larger than N. Their number goes into config.json: "transformers.js_config":
-    /// {"use_external_data_format": {"<OUT>": 3}}. Files of these names that no model needs are not replaced, and
-    /// have to be deleted first
+    /// <OUT>_data, <OUT>_data_1, <OUT>_data_2, as transformers.js looks for them: at most 100, and
+    /// no tensor may be larger than N. Their number goes into config.json:
+    /// "transformers.js_config": {"use_external_data_format": {"<OUT>": 3}}. Files of these names
+    /// that no model needs are not replaced, and have to be deleted first
     TransformersJs,
 }
 
@@ -75,8 +75,8 @@ pub struct PackedArgs {
     /// Alignment of tensors over 1 MiB, where it is greater than --align [default: 4096]
     #[arg(long, value_name = "N", value_parser = alignment)]
     pub align_large: Option<Alignment>,
-    /// Name of the weights file, beside OUT; several have their numbers before its extension [default:
-    /// <OUT>.data]
+    /// Name of the weights file, beside OUT; several have their numbers before its extension
+    /// [default: <OUT>.data]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
 }

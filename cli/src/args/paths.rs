@@ -1,7 +1,8 @@
 //! Paths of models on the command line.
 //!
-//! A model must be a file, because its weights are beside it and are found by its folder. So `-` is refused
-//! for models that are read or written, and so is a path to write that can only be a folder.
+//! A model must be a file, because its weights are beside it and are found by its folder. So `-` is
+//! refused for models that are read or written, and so is a path to write that can only be a
+//! folder.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

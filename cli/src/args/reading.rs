@@ -7,16 +7,16 @@ use onnx_container::{Error, Limit};
 /// The options of every command that opens a model.
 #[derive(Debug, Args)]
 pub struct ReadArgs {
-    /// Read files instead of mapping them: for network disks, and for files that may change. Commands that need the
-    /// elements of weights then hold all of them in memory, but for check
+    /// Read files instead of mapping them: for network disks, and for files that may change.
+    /// Commands that need the elements of weights then hold all of them in memory, but for check
     #[arg(long)]
     pub no_mmap: bool,
     /// Where links that lead to weights may lead
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     pub paths: Paths,
-    /// Allow N of what a model may hold, before it is refused: nesting, memory (bytes), nodes, tensors, attributes,
-    /// functions, call-depth, name-bytes, dims, ties, findings, program (bytes), calls (bytes); may be
-    /// given several times
+    /// Allow N of what a model may hold, before it is refused: nesting, memory (bytes), nodes,
+    /// tensors, attributes, functions, call-depth, name-bytes, dims, ties, findings, program
+    /// (bytes), calls (bytes); may be given several times
     #[arg(long = "limit", value_name = "NAME=N", value_parser = limit)]
     pub limits: Vec<(Limit, u64)>,
 }
@@ -26,8 +26,8 @@ pub struct ReadArgs {
 pub enum Paths {
     /// Nowhere: no symbolic link on the way to a file, and no hard link, as in onnx
     Strict,
-    /// Beneath the model's directory, or that of its own file where MODEL is a link, as in onnxruntime and the
-    /// cache of Hugging Face
+    /// Beneath the model's directory, or that of its own file where MODEL is a link, as in
+    /// onnxruntime and the cache of Hugging Face
     #[default]
     ModelDirs,
     /// Anywhere

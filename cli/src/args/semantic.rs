@@ -20,7 +20,8 @@ pub struct DigestArgs {
     /// Print one line for each tensor: a digest of its type, shape and elements, and its name
     #[arg(long)]
     pub tensors: bool,
-    /// Print the SHA-256 of the model file and of each weights file, as sha256sum --check reads them
+    /// Print the SHA-256 of the model file and of each weights file, as sha256sum --check reads
+    /// them
     #[arg(long, conflicts_with = "tensors")]
     pub files: bool,
     /// Digest what the model computes: models with the same digest compute the same for all inputs

@@ -20,7 +20,8 @@ pub struct SignArgs {
     /// The private key, in PEM and not encrypted: P-256, P-384 or P-521
     #[arg(long, value_name = "PEM")]
     pub key: PathBuf,
-    /// The signature to write, NAME.sig; an existing one of this model by this key is replaced [default: model.sig beside the model]
+    /// The signature to write, NAME.sig; an existing one of this model by this key is replaced
+    /// [default: model.sig beside the model]
     #[arg(short, long, value_name = "SIG")]
     pub output: Option<PathBuf>,
     /// Sign every file of the model's folder, not only those of the model
@@ -50,13 +51,15 @@ pub struct VerifySignatureArgs {
     /// The public key of the signer, in PEM
     #[arg(long, value_name = "PUB")]
     pub key: PathBuf,
-    /// The signature; NAME.digest.sig beside it is verified too [default: model.sig beside the model]
+    /// The signature; NAME.digest.sig beside it is verified too [default: model.sig beside the
+    /// model]
     #[arg(short, long, value_name = "SIG")]
     pub signature: Option<PathBuf>,
     /// Ignore files of the folder that were not signed, unless the model needs them
     #[arg(long)]
     pub ignore_unsigned_files: bool,
-    /// Fail for every file of the folder that was not signed, also those that the signature says it leaves out
+    /// Fail for every file of the folder that was not signed, also those that the signature says it
+    /// leaves out
     #[arg(long, conflicts_with = "ignore_unsigned_files")]
     pub all_files: bool,
     /// Fail unless the files are as signed, byte for byte, even where the content of the model is
@@ -69,7 +72,8 @@ pub struct VerifySignatureArgs {
     pub read: ReadArgs,
 }
 
-/// The name of the algorithm of the digests of shards. It is for the reader alone: `method` decides.
+/// The name of the algorithm of the digests of shards. It is for the reader alone: `method`
+/// decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ShardForm {
     /// As the specification has it: sha256

@@ -58,16 +58,17 @@ pub struct ExtractArgs {
     /// Read the names from FILE, one per line; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "names")]
     pub names_from: Option<PathBuf>,
-    /// The file to write, which is replaced if it exists. DIR/ writes a file for each tensor, a name that
-    /// ends in .safetensors one file for all, and - writes to standard output, unless it is a terminal
+    /// The file to write, which is replaced if it exists. DIR/ writes a file for each tensor, a
+    /// name that ends in .safetensors one file for all, and - writes to standard output, unless it
+    /// is a terminal
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// The format [default: by the suffix of OUT; npy for DIR/ and -]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
-    /// Write elements of types that npy does not have as integers: INT4 and INT2 as signed integers, other
-    /// types as the unsigned integers of the same bits. Types narrower than a byte take one byte for each
-    /// element
+    /// Write elements of types that npy does not have as integers: INT4 and INT2 as signed
+    /// integers, other types as the unsigned integers of the same bits. Types narrower than a byte
+    /// take one byte for each element
     #[arg(long)]
     pub codes: bool,
     #[command(flatten)]
@@ -87,8 +88,8 @@ pub struct ReplaceArgs {
     pub model: PathBuf,
     /// The tensor
     pub name: String,
-    /// The file with the new elements, which must have the tensor's type and shape. In a safetensors file
-    /// it is the entry NAME, or the only entry
+    /// The file with the new elements, which must have the tensor's type and shape. In a
+    /// safetensors file it is the entry NAME, or the only entry
     pub file: PathBuf,
     /// The model to write, which may be MODEL itself; an existing model is replaced
     #[arg(short, long, value_name = "OUT", value_parser = model_to_write())]
@@ -96,11 +97,12 @@ pub struct ReplaceArgs {
     /// The format of FILE [default: by its suffix]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
-    /// What to replace where other tensors share the bytes; without this option such a tensor is refused
+    /// What to replace where other tensors share the bytes; without this option such a tensor is
+    /// refused
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
-    /// Read integers in an npy file as elements of a type that npy does not have: unsigned integers are the
-    /// codes (bits) of the elements, signed ones the numbers of INT4 and INT2
+    /// Read integers in an npy file as elements of a type that npy does not have: unsigned integers
+    /// are the codes (bits) of the elements, signed ones the numbers of INT4 and INT2
     #[arg(long)]
     pub codes: bool,
     /// Write each external tensor to a file of its own

@@ -129,7 +129,8 @@ fn other_files(args: &CheckArgs) -> Vec<Found> {
     errors.iter().flat_map(|error| Found::all(Severity::Error, error)).collect()
 }
 
-/// The one of `files`, where `None` is the model, that `name` means: a path from here, or else from the folder of `model`.
+/// The one of `files`, where `None` is the model, that `name` means: a path from here, or else from
+/// the folder of `model`.
 fn called<'f>(
     files: &[Option<&'f NeededFile>],
     name: &str,
@@ -149,7 +150,8 @@ fn path_of<'p>(file: Option<&'p NeededFile>, model: &'p Path) -> &'p Path {
     file.map_or(model, |file| &file.path)
 }
 
-/// The findings for a `model` that cannot be read: the error, and what interrupted saves left beside it.
+/// The findings for a `model` that cannot be read: the error, and what interrupted saves left
+/// beside it.
 fn unreadable(error: &Error, model: &Path) -> Findings {
     let left = interrupted_saves(model).into_iter().flat_map(|path| {
         let error = Error::new(ErrorKind::Changed, INTERRUPTED).with_path(path);

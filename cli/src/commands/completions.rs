@@ -20,8 +20,9 @@ pub fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure>
     Ok(Outcome::Done)
 }
 
-/// The script for bash with one name for each command: where its name has a hyphen, clap_complete 4.6 sets
-/// `onnx__container__subcmd__pack` and compares it with `onnx__subcmd__container__subcmd__pack`.
+/// The script for bash with one name for each command: where its name has a hyphen, clap_complete
+/// 4.6 sets `onnx__container__subcmd__pack` and compares it with
+/// `onnx__subcmd__container__subcmd__pack`.
 fn named_alike(script: &str) -> String {
     script.replace("onnx__subcmd__container", "onnx__container")
 }

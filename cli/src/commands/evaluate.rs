@@ -1,4 +1,5 @@
-//! What `run`, `trace` and `verify` share: a model as a program, its inputs, and a machine that has them.
+//! What `run`, `trace` and `verify` share: a model as a program, its inputs, and a machine that has
+//! them.
 
 pub mod inputs;
 #[cfg(feature = "ort")]
@@ -95,8 +96,8 @@ pub struct Effort {
 }
 
 impl Model {
-    /// Runs the model several times by the engine that was asked for, and returns the outputs of the last
-    /// run.
+    /// Runs the model several times by the engine that was asked for, and returns the outputs of
+    /// the last run.
     pub fn run(
         &self,
         mut inputs: Vec<Input>,
@@ -212,8 +213,8 @@ pub fn sizes(dims: &[(String, usize)]) -> Result<HashMap<String, usize>, Failure
     Ok(sizes)
 }
 
-/// `sizes` by the names that the dimensions of `program` have: a name that none has is read with its escapes,
-/// so that a name can be given as it is shown.
+/// `sizes` by the names that the dimensions of `program` have: a name that none has is read with
+/// its escapes, so that a name can be given as it is shown.
 pub fn sizes_of(program: &Program, sizes: HashMap<String, usize>) -> HashMap<String, usize> {
     let open = program.open_dimensions();
     let meant = |name: String| {

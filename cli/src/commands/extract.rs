@@ -27,7 +27,8 @@ use crate::terminal::names;
 use crate::terminal::output::{Output, count, lossy};
 use crate::terminal::{progress, stop};
 
-/// How often, on average, each byte of the files may be written, and how many bytes are written however often.
+/// How often, on average, each byte of the files may be written, and how many bytes are written
+/// however often.
 const MOST_USES: u64 = 8;
 const FEW_BYTES: u64 = 1 << 28;
 
@@ -150,7 +151,8 @@ impl Job<'_> {
         self.report(extracted, BTreeMap::new(), &[], out)
     }
 
-    /// Refuses tensors that overlap, or are one, so often that much more would be written than the files have.
+    /// Refuses tensors that overlap, or are one, so often that much more would be written than the
+    /// files have.
     fn refuse_out_of_proportion(&self) -> Result<(), Error> {
         let lengths = self.own.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
         let there = lengths.fold(0, u64::saturating_add);

@@ -1,7 +1,7 @@
 //! `inline-functions IN OUT`: the model without local functions.
 //!
-//! Weights are not changed: where they can stay in their files, only the model is written. Only when the
-//! inlined model file would be over 2 GiB are its large tensors moved out.
+//! Weights are not changed: where they can stay in their files, only the model is written. Only
+//! when the inlined model file would be over 2 GiB are its large tensors moved out.
 
 mod report;
 

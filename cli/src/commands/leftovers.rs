@@ -1,7 +1,7 @@
 //! What interrupted saves left beside a model.
 //!
-//! A save that was killed before it changed anything leaves its staging folder. It is hidden and may be large, so every
-//! command that reads the model names it.
+//! A save that was killed before it changed anything leaves its staging folder. It is hidden and
+//! may be large, so every command that reads the model names it.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ pub fn notes(model: &Path) -> Vec<String> {
     folders.map(|folder| format!("`{}`: {INTERRUPTED}", tidy(&folder).display())).collect()
 }
 
-/// What `--json` tells beside a result about the models that were read: the saves that were completed first, and the
-/// folders that others left.
+/// What `--json` tells beside a result about the models that were read: the saves that were
+/// completed first, and the folders that others left.
 pub fn warnings<'m>(models: impl IntoIterator<Item = &'m Path>) -> Vec<String> {
     recover::said().into_iter().chain(models.into_iter().flat_map(notes)).collect()
 }

@@ -71,8 +71,8 @@ pub fn said() -> Vec<String> {
     SAID.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Completes or undoes an interrupted save of `model`, and tells the user. What is not possible is told by
-/// the command itself, when it reads the model.
+/// Completes or undoes an interrupted save of `model`, and tells the user. What is not possible is
+/// told by the command itself, when it reads the model.
 pub fn before_reading(model: &Path) {
     let Ok(recovery) = recover_model(model) else { return };
     let finished = recovery.finished.iter().map(|path| (path, "complete now, with the new files"));

@@ -46,8 +46,8 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Saves with the layout that was asked for. Where none was and only an inline tensor changed, all weights
-/// stay in their files if they can. None of `files`, which were read, is replaced.
+/// Saves with the layout that was asked for. Where none was and only an inline tensor changed, all
+/// weights stay in their files if they can. None of `files`, which were read, is replaced.
 fn save(
     container: &Container,
     inline: bool,
@@ -76,7 +76,8 @@ fn weights_files(args: &ReplaceArgs) -> Result<usize, Error> {
     Ok(needed::needed(container.model(), &args.model, reading::of(&args.read).paths)?.files.len())
 }
 
-/// What to say where the weights were in `before` files and all went to one, which nobody asked for.
+/// What to say where the weights were in `before` files and all went to one, which nobody asked
+/// for.
 fn joined(before: usize, saved: &Saved, args: &ReplaceArgs) -> Option<String> {
     let asked = args.split || args.layout.is_given();
     // The model is a file too.

@@ -63,8 +63,8 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// How often a model is loaded again because its file was replaced meanwhile.
 const ATTEMPTS: usize = 10;
 
-/// What `load` makes of the file at `path`, and the digest of the same file: it is opened before, and is still the
-/// one at `path` afterwards.
+/// What `load` makes of the file at `path`, and the digest of the same file: it is opened before,
+/// and is still the one at `path` afterwards.
 fn with_digest<T>(
     path: &Path,
     mut load: impl FnMut() -> Result<T, Failure>,
@@ -113,7 +113,8 @@ impl Identity {
     }
 }
 
-/// Runs `machine`, which has a program of `model`, and writes the trace to `out`, and its values to `dump`.
+/// Runs `machine`, which has a program of `model`, and writes the trace to `out`, and its values to
+/// `dump`.
 fn write(
     model: &Model,
     mut machine: Machine,

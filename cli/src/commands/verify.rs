@@ -1,7 +1,7 @@
 //! `verify A B`: whether two models compute the same, and how that is known.
 //!
-//! Equal digests of what the models compute are a proof for all inputs. Equal outputs of both models are
-//! evidence for the inputs of the runs. Otherwise the first differences are printed.
+//! Equal digests of what the models compute are a proof for all inputs. Equal outputs of both
+//! models are evidence for the inputs of the runs. Otherwise the first differences are printed.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -81,8 +81,8 @@ struct Report<'a> {
     a: &'a Path,
     #[serde(serialize_with = "lossy")]
     b: &'a Path,
-    /// `semantic`: for all inputs; `outputs`: on the inputs of the runs, bit by bit; `tolerance`: on these,
-    /// within the tolerance. `null`: none.
+    /// `semantic`: for all inputs; `outputs`: on the inputs of the runs, bit by bit; `tolerance`:
+    /// on these, within the tolerance. `null`: none.
     proof: Option<&'static str>,
     /// Why the digests of what the models compute do not show it.
     semantic_difference: Option<String>,
@@ -214,7 +214,8 @@ struct Interface {
 }
 
 impl Interface {
-    /// By names, where both models have the same ones, else by order. An error says why there is none.
+    /// By names, where both models have the same ones, else by order. An error says why there is
+    /// none.
     fn of(a: &Model, b: &Model) -> Result<Self, String> {
         let (of_a, of_b) = (&a.program.main, &b.program.main);
         let names = |model: &Model, declared: &[Declared]| -> Vec<String> {
@@ -254,7 +255,8 @@ impl Interface {
     }
 }
 
-/// For each of `a`, the place of its counterpart in `b`: by name, where both have the same names, else by order.
+/// For each of `a`, the place of its counterpart in `b`: by name, where both have the same names,
+/// else by order.
 fn pairs(a: &[String], b: &[String]) -> Option<Vec<usize>> {
     if a.len() != b.len() {
         return None;

@@ -1,6 +1,7 @@
 //! `pack`, `split`, `embed` and `import-safetensors`: one job with several layouts.
 //!
-//! Each loads a model, moves tensors out of it where the layout requires that, saves it and prints a report.
+//! Each loads a model, moves tensors out of it where the layout requires that, saves it and prints
+//! a report.
 
 mod import;
 mod mapped;
@@ -116,7 +117,8 @@ impl<'a> Job<'a> {
             let container = vouched::load(self.input, reading, Vouched::from(&self.args.target))?;
             return self.write(container, None, out);
         }
-        // Only to verify is the whole graph needed. It is loaded before the save, which may replace it.
+        // Only to verify is the whole graph needed. It is loaded before the save, which may replace
+        // it.
         let original =
             self.args.verify.then(|| Container::load(self.input, reading)).transpose()?;
         let outline = Outline::load(self.input, reading)?;

@@ -16,7 +16,8 @@ use crate::model::needed::{Needed, NeededFile};
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
 
-/// The hexadecimal digits of the digest of each of `files`: weights files of `needed`, or the model itself for `None`.
+/// The hexadecimal digits of the digest of each of `files`: weights files of `needed`, or the model
+/// itself for `None`.
 pub fn of_files(
     model: &Path,
     needed: &Needed,

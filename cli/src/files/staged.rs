@@ -1,5 +1,5 @@
-//! Files that are written beside their targets and renamed, and the targets that nothing may replace: what
-//! is read, models, the weights of other models, and special files.
+//! Files that are written beside their targets and renamed, and the targets that nothing may
+//! replace: what is read, models, the weights of other models, and special files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,9 +16,10 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
     refusals([path], own, no_clobber).err()
 }
 
-/// Why nothing may be written to some of `paths`, in one error; `own` are the files that are read. This is the one rule for
-/// all files that a command writes and that are no models: special files, models, weights of models and what is read are
-/// refused; of a link the link is replaced, and never what it leads to.
+/// Why nothing may be written to some of `paths`, in one error; `own` are the files that are read.
+/// This is the one rule for all files that a command writes and that are no models: special files,
+/// models, weights of models and what is read are refused; of a link the link is replaced, and
+/// never what it leads to.
 pub fn refusals<'p>(
     paths: impl IntoIterator<Item = &'p Path>,
     own: &[PathBuf],
@@ -74,7 +75,8 @@ fn refused_by_itself(path: &Path, own: &[PathBuf]) -> Option<Error> {
 
 const IS_MODEL: &str = "this is a model: it is not replaced";
 
-/// What speaks against the files `paths` of `folder`, which are there: that they are models, or weights of models.
+/// What speaks against the files `paths` of `folder`, which are there: that they are models, or
+/// weights of models.
 fn refused_by_models(folder: &Path, paths: &[&Path], no_clobber: bool) -> Result<Vec<Error>> {
     // A name that is no Unicode is in no model.
     let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
@@ -93,8 +95,8 @@ fn refused_by_models(folder: &Path, paths: &[&Path], no_clobber: bool) -> Result
     Ok(refused.collect())
 }
 
-/// A file that was written beside its target and is not yet renamed; dropping it removes it. It is not
-/// open: there may be more of them than a process may have open files.
+/// A file that was written beside its target and is not yet renamed; dropping it removes it. It is
+/// not open: there may be more of them than a process may have open files.
 #[derive(Debug)]
 pub struct Staged {
     staged: Unfinished,

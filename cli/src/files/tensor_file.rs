@@ -1,7 +1,7 @@
 //! Files that hold a tensor and no model.
 //!
-//! `extract` writes them and `replace` reads them. A file does not have to fit into memory: elements that
-//! can be written from a mapped file, or used in it, are not copied.
+//! `extract` writes them and `replace` reads them. A file does not have to fit into memory:
+//! elements that can be written from a mapped file, or used in it, are not copied.
 
 pub mod npy;
 pub mod safetensors;
@@ -63,7 +63,8 @@ impl FileFormat {
     }
 
     /// Reads a tensor from the file at `path`, to stand for the tensor `like` called `name`: of its
-    /// type, and where the format does not say a shape, of its shape. Returns the files that were read, too.
+    /// type, and where the format does not say a shape, of its shape. Returns the files that were
+    /// read, too.
     pub fn read(
         self,
         path: &Path,
@@ -87,9 +88,9 @@ impl FileFormat {
     }
 }
 
-/// The tensor that `decode` makes of the file at `path`. When it refuses the file, the error says whether
-/// the file is a failed download. A file that it accepts is not examined, because raw elements may be any
-/// bytes.
+/// The tensor that `decode` makes of the file at `path`. When it refuses the file, the error says
+/// whether the file is a failed download. A file that it accepts is not examined, because raw
+/// elements may be any bytes.
 fn decoded(
     path: &Path,
     map: MmapChoice,

@@ -1,12 +1,13 @@
-//! Files that are written beside their targets and then renamed, so that a killed command leaves no half of one under
-//! the name of a whole; and what killed ones left.
+//! Files that are written beside their targets and then renamed, so that a killed command leaves no
+//! half of one under the name of a whole; and what killed ones left.
 //!
-//! The files of a process in a folder are named after one of them that is empty and locked while any of them is there. So
-//! those whose process is gone are known, however many there are: they need not be open. Where the file system has no
-//! locks none is known to be left.
+//! The files of a process in a folder are named after one of them that is empty and locked while
+//! any of them is there. So those whose process is gone are known, however many there are: they
+//! need not be open. Where the file system has no locks none is known to be left.
 //!
-//! A file of the user may begin as these do, such as `.writing-drafts`. So the random part of a name ends in letters that
-//! follow from the others, which no name does by chance, and what is not empty is no holder.
+//! A file of the user may begin as these do, such as `.writing-drafts`. So the random part of a
+//! name ends in letters that follow from the others, which no name does by chance, and what is not
+//! empty is no holder.
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -21,15 +22,16 @@ use tempfile::{Builder, NamedTempFile, TempPath};
 /// What the names begin with. Those of `sign` begin otherwise.
 const PREFIX: &str = ".writing-";
 
-/// How many characters follow, and again after a further `-`: random ones, and as many that follow from these.
+/// How many characters follow, and again after a further `-`: random ones, and as many that follow
+/// from these.
 const RANDOM: usize = 6;
 /// What they are.
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// How many names are tried before something else is wrong.
 const MOST_NAMES: usize = 1000;
 
-/// A file that is written and not yet renamed; dropping it removes it. It may be closed: there may be more of them than a
-/// process may have open.
+/// A file that is written and not yet renamed; dropping it removes it. It may be closed: there may
+/// be more of them than a process may have open.
 #[derive(Debug)]
 pub struct Unfinished {
     file: TempPath,
@@ -48,7 +50,8 @@ struct Holder {
 static LAST: Mutex<Weak<Holder>> = Mutex::new(Weak::new());
 
 impl Unfinished {
-    /// A file in `folder` to write and then rename, with the mode that the umask gives, as any other new file.
+    /// A file in `folder` to write and then rename, with the mode that the umask gives, as any
+    /// other new file.
     pub fn new(folder: &Path) -> Result<(File, Self)> {
         let holder = Holder::of(folder)?;
         let name = holder.file.path().file_name().unwrap_or_default().to_string_lossy();
@@ -78,8 +81,8 @@ impl Holder {
     }
 }
 
-/// A new file in `folder` that is locked, where the file system can. Its name is `prefix` and an end by which
-/// [`is_made`] knows it.
+/// A new file in `folder` that is locked, where the file system can. Its name is `prefix` and an
+/// end by which [`is_made`] knows it.
 pub fn locked(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
     loop {
         let file = temporary_called(prefix, folder)?;
@@ -141,7 +144,8 @@ fn check_of(letters: &str) -> u64 {
     hash >> 20
 }
 
-/// Whether the end of a name was made here: `text` is what follows the prefix that [`locked`] was given.
+/// Whether the end of a name was made here: `text` is what follows the prefix that [`locked`] was
+/// given.
 pub fn is_made(text: &str) -> bool {
     text.len() == RANDOM
         && text
@@ -149,13 +153,15 @@ pub fn is_made(text: &str) -> bool {
             .is_some_and(|(own, check)| letters(check_of(own)) == check)
 }
 
-/// The error when no file can be created in `folder`. The system's own error names a temporary file.
+/// The error when no file can be created in `folder`. The system's own error names a temporary
+/// file.
 fn cannot_write(folder: &Path, error: io::Error) -> Error {
     let reason = format!("cannot write in this folder: {}", io::Error::from(error.kind()));
     Error::new(Error::io(folder, error).kind(), reason).with_path(folder)
 }
 
-/// The name of the holder of a file called `name`, if it is one of these files, or the holder itself.
+/// The name of the holder of a file called `name`, if it is one of these files, or the holder
+/// itself.
 fn holder_of(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(PREFIX)?;
     let (holder, own) = rest.split_once('-').map_or((rest, None), |(a, b)| (a, Some(b)));
@@ -174,8 +180,8 @@ pub fn abandoned(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The files in `folder` whose holder nobody holds, and the locks on these holders. One that is gone was removed by whoever
-/// removed the others, or is about to.
+/// The files in `folder` whose holder nobody holds, and the locks on these holders. One that is
+/// gone was removed by whoever removed the others, or is about to.
 fn unheld(folder: &Path) -> (Vec<PathBuf>, Vec<File>) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
@@ -196,7 +202,8 @@ fn unheld(folder: &Path) -> (Vec<PathBuf>, Vec<File>) {
     (names.iter().filter(is_free).map(|name| folder.join(name)).collect(), locks)
 }
 
-/// Removes the files in `folder` that killed commands left: how many, and an error for each that is still there.
+/// Removes the files in `folder` that killed commands left: how many, and an error for each that is
+/// still there.
 pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
     let (files, locks) = unheld(folder);
     let (mut count, mut errors) = (0, Vec::new());

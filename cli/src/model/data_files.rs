@@ -1,10 +1,12 @@
-//! Weights files whose names follow from that of the model: what to do when one of them is in the way.
+//! Weights files whose names follow from that of the model: what to do when one of them is in the
+//! way.
 
 use std::path::Path;
 
 use onnx_container::{Error, ErrorKind};
 
-/// What another name of the data files would do about `error`; `None` where the model is in the way as well.
+/// What another name of the data files would do about `error`; `None` where the model is in the way
+/// as well.
 pub fn hint(error: &Error, output: &Path, no_clobber: bool) -> Option<String> {
     let is_model = |error: &Error| error.path().and_then(Path::file_name) == output.file_name();
     if error.each().any(is_model) {

@@ -1,5 +1,5 @@
-//! The weights files that a model needs, and whether they are there. Only the first bytes of each are
-//! read, which tell a download that failed; tensors are not.
+//! The weights files that a model needs, and whether they are there. Only the first bytes of each
+//! are read, which tell a download that failed; tensors are not.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -88,10 +88,12 @@ pub struct Needed {
     unusable: Unusable,
 }
 
-/// How many files that cannot be used have an error of their own. A model from a stranger may name very many.
+/// How many files that cannot be used have an error of their own. A model from a stranger may name
+/// very many.
 const MOST_ERRORS: usize = 10_000;
 
-/// The files that cannot be used, and the errors of those that have none of their own, one of each kind.
+/// The files that cannot be used, and the errors of those that have none of their own, one of each
+/// kind.
 #[derive(Debug, Default)]
 struct Unusable {
     count: usize,
@@ -123,10 +125,12 @@ impl Needed {
     }
 }
 
-/// The files of the model at `path`, as absolute paths: what a command that reads it must not replace.
+/// The files of the model at `path`, as absolute paths: what a command that reads it must not
+/// replace.
 ///
-/// The model is decoded for this alone. Weights that are attached to it would be those of another save, if one
-/// replaces the model meanwhile; [`Container::load`] reads graph and weights of one save.
+/// The model is decoded for this alone. Weights that are attached to it would be those of another
+/// save, if one replaces the model meanwhile; [`Container::load`] reads graph and weights of one
+/// save.
 pub fn files(path: &Path, reading: Reading) -> Result<Vec<PathBuf>> {
     let container = Container::load(path, LoadOptions::from(reading).weights(false))?;
     let weights =

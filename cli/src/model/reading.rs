@@ -1,5 +1,5 @@
-//! How the command opens files: mapped or read, and which links it follows. The only place that promises that nobody
-//! changes mapped files.
+//! How the command opens files: mapped or read, and which links it follows. The only place that
+//! promises that nobody changes mapped files.
 
 #![allow(unsafe_code)] // the one promise about mapped files
 

@@ -49,8 +49,8 @@ pub fn options(
     }
 }
 
-/// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
-/// name of weights: such a file is probably somebody's checkpoint.
+/// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has
+/// the name of weights: such a file is probably somebody's checkpoint.
 pub fn refuse_weights(path: &Path, other: Option<&Path>) -> Result<(), Failure> {
     let same = |other: &Path| {
         path.canonicalize().ok().is_some_and(|p| other.canonicalize().ok() == Some(p))
@@ -111,8 +111,8 @@ pub fn print_warnings(warnings: &[Error]) {
     }
 }
 
-/// Saves with `save_as` so that weights stay in the files that they were loaded from. Where that is not
-/// possible, saves with one weights file.
+/// Saves with `save_as` so that weights stay in the files that they were loaded from. Where that is
+/// not possible, saves with one weights file.
 pub fn keeping_files(
     save_as: impl Fn(WeightFiles) -> Result<Saved, Error>,
 ) -> Result<Saved, Error> {
@@ -151,7 +151,8 @@ pub struct Written {
     /// Beside one another, the model last.
     files: Vec<File>,
     bytes: u64,
-    /// The number of weights files for transformers.js, where they have the names that it looks for.
+    /// The number of weights files for transformers.js, where they have the names that it looks
+    /// for.
     #[serde(skip_serializing_if = "Option::is_none")]
     use_external_data_format: Option<usize>,
     /// Weights files that the model refers to and that were not written.
@@ -166,9 +167,11 @@ pub struct Written {
     /// Whether they are printed for people.
     #[serde(skip)]
     timings: bool,
-    /// Whether digests were stored with the model that was read, and are with what was written no more.
+    /// Whether digests were stored with the model that was read, and are with what was written no
+    /// more.
     dropped_digests: bool,
-    /// Bytes that were free on the target's file system before the save, where the system reports them.
+    /// Bytes that were free on the target's file system before the save, where the system reports
+    /// them.
     free_bytes: Option<u64>,
     left_behind: Vec<String>,
     warnings: Vec<String>,
@@ -242,7 +245,8 @@ impl Done {
 const LINE: usize = 80;
 const LABEL: usize = 10;
 
-/// `parts` with commas between them, in lines of at most `width` characters where each of them is shorter.
+/// `parts` with commas between them, in lines of at most `width` characters where each of them is
+/// shorter.
 fn wrapped(parts: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for (number, part) in parts.iter().enumerate() {
@@ -268,8 +272,8 @@ impl File {
     }
 }
 
-/// The number of the weights files among `files`, of which the model is last, when they have the names that
-/// transformers.js looks for.
+/// The number of the weights files among `files`, of which the model is last, when they have the
+/// names that transformers.js looks for.
 fn files_for_transformers_js(files: &[File]) -> Option<usize> {
     let (model, weights) = files.split_last()?;
     let name = [model.path.as_os_str().as_encoded_bytes(), b"_data"].concat();

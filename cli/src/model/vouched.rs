@@ -1,7 +1,8 @@
-//! Loading a model that the command vouches for: by digests that it stores with what it writes, or by a signature.
+//! Loading a model that the command vouches for: by digests that it stores with what it writes, or
+//! by a signature.
 //!
-//! Where digests are stored with the model already, its weights are compared with them first. New ones of weights that
-//! were damaged since would say that these are right.
+//! Where digests are stored with the model already, its weights are compared with them first. New
+//! ones of weights that were damaged since would say that these are right.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -34,7 +35,8 @@ pub enum Vouched {
 }
 
 impl Vouched {
-    /// What a command does that computes `digests`, unless the user said to `ignore` those that are there.
+    /// What a command does that computes `digests`, unless the user said to `ignore` those that are
+    /// there.
     pub fn of(digests: bool, ignore: bool) -> Self {
         if digests && !ignore { Self::Compared } else { Self::No }
     }
@@ -46,8 +48,8 @@ impl From<&TargetArgs> for Vouched {
     }
 }
 
-/// Compares `model` with the digests that are stored with it. Of tensors only those in `used` count: of the others what
-/// is written has nothing.
+/// Compares `model` with the digests that are stored with it. Of tensors only those in `used`
+/// count: of the others what is written has nothing.
 pub fn compare(model: &Path, reading: Reading, used: &HashSet<&str>) -> Result<(), Failure> {
     let checked = check_model(model, CheckOptions::from(reading).digests(true))?;
     let is_used = |error: &Error| error.tensor().is_none_or(|name| used.contains(name));

@@ -20,7 +20,8 @@ pub const MOST_BYTES: u64 = 64 << 20;
 const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 
-/// What is signed: the type of the payload, and the payload, so that neither can be taken for the other.
+/// What is signed: the type of the payload, and the payload, so that neither can be taken for the
+/// other.
 fn signed_bytes(payload: &[u8]) -> Vec<u8> {
     let head = format!("DSSEv1 {} {PAYLOAD_TYPE} {} ", PAYLOAD_TYPE.len(), payload.len());
     [head.as_bytes(), payload].concat()
@@ -98,7 +99,8 @@ fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     })
 }
 
-/// Whether `bytes` are how a bundle begins that [`write`] makes, and the whole of it where they are fewer.
+/// Whether `bytes` are how a bundle begins that [`write`] makes, and the whole of it where they are
+/// fewer.
 pub fn begins(bytes: &[u8]) -> bool {
     let head = format!("{{\"mediaType\":\"{MEDIA_TYPE}\",");
     let len = bytes.len().min(head.len());
@@ -156,7 +158,8 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refuse
     Ok(payload)
 }
 
-/// A bundle as it is read. What the format has besides is for other ways to sign, or for logs that are not asked.
+/// A bundle as it is read. What the format has besides is for other ways to sign, or for logs that
+/// are not asked.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Bundle {

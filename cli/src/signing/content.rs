@@ -22,8 +22,8 @@ pub struct Content {
     pub model: String,
     /// 64 hexadecimal digits.
     pub digest: String,
-    /// The files that the model had, as the statement on files calls them. That one may be about others too, and says
-    /// of none whether it is the model's.
+    /// The files that the model had, as the statement on files calls them. That one may be about
+    /// others too, and says of none whether it is the model's.
     pub files: BTreeSet<String>,
 }
 

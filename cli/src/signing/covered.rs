@@ -1,7 +1,8 @@
 //! Whether files hold nothing but the weights of a model, whose content is signed.
 //!
-//! Whoever changes a model names the files that it needs. Such a file may be excused from being signed only if the
-//! content says all that is in it: the elements of tensors, and zeros between them.
+//! Whoever changes a model names the files that it needs. Such a file may be excused from being
+//! signed only if the content says all that is in it: the elements of tensors, and zeros between
+//! them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -47,7 +48,8 @@ pub fn only_weights(
     Ok(only)
 }
 
-/// The bytes of tensors in each of the files called `names`: the name of the file and the range, sorted.
+/// The bytes of tensors in each of the files called `names`: the name of the file and the range,
+/// sorted.
 fn used<'n>(model: &ModelProto, names: &'n BTreeSet<String>) -> Vec<(&'n str, Range<u64>)> {
     let mut used = Vec::new();
     for (_, tensor) in traversal::iter(model).filter(|(_, tensor)| is_external(tensor)) {

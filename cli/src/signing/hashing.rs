@@ -85,7 +85,8 @@ pub fn length(directory: &Directory, name: &str) -> Result<u64> {
     Ok(metadata.map_err(|error| Error::io(directory.join(name), error))?.len())
 }
 
-/// The digests of the files called `names` in `directory`, by `method`; or why a file cannot be read.
+/// The digests of the files called `names` in `directory`, by `method`; or why a file cannot be
+/// read.
 pub fn files(directory: &Directory, names: &[&str], method: Method) -> Vec<Result<Vec<Hashed>>> {
     let parts = names.iter().map(|name| parts(directory, name, method));
     let parts: Vec<Result<Vec<Part>>> = parts.collect();

@@ -200,7 +200,8 @@ mod tests {
         digits.chunks(2).map(|digits| pair(digits).unwrap()).collect()
     }
 
-    /// RFC 6979, A.2.5 to A.2.7: the signatures of "sample" and nonces that depend on nothing but key and message.
+    /// RFC 6979, A.2.5 to A.2.7: the signatures of "sample" and nonces that depend on nothing but
+    /// key and message.
     #[test]
     fn signatures_are_those_of_rfc_6979() {
         let key = bytes("C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721");

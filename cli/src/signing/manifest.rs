@@ -1,7 +1,8 @@
-//! The statement on files, in the form of OpenSSF Model Signing v1.0: every file of a folder with its SHA-256, or that of
-//! each of its shards.
+//! The statement on files, in the form of OpenSSF Model Signing v1.0: every file of a folder with
+//! its SHA-256, or that of each of its shards.
 //!
-//! What is read was signed, and may still be wrong or made to harm: names are checked before any file is opened.
+//! What is read was signed, and may still be wrong or made to harm: names are checked before any
+//! file is opened.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -255,8 +256,8 @@ fn check_path(path: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether names are in the order of the specification, that of code points, or in that of the reference tool, which
-/// compares folder by folder and ranges as numbers; each name once.
+/// Whether names are in the order of the specification, that of code points, or in that of the
+/// reference tool, which compares folder by folder and ranges as numbers; each name once.
 fn are_in_order(parts: &[(String, Part, Resource)]) -> bool {
     type Item = (String, Part, Resource);
     let by_name = |a: &Item, b: &Item| a.2.name.cmp(&b.2.name);

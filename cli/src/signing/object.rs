@@ -1,7 +1,7 @@
 //! JSON objects that are read as objects alone.
 //!
-//! serde takes an array of the values of a struct for it, which no other reader of signatures does: what one tool verifies
-//! must not be something else for another.
+//! serde takes an array of the values of a struct for it, which no other reader of signatures does:
+//! what one tool verifies must not be something else for another.
 
 use std::fmt;
 use std::marker::PhantomData;

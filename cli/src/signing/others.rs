@@ -1,7 +1,8 @@
-//! Signature files that are in a folder beside those that are written or verified: of other models of that folder.
+//! Signature files that are in a folder beside those that are written or verified: of other models
+//! of that folder.
 //!
-//! They are no part of what is signed, and come after it. They are known by their signature, not by their names: what is
-//! called `x.sig` may be anything.
+//! They are no part of what is signed, and come after it. They are known by their signature, not by
+//! their names: what is called `x.sig` may be anything.
 
 use std::path::Path;
 
@@ -17,8 +18,8 @@ pub fn is_signature(root: &Path, path: &str, key: &PublicKey) -> bool {
     path.ends_with(".sig") && bundle::read(&root.join(path), key).is_ok()
 }
 
-/// Why the file at `path` is not replaced by a signature of the key called `hint`: it is there and is no signature, or one
-/// by another key.
+/// Why the file at `path` is not replaced by a signature of the key called `hint`: it is there and
+/// is no signature, or one by another key.
 pub fn of_another_key(path: &Path, hint: &str) -> Option<Error> {
     let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() > 0);
     let what = match Claim::of(path) {
@@ -32,8 +33,9 @@ pub fn of_another_key(path: &Path, hint: &str) -> Option<Error> {
     Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
 }
 
-/// Why the file at `path` is not replaced by a signature of the model of `places`: it is a signature of another model, which
-/// is still in the folder. What it says is believed for this alone.
+/// Why the file at `path` is not replaced by a signature of the model of `places`: it is a
+/// signature of another model, which is still in the folder. What it says is believed for this
+/// alone.
 pub fn of_another_model(places: &Places, path: &Path) -> Option<Error> {
     let model = places.model.as_ref()?;
     let is_there = |name: &String| name != model && places.folder.join(name).is_file();

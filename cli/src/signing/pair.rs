@@ -1,7 +1,9 @@
-//! The two files of a signature as they are put in place: staged beside their targets and renamed, in an order in which a
-//! killed `sign` never leaves one of them old and the other new; and what killed ones left.
+//! The two files of a signature as they are put in place: staged beside their targets and renamed,
+//! in an order in which a killed `sign` never leaves one of them old and the other new; and what
+//! killed ones left.
 //!
-//! A staged file is locked while its process runs, so that one that nobody holds is known to be left.
+//! A staged file is locked while its process runs, so that one that nobody holds is known to be
+//! left.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
@@ -40,8 +42,9 @@ pub struct How {
     pub no_clobber: bool,
 }
 
-/// Puts the signatures in place: the old one on content is moved away, then that on files is replaced, then the new one on
-/// content comes. So there are the old two, the old one on files, the new one on files, or the new two.
+/// Puts the signatures in place: the old one on content is moved away, then that on files is
+/// replaced, then the new one on content comes. So there are the old two, the old one on files, the
+/// new one on files, or the new two.
 ///
 /// Without a new signature on content an old one stays.
 pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How) -> Result<()> {
@@ -103,8 +106,8 @@ fn put(staged: NamedTempFile, path: &Path, how: How) -> Result<()> {
     if how.sync { flush(folder(path)) } else { Ok(()) }
 }
 
-/// Waits until the names in `folder` are on the disk, where the file system does that: so no power failure brings an old
-/// signature back beside a new one.
+/// Waits until the names in `folder` are on the disk, where the file system does that: so no power
+/// failure brings an old signature back beside a new one.
 #[cfg(unix)]
 fn flush(folder: &Path) -> Result<()> {
     use std::io::ErrorKind::{InvalidInput, Unsupported};
@@ -137,8 +140,9 @@ fn has_a_signature(file: &mut File) -> bool {
     file.take(HEAD).read_to_end(&mut head).is_ok() && bundle::begins(&head)
 }
 
-/// Removes the files in `folder` that killed runs of `sign` left: how many, and an error for each that is still there.
-/// Those of a run that goes on are left alone, all where the file system has no locks, and what `sign` does not write.
+/// Removes the files in `folder` that killed runs of `sign` left: how many, and an error for each
+/// that is still there. Those of a run that goes on are left alone, all where the file system has
+/// no locks, and what `sign` does not write.
 pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let staged = entries.filter(|entry| {

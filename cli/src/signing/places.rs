@@ -6,7 +6,8 @@ use onnx_container::{Error, ErrorKind, Result};
 
 use crate::files::staged::folder;
 
-/// The signature on files, where no other name is given: that of the reference tool, in the folder of the model.
+/// The signature on files, where no other name is given: that of the reference tool, in the folder
+/// of the model.
 const DEFAULT: &str = "model.sig";
 
 /// What was signed, or is to be.
@@ -23,7 +24,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places for `model`, a file or folder, with its signature at `signature`, or where it is by default.
+    /// The places for `model`, a file or folder, with its signature at `signature`, or where it is
+    /// by default.
     pub fn of(model: &Path, signature: Option<&Path>) -> Result<Self> {
         let is_folder = model.is_dir();
         let (folder, name) = if is_folder {
@@ -48,7 +50,8 @@ impl Places {
         name.is_some_and(|name| name.ends_with(".digest.sig"))
     }
 
-    /// Whether the signature on files would be taken for that of a folder above, whose files it does not name.
+    /// Whether the signature on files would be taken for that of a folder above, whose files it
+    /// does not name.
     pub fn is_of_a_folder_above(&self) -> bool {
         let [of, root] = [folder(&self.files), &*self.folder].map(Path::canonicalize);
         self.files.file_name().is_some_and(|name| name == DEFAULT)

@@ -7,9 +7,9 @@ use crate::terminal::output::count;
 
 /// Why the statements do not verify the model; nothing where they do.
 ///
-/// Files that hold need no more, and neither does content, unless files are required. Both statements
-/// are about the model: one that does not hold is a contradiction, except that files of the model may differ,
-/// and those that it had may be gone, where its content is as signed.
+/// Files that hold need no more, and neither does content, unless files are required. Both
+/// statements are about the model: one that does not hold is a contradiction, except that files of
+/// the model may differ, and those that it had may be gone, where its content is as signed.
 pub fn reason(
     files: Option<&Files<'_>>,
     content: Option<&Content<'_>>,

@@ -7,7 +7,8 @@ use std::path::Path;
 use onnx_container::{Error, ErrorKind, Result};
 use zeroize::Zeroizing;
 
-/// The bytes of the regular file at `path`, or `None` where it has more than `most`; wiped when they are no longer needed.
+/// The bytes of the regular file at `path`, or `None` where it has more than `most`; wiped when
+/// they are no longer needed.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] where it is no regular file: a pipe would be waited for.

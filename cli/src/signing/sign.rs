@@ -92,7 +92,8 @@ pub fn files_of(path: &Path, model: &str, reading: Reading) -> Result<BTreeSet<S
     Ok(weights.chain([model.to_owned()]).collect())
 }
 
-/// Refuses a folder with files that saves make and remove again; `next` is what to do after `recover`.
+/// Refuses a folder with files that saves make and remove again; `next` is what to do after
+/// `recover`.
 pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<(), Error> {
     let paths = found.files.iter().chain(found.problems.iter().map(|problem| &problem.path));
     let mut temporary = paths.filter_map(|path| tree::temporary(root, path));
@@ -109,10 +110,11 @@ pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<(), Err
 #[derive(Debug, Default)]
 struct Others {
     count: usize,
-    /// Those that the statement names as left out, so that a verification does not take them for something new.
+    /// Those that the statement names as left out, so that a verification does not take them for
+    /// something new.
     left_out: Vec<String>,
-    /// How many it cannot name: the specification has no characters of patterns in such names. Temporary files are not
-    /// left out either.
+    /// How many it cannot name: the specification has no characters of patterns in such names.
+    /// Temporary files are not left out either.
     nameless: usize,
 }
 
@@ -158,7 +160,8 @@ impl<'a> Job<'a> {
         Ok(Some(container))
     }
 
-    /// Refuses to replace the model, its weights, the key, models, what is no signature, and signatures of another model or key.
+    /// Refuses to replace the model, its weights, the key, models, what is no signature, and
+    /// signatures of another model or key.
     fn check_targets(&self) -> Result<(), Failure> {
         let Places { files, content, model, .. } = &self.places;
         let mut own = match model {
@@ -179,7 +182,8 @@ impl<'a> Job<'a> {
         Error::join(refusals).map_or(Ok(()), |e| Err(e.into()))
     }
 
-    /// The files with their digests, of which the model has `own`; and the others that are in the folder.
+    /// The files with their digests, of which the model has `own`; and the others that are in the
+    /// folder.
     fn manifest(&self, own: &BTreeSet<String>) -> Result<(Manifest, Others), Failure> {
         let (folder, mut signatures) = (&self.places.folder, self.places.signatures_inside());
         let mut names = own.clone();
@@ -211,7 +215,8 @@ impl<'a> Job<'a> {
         Ok((manifest, others))
     }
 
-    /// What is in the folder and is not signed: all but the `own` files of the model, and signatures.
+    /// What is in the folder and is not signed: all but the `own` files of the model, and
+    /// signatures.
     fn others(&self, found: Tree, own: &BTreeSet<String>) -> Others {
         let folder = &self.places.folder;
         let problems = found.problems.into_iter().map(|problem| problem.path);

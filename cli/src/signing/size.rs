@@ -8,14 +8,16 @@ use super::hashing::Method;
 /// The bytes of a resource besides its name: other keys, digits of the digest, punctuation.
 const RESOURCE: u64 = 120;
 
-/// The bytes of a signature besides the resources, and those that it may have more because of escapes.
+/// The bytes of a signature besides the resources, and those that it may have more because of
+/// escapes.
 const REST: u64 = 1 << 20;
 
 /// The factors that sizes are proposed with.
 const UNITS: [(&str, u64); 5] =
     [("", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
 
-/// Refuses a signature that would be too large to be read, of files with names and lengths of so many bytes.
+/// Refuses a signature that would be too large to be read, of files with names and lengths of so
+/// many bytes.
 pub fn check(files: &[(&str, u64)], method: Method) -> Result<(), Error> {
     if fits(files, method) {
         return Ok(());

@@ -1,4 +1,5 @@
-//! What signature files state: an in-toto Statement v1, whose type of predicate says which statement it is.
+//! What signature files state: an in-toto Statement v1, whose type of predicate says which
+//! statement it is.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 

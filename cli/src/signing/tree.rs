@@ -1,5 +1,5 @@
-//! The files of a folder, as OpenSSF Model Signing lists them: all regular ones at any depth, but for paths that are
-//! ignored.
+//! The files of a folder, as OpenSSF Model Signing lists them: all regular ones at any depth, but
+//! for paths that are ignored.
 
 use std::collections::HashSet;
 use std::fs::{DirEntry, read_dir};
@@ -41,7 +41,8 @@ pub struct Tree {
     pub problems: Vec<Problem>,
 }
 
-/// Lists the files beneath `root`. Links to files count as files when links are followed; links to folders never are.
+/// Lists the files beneath `root`. Links to files count as files when links are followed; links to
+/// folders never are.
 pub fn list(root: &Path, ignored: &Ignored, follows_links: bool) -> Result<Tree, Error> {
     let (mut tree, mut folders) = (Tree::default(), vec![String::new()]);
     while let Some(folder) = folders.pop() {
@@ -119,7 +120,8 @@ pub enum Temporary {
     Unfinished,
 }
 
-/// Whether the file at `path` beneath `root` is a temporary one, and the folder that `recover` removes it from.
+/// Whether the file at `path` beneath `root` is a temporary one, and the folder that `recover`
+/// removes it from.
 pub fn temporary(root: &Path, path: &str) -> Option<(Temporary, PathBuf)> {
     let mut folder = root.to_path_buf();
     for part in path.split('/') {

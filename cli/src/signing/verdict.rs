@@ -130,9 +130,9 @@ impl Content<'_> {
 }
 
 impl Files<'_> {
-    /// The problems that `content`, which is as signed, does not excuse: it speaks for the files that the model has
-    /// or had, and for no others. One that was signed as another file and is the model's now has bytes that its content
-    /// says nothing of.
+    /// The problems that `content`, which is as signed, does not excuse: it speaks for the files
+    /// that the model has or had, and for no others. One that was signed as another file and is the
+    /// model's now has bytes that its content says nothing of.
     pub fn not_excused<'s>(
         &'s self,
         content: &'s Content<'_>,

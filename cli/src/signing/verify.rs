@@ -1,6 +1,7 @@
 //! `verify-signature MODEL`: whether a model is the one that was signed.
 //!
-//! Signatures are verified before anything that they say is believed, and files before the model is decoded.
+//! Signatures are verified before anything that they say is believed, and files before the model is
+//! decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -102,7 +103,8 @@ struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Refuses a folder that an interrupted save left as it is: its model may be the old one, the new one or gone.
+    /// Refuses a folder that an interrupted save left as it is: its model may be the old one, the
+    /// new one or gone.
     fn refuse_leftovers(&self) -> Result<(), Failure> {
         if self.places.model.is_some() {
             return Ok(());
@@ -156,7 +158,8 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// What differs in signed files. Links are followed as `--paths` has it: what counts is the bytes that the model has.
+    /// What differs in signed files. Links are followed as `--paths` has it: what counts is the
+    /// bytes that the model has.
     fn compare(
         &self,
         expected: &[(&str, &[Hashed])],
@@ -223,7 +226,8 @@ impl<'a> Judge<'a> {
         Ok(unsigned)
     }
 
-    /// The files of the model. Those that were not signed are problems, the model too, whatever else is left out or ignored.
+    /// The files of the model. Those that were not signed are problems, the model too, whatever
+    /// else is left out or ignored.
     fn own(
         &self,
         signed: &BTreeSet<&str>,
@@ -257,7 +261,8 @@ impl<'a> Judge<'a> {
         Ok(own)
     }
 
-    /// Compares the content with that which was signed; a folder has none. `manifest` is the statement on files.
+    /// Compares the content with that which was signed; a folder has none. `manifest` is the
+    /// statement on files.
     fn content(
         &self,
         signature: &'a Path,

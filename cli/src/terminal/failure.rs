@@ -61,8 +61,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// The `error`, where it says that a file is no model and another file of its folder needs it, with that in place of what a
-/// reader of models made of its bytes.
+/// The `error`, where it says that a file is no model and another file of its folder needs it, with
+/// that in place of what a reader of models made of its bytes.
 pub fn named(error: Error) -> Error {
     let path = error.path().filter(|_| error.kind() == ErrorKind::Decode);
     let model = path.and_then(|path| Some((path, model_that_needs(path).ok()??)));
@@ -92,8 +92,8 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    /// Prints the failure on stderr: one line for each error and each cause. If the command did its work
-    /// and only the report of it failed, also prints what was `changed`.
+    /// Prints the failure on stderr: one line for each error and each cause. If the command did its
+    /// work and only the report of it failed, also prints what was `changed`.
     pub fn print(&self, changed: Option<&str>) {
         match (self, changed) {
             (Self::Output(_), Some(changed)) => {
@@ -218,7 +218,8 @@ impl Failed {
 /// An error as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub struct JsonError {
-    /// The library's kind of error, or `Refused`, `Usage` or `OtherKey`, which are the command's own.
+    /// The library's kind of error, or `Refused`, `Usage` or `OtherKey`, which are the command's
+    /// own.
     kind: String,
     tensor: Option<String>,
     path: Option<String>,

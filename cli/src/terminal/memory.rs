@@ -1,8 +1,10 @@
-//! The memory of the process: what `--max-memory` lets it have, and how the command ends when there is no more.
+//! The memory of the process: what `--max-memory` lets it have, and how the command ends when there
+//! is no more.
 //!
-//! Whatever runs a model allocates, and an allocation that fails ends a process with SIGABRT. So the allocator of the
-//! program counts, refuses what would be more than a command may have, and where that, or a lack of memory, ends the
-//! process, this is an error of the command as any other: a message, and exit code 1.
+//! Whatever runs a model allocates, and an allocation that fails ends a process with SIGABRT. So
+//! the allocator of the program counts, refuses what would be more than a command may have, and
+//! where that, or a lack of memory, ends the process, this is an error of the command as any other:
+//! a message, and exit code 1.
 
 #![allow(unsafe_code)] // an allocator, and a signal handler
 
@@ -17,7 +19,8 @@ use onnx_container::process_memory;
 
 use crate::terminal::failure::Failed;
 
-/// What a command may have beside `--max-memory`: its own buffers, and copies that wait to be hashed, 64 MiB at most.
+/// What a command may have beside `--max-memory`: its own buffers, and copies that wait to be
+/// hashed, 64 MiB at most.
 #[cfg(feature = "machine")]
 const BESIDE: u64 = 128 << 20;
 
@@ -27,7 +30,8 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 /// The command that runs, if it prints JSON.
 static COMMAND: OnceLock<Option<&str>> = OnceLock::new();
 
-/// What is printed when there is no memory, and when it would be more than `--max-memory` allows. It is made beforehand.
+/// What is printed when there is no memory, and when it would be more than `--max-memory` allows.
+/// It is made beforehand.
 static NO_MEMORY: OnceLock<Said> = OnceLock::new();
 static TOO_MUCH: OnceLock<Said> = OnceLock::new();
 
@@ -57,7 +61,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counted<A> {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         process_memory::give_back(layout.size());
-        // SAFETY: the caller's promise: `memory` is from here, and so from the allocator below, with this layout.
+        // SAFETY: the caller's promise: `memory` is from here, and so from the allocator below,
+        // with this layout.
         unsafe { self.0.dealloc(memory, layout) }
     }
 
@@ -95,7 +100,8 @@ pub fn bound(most: Option<u64>) {
     process_memory::bound(more);
 }
 
-/// Prepares what is said when there is no memory, for a command that prints JSON when `json` says so.
+/// Prepares what is said when there is no memory, for a command that prints JSON when `json` says
+/// so.
 pub fn prepare(command: &'static str, json: bool) {
     let command = json.then_some(command);
     let _ = COMMAND.set(command);
@@ -112,8 +118,8 @@ impl Said {
     }
 }
 
-/// From here on an allocation that fails ends the process as an error of the command. A program calls it whose allocator is
-/// [`Counted`].
+/// From here on an allocation that fails ends the process as an error of the command. A program
+/// calls it whose allocator is [`Counted`].
 pub fn fail_without_memory() {
     #[cfg(unix)]
     unix::watch();
@@ -131,8 +137,9 @@ mod unix {
     use crate::terminal::output::has_begun;
 
     pub fn watch() {
-        // SAFETY: the handler reads atomics and what is set once, writes to descriptors and ends the process, all of
-        // which a signal handler may do; it takes no lock and allocates nothing.
+        // SAFETY: the handler reads atomics and what is set once, writes to descriptors and ends
+        // the process, all of which a signal handler may do; it takes no lock and allocates
+        // nothing.
         let _ = unsafe { low_level::register(SIGABRT, on_abort) };
     }
 

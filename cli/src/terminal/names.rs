@@ -1,8 +1,8 @@
 //! Names of tensors, as they are shown and as they are given.
 //!
-//! A name may hold a line break, or anything else that would break a line or move a cursor. It is shown
-//! with escapes then, and what is shown can be given back: a name that no tensor has is read with its
-//! escapes. So a list of names is text with one name a line.
+//! A name may hold a line break, or anything else that would break a line or move a cursor. It is
+//! shown with escapes then, and what is shown can be given back: a name that no tensor has is read
+//! with its escapes. So a list of names is text with one name a line.
 
 use std::borrow::Cow;
 use std::fs;

@@ -1,8 +1,8 @@
 //! What the command prints.
 //!
-//! Names in a model are untrusted, so control characters are escaped: no name can forge a line or move a
-//! terminal's cursor. A reader that closes the pipe (`| head`) is no error: the rest of the output is
-//! dropped, and the exit code is the same as without it.
+//! Names in a model are untrusted, so control characters are escaped: no name can forge a line or
+//! move a terminal's cursor. A reader that closes the pipe (`| head`) is no error: the rest of the
+//! output is dropped, and the exit code is the same as without it.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
@@ -60,8 +60,8 @@ impl Output {
         writeln!(self, "{}", Escaped(text))
     }
 
-    /// Prints `parts` after `start`, with `separator` between them, in as many lines as are needed; each
-    /// further line is indented by `indent`.
+    /// Prints `parts` after `start`, with `separator` between them, in as many lines as are needed;
+    /// each further line is indented by `indent`.
     pub fn wrapped(
         &mut self,
         start: String,
@@ -85,8 +85,9 @@ impl Output {
         self.line(line.trim_end())
     }
 
-    /// Prints `text` after `start`, in as many lines as its words need; each further line is indented as far as
-    /// the first one. Long words are names, which are shortened, unless they are digests.
+    /// Prints `text` after `start`, in as many lines as its words need; each further line is
+    /// indented as far as the first one. Long words are names, which are shortened, unless they are
+    /// digests.
     pub fn prose(&mut self, start: &str, text: impl Display) -> io::Result<()> {
         let text = text.to_string();
         let words = text
@@ -172,8 +173,8 @@ impl fmt::Write for Escaper<'_, '_> {
     }
 }
 
-/// Whether `c` is shown as it is: it is no control character, does not change the direction of text and is
-/// not the backslash that begins an escape.
+/// Whether `c` is shown as it is: it is no control character, does not change the direction of text
+/// and is not the backslash that begins an escape.
 fn is_harmless(c: char) -> bool {
     !c.is_control() && c != '\\' && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

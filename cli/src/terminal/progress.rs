@@ -38,8 +38,8 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
 /// How long a save waits for a folder before this is reported.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// `options`, with a word on stderr when the save waits for a folder, also where that is no terminal: a log
-/// has to say why nothing happens. A signal ends the wait.
+/// `options`, with a word on stderr when the save waits for a folder, also where that is no
+/// terminal: a log has to say why nothing happens. A signal ends the wait.
 pub fn reporting_waits(options: SaveOptions) -> SaveOptions {
     let said = AtomicBool::new(false);
     options.waiting(move |waiting| {
@@ -51,8 +51,8 @@ pub fn reporting_waits(options: SaveOptions) -> SaveOptions {
     })
 }
 
-/// Calls `save`, which writes the model or weights at `path`, and returns its result. Its progress is
-/// shown, and a signal stops it.
+/// Calls `save`, which writes the model or weights at `path`, and returns its result. Its progress
+/// is shown, and a signal stops it.
 pub fn shown<T>(
     options: SaveOptions,
     path: &Path,

@@ -1,10 +1,10 @@
-//! Ctrl-C, `kill` and a terminal that closes: files that are partly written are removed, and a message
-//! says what was changed.
+//! Ctrl-C, `kill` and a terminal that closes: files that are partly written are removed, and a
+//! message says what was changed.
 //!
-//! A thread waits for SIGINT, SIGTERM and SIGHUP. While nothing is being written, it ends the process at
-//! once. While files are being written, the save is asked to stop at its next step and removes what it
-//! staged; then the process ends. A second signal ends it at once, whatever is left behind. The exit
-//! code is 128 plus the signal's number, as in a shell.
+//! A thread waits for SIGINT, SIGTERM and SIGHUP. While nothing is being written, it ends the
+//! process at once. While files are being written, the save is asked to stop at its next step and
+//! removes what it staged; then the process ends. A second signal ends it at once, whatever is left
+//! behind. The exit code is 128 plus the signal's number, as in a shell.
 //!
 //! Elsewhere than on Unix there is no such thread: the system ends the process.
 
@@ -74,7 +74,8 @@ pub fn changed() -> Option<String> {
     state().changed.clone()
 }
 
-/// The `error` of work that removed what it had staged. Does not return when a signal was its cause.
+/// The `error` of work that removed what it had staged. Does not return when a signal was its
+/// cause.
 pub fn unwritten(error: Error) -> Error {
     let mut state = state();
     state.writing = false;
@@ -126,13 +127,15 @@ mod unix {
             let _ = ready.send(());
             pending.for_each(on_signal);
         };
-        // A thread for which there is no memory ends the process, which must not have begun anything by then.
+        // A thread for which there is no memory ends the process, which must not have begun
+        // anything by then.
         if std::thread::Builder::new().name("signals".to_owned()).spawn(wait).is_ok() {
             let _ = started.recv();
         }
     }
 
-    /// The signals that are ignored, as `nohup` and a shell's background jobs have it: bit 0 is signal 1.
+    /// The signals that are ignored, as `nohup` and a shell's background jobs have it: bit 0 is
+    /// signal 1.
     fn ignored() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

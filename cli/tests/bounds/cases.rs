@@ -1,4 +1,5 @@
-//! Models of a given length that ask for much memory or time: many things that are empty or equal, long names, depth.
+//! Models of a given length that ask for much memory or time: many things that are empty or equal,
+//! long names, depth.
 //!
 //! They are written field by field, because no library would write most of them.
 
@@ -65,7 +66,8 @@ fn branch(graph: &[u8]) -> Vec<u8> {
     field(5, [&field(1, "t"), &number(20, 5), &field(6, graph)[..]].concat())
 }
 
-/// A chain of calls of a function with these fields, about half of the length, each of the first output of the one before.
+/// A chain of calls of a function with these fields, about half of the length, each of the first
+/// output of the one before.
 fn calls_in_a_chain(len: usize, function: &[u8]) -> Vec<u8> {
     let call = |i: usize| {
         let names = [field(1, format!("{i:x}")), field(2, format!("{:x}", i + 1))].concat();
@@ -129,8 +131,8 @@ pub fn cases(len: usize) -> Vec<Case> {
     let hex = |i: usize| format!("{i:x}");
     let float = [number(1, 1), field(2, field(1, number(1, 1)))].concat();
     let input = field(11, [field(1, "0"), field(2, field(1, &float))].concat());
-    // Nodes that can be planned and run: each reads the value that `read` names. Their own names are as long as it takes
-    // for a program of any number of them to be allowed.
+    // Nodes that can be planned and run: each reads the value that `read` names. Their own names
+    // are as long as it takes for a program of any number of them to be allowed.
     let runs = |op: &str, name: usize, read: &dyn Fn(usize) -> String| {
         let name = field(3, vec![b'n'; name]);
         let one =

@@ -1,5 +1,5 @@
-//! Runs that would need gigabytes, under a limit of the address space: each ends with exit code 0 or an error that a person
-//! can act on, and `--max-memory` bounds the process.
+//! Runs that would need gigabytes, under a limit of the address space: each ends with exit code 0
+//! or an error that a person can act on, and `--max-memory` bounds the process.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,7 +18,8 @@ const LIMIT: u64 = 1 << 30;
 /// The `--max-memory` of every run that has one, in bytes, and what a process may have beside it.
 const MOST: u64 = 100 << 20;
 const BESIDE: u64 = 128 << 20;
-/// The elements of the weights, one byte each: summed up as 16 bytes each, they would be above all limits.
+/// The elements of the weights, one byte each: summed up as 16 bytes each, they would be above all
+/// limits.
 const WEIGHTS: u64 = 16 << 20;
 /// The zeros in an npz file, in bytes.
 const ZEROS: u64 = 3 << 30;
@@ -62,7 +63,8 @@ impl Bits {
     }
 }
 
-/// `head` and about `ZEROS` zeros, deflated: a stored block, then one that repeats 258 zeros with 13 bits.
+/// `head` and about `ZEROS` zeros, deflated: a stored block, then one that repeats 258 zeros with
+/// 13 bits.
 fn deflated(head: &[u8]) -> Vec<u8> {
     const REPEAT: &str = "1100010100000";
     let len = u16::try_from(head.len()).unwrap();
@@ -226,7 +228,8 @@ fn runs_keep_to_their_memory() {
     assert!(failed.is_empty(), "{} runs:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// The bytes of constants that operators count, and what a plan may take for each and at all, in bytes.
+/// The bytes of constants that operators count, and what a plan may take for each and at all, in
+/// bytes.
 const CONSTANT: usize = 8 << 20;
 const PER_BYTE: u64 = 16;
 const PLAN: u64 = 64 << 20;

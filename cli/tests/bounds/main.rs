@@ -1,9 +1,11 @@
-//! How much memory the commands take for hostile models: 64 MiB and 16 bytes for each byte that is read or written,
-//! beside the program itself, which has three times its size where it is built for tests.
+//! How much memory the commands take for hostile models: 64 MiB and 16 bytes for each byte that is
+//! read or written, beside the program itself, which has three times its size where it is built for
+//! tests.
 //!
-//! By default each command runs on an eighth of the models, of 1 MiB. `ONNX_CONTAINER_ALL_BOUNDS=1` runs all on all,
-//! `ONNX_CONTAINER_BOUNDS_OF` only the commands that begin so or the model with this name, and `ONNX_CONTAINER_BOUNDS_MIB`
-//! says how long these are; times are printed, for a person to see that they grow as the models do.
+//! By default each command runs on an eighth of the models, of 1 MiB. `ONNX_CONTAINER_ALL_BOUNDS=1`
+//! runs all on all, `ONNX_CONTAINER_BOUNDS_OF` only the commands that begin so or the model with
+//! this name, and `ONNX_CONTAINER_BOUNDS_MIB` says how long these are; times are printed, for a
+//! person to see that they grow as the models do.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(

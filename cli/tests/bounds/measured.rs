@@ -1,6 +1,8 @@
-//! The peak of the memory of a process, by `ptrace`: it is asked for when the process is about to end.
+//! The peak of the memory of a process, by `ptrace`: it is asked for when the process is about to
+//! end.
 //!
-//! What the system reports of a child that has ended includes the memory of this process, from which it was forked.
+//! What the system reports of a child that has ended includes the memory of this process, from
+//! which it was forked.
 
 use std::fs;
 use std::process::Command;

@@ -89,7 +89,8 @@ fn nodes_that_cannot_run_are_errors_when_asked_for() {
     );
 }
 
-/// What `run` refuses before there are values, `check --runnable` names in the same words, and the other way round.
+/// What `run` refuses before there are values, `check --runnable` names in the same words, and the
+/// other way round.
 #[cfg(feature = "machine")]
 #[test]
 fn run_refuses_what_check_runnable_names() {

@@ -6,7 +6,8 @@ use onnx_container::proto::TensorProto;
 
 use crate::support::{Folder, external, tensors};
 
-/// A folder with a model of four external tensors, three of them equal and one of these inline in `w.onnx`.
+/// A folder with a model of four external tensors, three of them equal and one of these inline in
+/// `w.onnx`.
 fn folder() -> Folder {
     let folder = Folder::new();
     folder.save("m.onnx", &external(&["a", "b", "c", "d"]));

@@ -1,5 +1,5 @@
-//! Untrusted external data through every command that reads a model: what the library accepts or refuses, each command
-//! does.
+//! Untrusted external data through every command that reads a model: what the library accepts or
+//! refuses, each command does.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! docs/json.md: its tables list exactly the keys that the commands print, with the types that they have.
+//! docs/json.md: its tables list exactly the keys that the commands print, with the types that they
+//! have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! Files of test data are of the declared kind or refused: a tensor, a sequence and an optional are messages whose fields
-//! have the same numbers.
+//! Files of test data are of the declared kind or refused: a tensor, a sequence and an optional are
+//! messages whose fields have the same numbers.
 
 use std::fs;
 
@@ -60,8 +60,9 @@ fn list(kind: u8, field: u8, elements: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Kinds of files, each with the declared types that it is good for: T a tensor, S a sequence of them, O an optional tensor, Q an
-/// optional sequence. A sequence of one element and the optional of it are the same bytes.
+/// Kinds of files, each with the declared types that it is good for: T a tensor, S a sequence of
+/// them, O an optional tensor, Q an optional sequence. A sequence of one element and the optional
+/// of it are the same bytes.
 fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let tensors = |count| list(1, 3, &vec![tensor(); count]);
     vec![

@@ -1,5 +1,5 @@
-//! Every option that writes a file against every kind of file that may have its name: what is not the command's own stays
-//! as it is, and nothing is written through a link or waited for.
+//! Every option that writes a file against every kind of file that may have its name: what is not
+//! the command's own stays as it is, and nothing is written through a link or waited for.
 
 use std::any::TypeId;
 use std::collections::BTreeSet;
@@ -21,7 +21,8 @@ struct Place {
     option: (&'static str, &'static str),
     name: &'static str,
     args: &'static [&'static str],
-    /// Whether it is a part of a model or of its signature: those have rules of their own for the files that are theirs.
+    /// Whether it is a part of a model or of its signature: those have rules of their own for the
+    /// files that are theirs.
     is_of_model: bool,
 }
 

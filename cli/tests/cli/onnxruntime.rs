@@ -1,5 +1,5 @@
-//! `--with ort`: onnxruntime as a witness. Built with the feature `ort` alone; `scripts/test.sh` names its shared
-//! library, without which these tests fail.
+//! `--with ort`: onnxruntime as a witness. Built with the feature `ort` alone; `scripts/test.sh`
+//! names its shared library, without which these tests fail.
 
 use std::process::Command;
 
@@ -37,7 +37,8 @@ const TYPES: [(DataType, i64); 14] = [
     (DataType::String, 2),
 ];
 
-/// Reshapes, which onnxruntime has for every type: one input and output for each, with and without elements.
+/// Reshapes, which onnxruntime has for every type: one input and output for each, with and without
+/// elements.
 fn every_type() -> ModelProto {
     let mut graph = GraphProto::new("types");
     for (dtype, len) in TYPES {

@@ -1,4 +1,5 @@
-//! What `run`, `trace` and `plan` leave alone: the files that they read, and the weights of other models.
+//! What `run`, `trace` and `plan` leave alone: the files that they read, and the weights of other
+//! models.
 
 use std::fs;
 
@@ -8,8 +9,8 @@ use onnx_container::proto::{Message, ModelProto};
 use crate::run::model;
 use crate::support::Folder;
 
-/// A model that can be run as `m.onnx` and `m.onnx.data`, what a run reads, `x.npy` and the folder `d`, and a
-/// list of blocks.
+/// A model that can be run as `m.onnx` and `m.onnx.data`, what a run reads, `x.npy` and the folder
+/// `d`, and a list of blocks.
 fn with_runs() -> Folder {
     let folder = Folder::new();
     folder.save("m.onnx", &model());

@@ -297,7 +297,8 @@ fn a_tensor_larger_than_a_shard_is_reported() {
     }
 }
 
-/// A checkpoint of two weights, of which a model has one transposed and one as FLOAT16 under other names.
+/// A checkpoint of two weights, of which a model has one transposed and one as FLOAT16 under other
+/// names.
 fn checkpoint(folder: &Folder, name: &str, seed: u32) {
     let values =
         |first: u32| (0..600).map(move |i| ((i * 7919 + first) % 1009) as f32 - seed as f32);

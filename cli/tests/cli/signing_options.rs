@@ -1,5 +1,6 @@
-//! `verify-signature` with every combination of its options and statements: a model is verified only if it and all its
-//! weights are among what was signed, or its content is, whatever is ignored.
+//! `verify-signature` with every combination of its options and statements: a model is verified
+//! only if it and all its weights are among what was signed, or its content is, whatever is
+//! ignored.
 
 use std::fs;
 
@@ -142,7 +143,8 @@ const OPTIONS: [&[&str]; 6] = [
     &["--all-files", "--require-files"],
 ];
 
-/// What has to be said of a `case` that was signed alone, where `has` tells which statements are there.
+/// What has to be said of a `case` that was signed alone, where `has` tells which statements are
+/// there.
 fn is_verified(case: &Case, options: &[&str], has: [bool; 2]) -> bool {
     let asked = |name: &str| options.contains(&name);
     let [has_files, has_content] = has;

@@ -1,5 +1,5 @@
-//! `sign` and `verify-signature` in folders: what killed commands left there, whole folders, several models, links, and
-//! where signatures are put.
+//! `sign` and `verify-signature` in folders: what killed commands left there, whole folders,
+//! several models, links, and where signatures are put.
 
 use std::fs;
 
@@ -132,7 +132,8 @@ fn files_that_sign_did_not_make_stay_and_are_signed_as_all_others() {
     assert_eq!(notes, "my notes");
 }
 
-/// Every option that names a file to be read: none of them waits for a pipe or reads without an end.
+/// Every option that names a file to be read: none of them waits for a pipe or reads without an
+/// end.
 #[test]
 #[cfg(unix)]
 fn what_is_no_regular_file_is_not_waited_for() {

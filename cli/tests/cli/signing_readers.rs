@@ -1,4 +1,5 @@
-//! Files whose content is as signed for one reader, and another model for another: none of them is verified by its content.
+//! Files whose content is as signed for one reader, and another model for another: none of them is
+//! verified by its content.
 
 use std::fs;
 

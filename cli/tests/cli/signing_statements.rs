@@ -1,5 +1,5 @@
-//! What strangers give to `verify-signature`: bundles and statements that are not what was signed, and the vectors of the
-//! specification.
+//! What strangers give to `verify-signature`: bundles and statements that are not what was signed,
+//! and the vectors of the specification.
 
 use std::fs;
 use std::path::Path;
@@ -225,7 +225,8 @@ fn signed_statements_that_are_not_well_formed_are_refused() {
         bad["predicate"]["serialization"]["shard_size"] = size;
         refused(&bad, "shards of ");
     }
-    // As the reference tool has shards: in the order of numbers, where the specification orders the texts of names.
+    // As the reference tool has shards: in the order of numbers, where the specification orders the
+    // texts of names.
     let mut other = shards.clone();
     let resources = other["predicate"]["resources"].as_array_mut().unwrap();
     let key = |resource: &Value| {

@@ -47,8 +47,8 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// The signals that end the command, with its exit codes. What the tests were told to ignore, as `nohup`
-/// does, the command ignores too.
+/// The signals that end the command, with its exit codes. What the tests were told to ignore, as
+/// `nohup` does, the command ignores too.
 fn signals() -> impl Iterator<Item = (Signal, i32)> + Clone {
     let ignored = signals_of("self", "SigIgn:").unwrap();
     let heeded = move |&(signal, _): &(Signal, i32)| {
@@ -99,8 +99,8 @@ fn before_anything_is_written_a_signal_ends_the_command_at_once() {
     assert_eq!(folder.names(), ["m.onnx", "pipe"]);
 }
 
-/// Sends `signal` to the command while it writes. On a busy machine the write may be over before the
-/// signal comes, and such a run shows nothing: its files are removed and it is run again.
+/// Sends `signal` to the command while it writes. On a busy machine the write may be over before
+/// the signal comes, and such a run shows nothing: its files are removed and it is run again.
 fn stopped_while_it_writes(folder: &Folder, args: &[&str], signal: Signal) -> Output {
     let before = folder.names();
     for _ in 0..100 {
@@ -158,7 +158,8 @@ fn a_signal_that_is_ignored_stays_so() {
     assert_eq!(send(Signal::TERM, child).status.code(), Some(143));
 }
 
-/// Commands that wait for the folder of `p.onnx`: to look at it, to rename files, and for nothing but a plan.
+/// Commands that wait for the folder of `p.onnx`: to look at it, to rename files, and for nothing
+/// but a plan.
 const LOCKED: [&[&str]; 3] = [
     &["pack", "p.onnx", "p.onnx"],
     &["pack", "p.onnx", "new.onnx"],

@@ -27,7 +27,8 @@ fn folder() -> Folder {
     folder
 }
 
-/// A folder that holds `t.onnx` and `w.data`: `a` and `b` are the same bytes, `c` is the first half.
+/// A folder that holds `t.onnx` and `w.data`: `a` and `b` are the same bytes, `c` is the first
+/// half.
 fn tied() -> Folder {
     let folder = Folder::new();
     let mut graph = GraphProto::new("tied");
@@ -442,7 +443,8 @@ fn several_tensors_are_extracted_to_one_safetensors_file() {
             let args = ["replace", "p.onnx", name, "w.safetensors", "-o", out, flag];
             folder.run(&args).done().says(&[name]);
             assert_eq!(tensors(&folder.path(out)), before, "{args:?}");
-            // The next model may keep all weights where they are: nobody refers to these files then.
+            // The next model may keep all weights where they are: nobody refers to these files
+            // then.
             for left in [out, "a.onnx.data", "st.safetensors"] {
                 let _ = fs::remove_file(folder.path(left));
             }

@@ -1,4 +1,5 @@
-//! Saves to places that fail half way: files that may not grow, a disk that is full, folders that vanish.
+//! Saves to places that fail half way: files that may not grow, a disk that is full, folders that
+//! vanish.
 
 #![cfg(unix)]
 
@@ -12,7 +13,8 @@ use onnx_container::recover;
 
 use crate::support::{Folder, Run, floats, model};
 
-/// A folder with `new.onnx` and, in `out`, the pair `m.onnx` and `m.onnx.data`; returns it with their digests.
+/// A folder with `new.onnx` and, in `out`, the pair `m.onnx` and `m.onnx.data`; returns it with
+/// their digests.
 fn with_pair() -> (Folder, [String; 2]) {
     let folder = Folder::new();
     folder.save("old.onnx", &model());
@@ -35,8 +37,8 @@ fn hidden(folder: &Path) -> Vec<String> {
     names.filter_map(|name| name.into_string().ok()).filter(|name| name.starts_with('.')).collect()
 }
 
-/// Packs `new.onnx` to `out/m.onnx` in a process whose files grow to `blocks` of 512 bytes, where a write ends
-/// in the middle, and no further.
+/// Packs `new.onnx` to `out/m.onnx` in a process whose files grow to `blocks` of 512 bytes, where a
+/// write ends in the middle, and no further.
 fn pack_up_to(folder: &Folder, blocks: usize) -> Run {
     let binary = assert_cmd::cargo::cargo_bin!("onnx-container");
     let mut command = Command::new("/bin/sh");

@@ -405,7 +405,8 @@ fn an_output_that_is_full_is_an_error() {
     assert!(stderr.contains("standard output") && stderr.contains("No space"), "{stderr}");
 }
 
-/// A report larger than the output's buffer fails while it is written, a short one when it is flushed.
+/// A report larger than the output's buffer fails while it is written, a short one when it is
+/// flushed.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_save_whose_report_cannot_be_printed_is_said_to_be_done() {

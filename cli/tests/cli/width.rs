@@ -1,5 +1,5 @@
-//! Names that exporters make have hundreds of characters: lines for people stay within 80, and JSON and CSV
-//! have the names in full.
+//! Names that exporters make have hundreds of characters: lines for people stay within 80, and JSON
+//! and CSV have the names in full.
 
 use onnx_container::DataType;
 use onnx_container::proto::{

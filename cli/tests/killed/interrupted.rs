@@ -1,5 +1,6 @@
-//! The command with a signal that ends one of its calls on the files of a save: each is made again, and nobody notices. And
-//! with too little memory for the thread that waits for signals: nothing is left.
+//! The command with a signal that ends one of its calls on the files of a save: each is made again,
+//! and nobody notices. And with too little memory for the thread that waits for signals: nothing is
+//! left.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,8 @@ use nix::unistd::Pid;
 use crate::tracer::{At, Ending, trace};
 use crate::{ALL, Case, Clock, How, WAYS};
 
-/// The calls on a path, on a path in a folder, and on a file that a signal may end. `close` is none: it must not be repeated.
+/// The calls on a path, on a path in a folder, and on a file that a signal may end. `close` is
+/// none: it must not be repeated.
 const ON_PATHS: [(i64, &str); 10] = [
     (libc::SYS_open, "open"),
     (libc::SYS_stat, "stat"),

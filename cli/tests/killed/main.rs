@@ -1,12 +1,14 @@
-//! The command, killed at each of its calls that change a file system, and with one of them failing at a time.
+//! The command, killed at each of its calls that change a file system, and with one of them failing
+//! at a time.
 //!
-//! Old and new files have one length, as those of two checkpoints of a model do, and in half of the runs one time, as a file
-//! system with a coarse clock gives them.
+//! Old and new files have one length, as those of two checkpoints of a model do, and in half of the
+//! runs one time, as a file system with a coarse clock gives them.
 //!
-//! A tracer (`ptrace`) stops the command at the n-th such call, for every n. After each kill a copy of the visible
-//! files, as other programs see them, holds one model with its own weights or none; the next load finds the
-//! complete old model or the complete new one; and the next save, or `recover`, leaves no trace. A program of
-//! its own, because the tracer waits for all children of its thread.
+//! A tracer (`ptrace`) stops the command at the n-th such call, for every n. After each kill a copy
+//! of the visible files, as other programs see them, holds one model with its own weights or none;
+//! the next load finds the complete old model or the complete new one; and the next save, or
+//! `recover`, leaves no trace. A program of its own, because the tracer waits for all children of
+//! its thread.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 // Only functions with `#[test]` are tests for clippy, and their helpers are not.
@@ -214,7 +216,8 @@ impl Case {
         self.names().into_iter().filter(|name| name.starts_with('.')).collect()
     }
 
-    /// What a program sees that knows nothing of recovery: the value of the model, or that there is none.
+    /// What a program sees that knows nothing of recovery: the value of the model, or that there is
+    /// none.
     fn seen_by_others(&self) -> Option<f32> {
         let copy = tempfile::tempdir().unwrap();
         for name in self.names().iter().filter(|name| !name.starts_with('.')) {
@@ -439,7 +442,8 @@ fn a_recovery_that_is_killed_is_gone_on_with() {
     assert!(kills > 50, "{kills}");
 }
 
-/// Every error at every call of every way is 4,000 runs; without this variable most of them are left out.
+/// Every error at every call of every way is 4,000 runs; without this variable most of them are
+/// left out.
 const ALL: &str = "ONNX_CONTAINER_ALL_FAULTS";
 
 #[test]

@@ -1,4 +1,5 @@
-//! `sign`, killed at each of its calls that change a file system: never is one of its two files old and the other new.
+//! `sign`, killed at each of its calls that change a file system: never is one of its two files old
+//! and the other new.
 
 use std::fs;
 use std::path::Path;

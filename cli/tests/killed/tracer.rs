@@ -1,4 +1,5 @@
-//! Runs a command under `ptrace`, and kills it at one of its calls that change a file system, or has that call fail.
+//! Runs a command under `ptrace`, and kills it at one of its calls that change a file system, or
+//! has that call fail.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -116,7 +117,8 @@ pub fn trace(command: Command, at: At<'_>) -> Traced {
 }
 
 #[expect(clippy::zombie_processes, reason = "its end is waited for by `follow`")]
-/// As [`trace`], with a call of `beside` before each call of the command that changes a file system.
+/// As [`trace`], with a call of `beside` before each call of the command that changes a file
+/// system.
 pub fn trace_beside(mut command: Command, at: At<'_>, mut beside: impl FnMut()) -> Traced {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());

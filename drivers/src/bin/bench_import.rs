@@ -1,9 +1,9 @@
 //! One measurement for `scripts/bench_import.py`, in a process of its own.
 //!
-//! `bench_import FILE WHAT [OUT]` reads a TensorProto and prints the seconds that decoding it took, and those
-//! that getting its elements took. WHAT is `import` (a tensor, which shares the message's bytes where it
-//! can), `array` (an array of its own) or `unpack` (one code or number a byte). With OUT the bytes
-//! of what was got are written there.
+//! `bench_import FILE WHAT [OUT]` reads a TensorProto and prints the seconds that decoding it took,
+//! and those that getting its elements took. WHAT is `import` (a tensor, which shares the message's
+//! bytes where it can), `array` (an array of its own) or `unpack` (one code or number a byte). With
+//! OUT the bytes of what was got are written there.
 
 use std::error::Error;
 use std::fs;

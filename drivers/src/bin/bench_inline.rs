@@ -1,7 +1,7 @@
 //! Times the steps of inlining a model: `bench_inline IN [OUT]`, one line of JSON.
 //!
-//! `scripts/bench_inline.py` runs it beside onnx's and onnx_ir's inliners. It has the allocator of the
-//! command.
+//! `scripts/bench_inline.py` runs it beside onnx's and onnx_ir's inliners. It has the allocator of
+//! the command.
 
 use std::error::Error;
 use std::path::PathBuf;

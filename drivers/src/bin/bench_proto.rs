@@ -1,7 +1,7 @@
 //! One measurement for `scripts/bench_proto.py`, in a process of its own.
 //!
-//! `bench_proto MODEL [THREADS]` reads a model, decodes it and encodes it into memory, and prints the seconds
-//! of wall time and of CPU time that each took, and the anonymous memory in bytes that
+//! `bench_proto MODEL [THREADS]` reads a model, decodes it and encodes it into memory, and prints
+//! the seconds of wall time and of CPU time that each took, and the anonymous memory in bytes that
 //! the decoded model takes.
 
 use std::error::Error;

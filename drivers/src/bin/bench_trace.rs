@@ -1,8 +1,10 @@
-//! Times runs of a model with and without a trace: `bench_trace MODEL [RUNS]`, one line of JSON, in seconds.
+//! Times runs of a model with and without a trace: `bench_trace MODEL [RUNS]`, one line of JSON, in
+//! seconds.
 //!
-//! The inputs are those of seed 0, with 1 for every dimension that the model leaves open. The trace is written to
-//! memory. Its first line, with the digests of all weights, is timed by itself: it is written once for a run
-//! of any length. `scripts/bench_machine.py` runs it. It has the allocator of the command.
+//! The inputs are those of seed 0, with 1 for every dimension that the model leaves open. The trace
+//! is written to memory. Its first line, with the digests of all weights, is timed by itself: it is
+//! written once for a run of any length. `scripts/bench_machine.py` runs it. It has the allocator
+//! of the command.
 
 use std::collections::HashMap;
 use std::error::Error;

@@ -1,8 +1,9 @@
 //! Casts the weights of a model: the other side of tests/interop/cast.py.
 //!
-//! `cast IN OUT FROM TO MIN_BYTES [compute] [io]` saves the model IN with its FROM weights as TO; IN may be `generate`: then
-//! a model of MIN_BYTES mebibytes of FLOAT weights, which are made while they are saved.
-//! With `compute` the graph computes in TO, and with `io` its inputs and outputs are TO, too.
+//! `cast IN OUT FROM TO MIN_BYTES [compute] [io]` saves the model IN with its FROM weights as TO;
+//! IN may be `generate`: then a model of MIN_BYTES mebibytes of FLOAT weights, which are made while
+//! they are saved. With `compute` the graph computes in TO, and with `io` its inputs and outputs
+//! are TO, too.
 
 use std::env::args;
 use std::error::Error;

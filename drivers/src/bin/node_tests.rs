@@ -1,8 +1,9 @@
 //! Runs onnx's node tests on the machine: how many of them it passes, and which it does not.
 //!
-//! Each test is a folder with a `model.onnx` and folders of inputs and expected outputs. Each runs in a
-//! process of its own (this program again) with a time limit, so that one that hangs or dies fails alone.
-//! Types, shapes and integers have to be equal, other elements within onnx's own tolerances.
+//! Each test is a folder with a `model.onnx` and folders of inputs and expected outputs. Each runs
+//! in a process of its own (this program again) with a time limit, so that one that hangs or dies
+//! fails alone. Types, shapes and integers have to be equal, other elements within onnx's own
+//! tolerances.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

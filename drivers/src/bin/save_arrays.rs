@@ -1,7 +1,8 @@
-//! Times a save of FLOAT weights from memory, in Rust: `save_arrays FOLDER ELEMENTS...`, one weight for each number of
-//! elements, prints the least seconds of three.
+//! Times a save of FLOAT weights from memory, in Rust: `save_arrays FOLDER ELEMENTS...`, one weight
+//! for each number of elements, prints the least seconds of three.
 //!
-//! `python/bench.py` runs it beside the Python package, on as many weights of the same lengths. It has the allocator of the package.
+//! `python/bench.py` runs it beside the Python package, on as many weights of the same lengths. It
+//! has the allocator of the package.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

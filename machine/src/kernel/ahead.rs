@@ -1,8 +1,8 @@
 //! An operator that is computed before a run, on buffers of its own.
 //!
-//! The planner needs small results for the shapes that come from them, and a program that is made ready
-//! needs the results of weights. Both give the kernel what it gets in a step, but its outputs do not
-//! lie in M.
+//! The planner needs small results for the shapes that come from them, and a program that is made
+//! ready needs the results of weights. Both give the kernel what it gets in a step, but its outputs
+//! do not lie in M.
 
 use onnx_container::{Alignment, Buffer, BufferMut};
 
@@ -12,8 +12,9 @@ use crate::kernel::call::{Call, OutSpec, Output, RunCx};
 use crate::memory::table::byte_len;
 use crate::numeric::nan::settle;
 
-/// The elements of all outputs, whose types and shapes are `specs`. `None` where one is no tensor of numbers,
-/// where they have more than `most` bytes together, and where the kernel needs elements that are not known.
+/// The elements of all outputs, whose types and shapes are `specs`. `None` where one is no tensor
+/// of numbers, where they have more than `most` bytes together, and where the kernel needs elements
+/// that are not known.
 ///
 /// # Errors
 /// What the kernel says of its inputs.
@@ -41,7 +42,8 @@ pub(crate) fn computed(
     }
 }
 
-/// The length of each output in bytes, if all are tensors of numbers with at most `most` bytes together.
+/// The length of each output in bytes, if all are tensors of numbers with at most `most` bytes
+/// together.
 fn lens(specs: &[OutSpec], most: u64) -> Result<Option<Vec<usize>>> {
     let (mut lens, mut left) = (Vec::with_capacity(specs.len()), most);
     for spec in specs {

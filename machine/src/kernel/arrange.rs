@@ -1,7 +1,7 @@
 //! Moving elements without looking at them: one function for every element type.
 //!
-//! An output is a list of [`Run`]s of elements of inputs. Elements narrower than a byte and strings are
-//! moved like others, so a kernel that only moves says where from, and nothing else.
+//! An output is a list of [`Run`]s of elements of inputs. Elements narrower than a byte and strings
+//! are moved like others, so a kernel that only moves says where from, and nothing else.
 
 use onnx_container::{Buffer, DataType};
 
@@ -28,8 +28,8 @@ impl Run {
 /// Fills output `j` with `runs`. Every input that they name has the type of the output.
 ///
 /// # Errors
-/// [`ErrorKind::Value`] when a run does not lie in its input, [`ErrorKind::Type`] when an input has another
-/// type, [`ErrorKind::Internal`] when the runs are more or less than the output.
+/// [`ErrorKind::Value`] when a run does not lie in its input, [`ErrorKind::Type`] when an input has
+/// another type, [`ErrorKind::Internal`] when the runs are more or less than the output.
 pub(crate) fn arrange(
     cx: &mut RunCx<'_>,
     j: usize,
@@ -39,8 +39,8 @@ pub(crate) fn arrange(
     arrange_in_parts(cx, j, &mut |part| part.extend(runs.by_ref().take(PART)))
 }
 
-/// How many runs are collected before they are copied. Every kernel makes runs in its own way; the copying
-/// is compiled once for each width.
+/// How many runs are collected before they are copied. Every kernel makes runs in its own way; the
+/// copying is compiled once for each width.
 const PART: usize = 256;
 
 /// Adds the next runs to a list, or none after the last one.

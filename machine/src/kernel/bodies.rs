@@ -1,9 +1,9 @@
-//! The operators that run graphs in the place of a kernel, and the bodies of those that ONNX defines by other
-//! operators.
+//! The operators that run graphs in the place of a kernel, and the bodies of those that ONNX
+//! defines by other operators.
 //!
-//! A body is a graph over the inputs and outputs that the node has: those that the node leaves out are no
-//! inputs and outputs of the graph. Bodies that depend on types, shapes or attributes get them from the
-//! call. The graph's nodes are those of ONNX at [`Body::version`].
+//! A body is a graph over the inputs and outputs that the node has: those that the node leaves out
+//! are no inputs and outputs of the graph. Bodies that depend on types, shapes or attributes get
+//! them from the call. The graph's nodes are those of ONNX at [`Body::version`].
 
 use onnx_container::proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 

@@ -1,8 +1,9 @@
 //! One application of an operator, as its kernel sees it: the node and what is known of its inputs.
 //!
-//! The same [`Call`] is used to infer (where the elements of inputs may not be known yet) and to run.
-//! Asking for elements that are not known is an error that says which input is needed: a plan then ends
-//! there, and a step, which knows all elements, never sees it. [`RunCx`] adds the outputs to write to.
+//! The same [`Call`] is used to infer (where the elements of inputs may not be known yet) and to
+//! run. Asking for elements that are not known is an error that says which input is needed: a plan
+//! then ends there, and a step, which knows all elements, never sees it. [`RunCx`] adds the outputs
+//! to write to.
 
 use std::ops::Deref;
 
@@ -60,8 +61,8 @@ impl OutSpec {
 
 /// A node with its inputs.
 ///
-/// Inputs and outputs are numbered from 0 as in the operator's text. What borrows from a call lives as
-/// long as the step (`'a`), so inputs can be read while outputs are written.
+/// Inputs and outputs are numbered from 0 as in the operator's text. What borrows from a call lives
+/// as long as the step (`'a`), so inputs can be read while outputs are written.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
     node: &'a Node,
@@ -90,8 +91,8 @@ impl<'a> Call<'a> {
         self.node
     }
 
-    /// The version of the operator's domain that the model imports: `cx.version() >= 13` is how a kernel
-    /// tells versions of its operator apart.
+    /// The version of the operator's domain that the model imports: `cx.version() >= 13` is how a
+    /// kernel tells versions of its operator apart.
     pub fn version(&self) -> i64 {
         self.node.version
     }
@@ -158,8 +159,8 @@ impl<'a> Call<'a> {
     /// The elements of input `i` in row-major order.
     ///
     /// # Errors
-    /// As [`dtype`](Self::dtype), and [`ErrorKind::Type`] when they are not `T`. Before the step runs, the
-    /// error that asks for the elements.
+    /// As [`dtype`](Self::dtype), and [`ErrorKind::Type`] when they are not `T`. Before the step
+    /// runs, the error that asks for the elements.
     pub fn input<T: Element>(&self, i: usize) -> Result<&'a [T]> {
         let found = self.dtype(i)?;
         if found != T::DTYPE {
@@ -179,7 +180,8 @@ impl<'a> Call<'a> {
     /// The single element of input `i`, a scalar or a tensor with one element.
     ///
     /// # Errors
-    /// As [`input`](Self::input), and [`ErrorKind::Shape`] when there is another number of elements.
+    /// As [`input`](Self::input), and [`ErrorKind::Shape`] when there is another number of
+    /// elements.
     pub fn scalar<T: Element>(&self, i: usize) -> Result<T> {
         match self.input::<T>(i)? {
             [element] => Ok(*element),
@@ -216,7 +218,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The codes of input `i`, whose elements are narrower than a byte: one code a byte, in the low bits.
+    /// The codes of input `i`, whose elements are narrower than a byte: one code a byte, in the low
+    /// bits.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes), and [`ErrorKind::Type`] for wider elements.
@@ -228,7 +231,8 @@ impl<'a> Call<'a> {
     /// The strings of input `i`.
     ///
     /// # Errors
-    /// [`ErrorKind::Type`] when it is not a tensor of strings, and the error that asks for the elements.
+    /// [`ErrorKind::Type`] when it is not a tensor of strings, and the error that asks for the
+    /// elements.
     pub fn strings(&self, i: usize) -> Result<&'a [Buffer]> {
         let strings = match self.outside(i)? {
             Value::Tensor(tensor) => tensor.strings(),
@@ -240,8 +244,8 @@ impl<'a> Call<'a> {
     /// Input `i` that lies outside of M: a tensor of strings, a sequence, an optional or a map.
     ///
     /// # Errors
-    /// [`ErrorKind::Type`] when it is a tensor of numbers, [`ErrorKind::Input`] when it is left out, and the
-    /// error that asks for the elements.
+    /// [`ErrorKind::Type`] when it is a tensor of numbers, [`ErrorKind::Input`] when it is left
+    /// out, and the error that asks for the elements.
     pub fn outside(&self, i: usize) -> Result<&'a Value> {
         match self.operand(i) {
             Operand::Outside(value) => Ok(value),
@@ -330,8 +334,8 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Axes, which are an attribute in early versions of an operator and input `i` later; `None` where
-    /// neither is there.
+    /// Axes, which are an attribute in early versions of an operator and input `i` later; `None`
+    /// where neither is there.
     ///
     /// # Errors
     /// As [`ints`](Self::ints) and [`integers`](Self::integers).
@@ -373,8 +377,8 @@ fn elements<T: Element>(bytes: &[u8]) -> Result<&[T]> {
     })
 }
 
-/// A [`Call`] that runs: with the outputs to write to, whose types and shapes are those that the kernel
-/// inferred.
+/// A [`Call`] that runs: with the outputs to write to, whose types and shapes are those that the
+/// kernel inferred.
 #[derive(Debug)]
 pub struct RunCx<'a> {
     call: Call<'a>,
@@ -385,8 +389,8 @@ pub struct RunCx<'a> {
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
     pub(crate) spec: &'a OutSpec,
-    /// The bytes to write to, until the kernel takes them; `None` outside of M and where the output is
-    /// left out.
+    /// The bytes to write to, until the kernel takes them; `None` outside of M and where the output
+    /// is left out.
     pub(crate) bytes: Option<&'a mut [u8]>,
     /// What the kernel gives for an output outside of M.
     pub(crate) value: Option<Value>,
@@ -405,7 +409,8 @@ impl<'a> RunCx<'a> {
         Self { call, outputs }
     }
 
-    /// Whether there may be a sequence of `count` tensors of `rank` dimensions and `bytes` of elements, asked before it is made.
+    /// Whether there may be a sequence of `count` tensors of `rank` dimensions and `bytes` of
+    /// elements, asked before it is made.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when it is more than the run may use.
@@ -445,8 +450,8 @@ impl<'a> RunCx<'a> {
     /// BOOL elements are false. Each output can be taken once.
     ///
     /// # Errors
-    /// As [`out_dtype`](Self::out_dtype), and when the output's type is not `T`, when it is left out, or
-    /// when it was taken before.
+    /// As [`out_dtype`](Self::out_dtype), and when the output's type is not `T`, when it is left
+    /// out, or when it was taken before.
     pub fn output<T: Element>(&mut self, j: usize) -> Result<&'a mut [T]> {
         if self.out_dtype(j)? != T::DTYPE {
             return Err(not_inferred(j));
@@ -469,8 +474,8 @@ impl<'a> RunCx<'a> {
         if self.has_output(j) { self.output(j).map(Some) } else { Ok(None) }
     }
 
-    /// The bytes of output `j`, to be written: packed where elements are narrower than a byte. Each output
-    /// can be taken once.
+    /// The bytes of output `j`, to be written: packed where elements are narrower than a byte. Each
+    /// output can be taken once.
     ///
     /// # Errors
     /// As [`output`](Self::output).
@@ -483,8 +488,8 @@ impl<'a> RunCx<'a> {
         output.bytes.take().ok_or_else(|| not_inferred(j))
     }
 
-    /// Writes output `j`, whose elements are narrower than a byte, from its codes: one a byte, in the low
-    /// bits. Bits above the type's width are ignored.
+    /// Writes output `j`, whose elements are narrower than a byte, from its codes: one a byte, in
+    /// the low bits. Bits above the type's width are ignored.
     ///
     /// # Errors
     /// As [`output`](Self::output), and when there are more or fewer codes than elements.

@@ -1,8 +1,9 @@
 //! Results in the place of an input: whether one can lie there, and how its kernel then runs.
 //!
-//! The kernel of an elementwise operator may write over an input that nothing needs any more. The kernel never
-//! gets one range both to read and to write: part by part, the machine gives it a copy of a part of the input,
-//! and the same part of the output to write. So such a step needs no further memory than that of one part.
+//! The kernel of an elementwise operator may write over an input that nothing needs any more. The
+//! kernel never gets one range both to read and to write: part by part, the machine gives it a copy
+//! of a part of the input, and the same part of the output to write. So such a step needs no
+//! further memory than that of one part.
 
 use std::ops::Range;
 
@@ -29,8 +30,8 @@ pub(crate) struct Parts {
     element: usize,
 }
 
-/// The input that the result of `call` can be written over, of those whose bytes nothing else needs (`dies`),
-/// and how the result is then computed.
+/// The input that the result of `call` can be written over, of those whose bytes nothing else needs
+/// (`dies`), and how the result is then computed.
 pub(crate) fn place(
     kernel: &dyn Kernel,
     call: &Call<'_>,
@@ -78,8 +79,8 @@ impl Parts {
         fits.then(|| Self { row: row.to_vec(), row_len, len, element })
     }
 
-    /// Runs `kernel` on `call` and writes the result over `bytes`, which are those of input `i` and of every
-    /// input for which `is_same`.
+    /// Runs `kernel` on `call` and writes the result over `bytes`, which are those of input `i` and
+    /// of every input for which `is_same`.
     pub(crate) fn run(
         &self,
         kernel: &dyn Kernel,
@@ -118,8 +119,8 @@ impl Parts {
     }
 }
 
-/// The part of `operand` that belongs to the elements in `part` of a result of `shape`. `known` are its
-/// bytes, if they were copied.
+/// The part of `operand` that belongs to the elements in `part` of a result of `shape`. `known` are
+/// its bytes, if they were copied.
 fn part_of<'a>(
     operand: Operand<'a>,
     shape: &[usize],
@@ -142,8 +143,8 @@ fn part_of<'a>(
     Ok(Operand::Tensor { dtype, shape: part_shape, bytes: Some(bytes) })
 }
 
-/// What `operand` gives to each part of a result of `shape`, and its own shape without leading ones; `None`
-/// where it broadcasts otherwise.
+/// What `operand` gives to each part of a result of `shape`, and its own shape without leading
+/// ones; `None` where it broadcasts otherwise.
 fn share<'a>(operand: Operand<'a>, shape: &[usize]) -> Option<(&'a [usize], Share)> {
     let own = match operand {
         Operand::Absent => return Some((&[], Share::Whole)),

@@ -1,8 +1,8 @@
-//! Numbers of at most 8 bits for which Rust has no type with arithmetic: integers of 2 and 4 bits, and floats of 4, 6
-//! and 8 bits.
+//! Numbers of at most 8 bits for which Rust has no type with arithmetic: integers of 2 and 4 bits,
+//! and floats of 4, 6 and 8 bits.
 //!
-//! A number is a code, one a byte, in the low bits. The value of every code is a `f32`, so tables of 256
-//! values serve what reads them. Rounding is to the nearest value, ties to even.
+//! A number is a code, one a byte, in the low bits. The value of every code is a `f32`, so tables
+//! of 256 values serve what reads them. Rounding is to the nearest value, ties to even.
 
 use std::borrow::Cow;
 
@@ -81,8 +81,8 @@ impl Rounding {
         Ok(Self { saturate: call.flag("saturate", true)?, mode })
     }
 
-    /// The code of `value` in `dtype`, rounded once; the NaN of a type is its positive one. An integer type takes the
-    /// integer part, modulo its width.
+    /// The code of `value` in `dtype`, rounded once; the NaN of a type is its positive one. An
+    /// integer type takes the integer part, modulo its width.
     ///
     /// # Errors
     /// [`ErrorKind::Type`] when `dtype` is not one of [`decode`].
@@ -146,8 +146,8 @@ fn highest(dtype: DataType) -> Option<f32> {
     }
 }
 
-/// The middle between 448 and 480, which would be the next value, is a tie and rounds to the even code, 448;
-/// `microfloat` treats it as too large.
+/// The middle between 448 and 480, which would be the next value, is a tie and rounds to the even
+/// code, 448; `microfloat` treats it as too large.
 fn e4m3fn(x: f32) -> u8 {
     let tie = x.abs().to_bits() == 464_f32.to_bits();
     f8e4m3fn::from_f32(if tie { 448_f32.copysign(x) } else { x }).to_bits()

@@ -1,7 +1,7 @@
 //! Activation functions: operators on one element at a time, with attributes for parameters.
 //!
-//! Operator `Sigmoid` is specified at <https://onnx.ai/onnx/operators/onnx__Sigmoid.html>, and the others
-//! likewise.
+//! Operator `Sigmoid` is specified at <https://onnx.ai/onnx/operators/onnx__Sigmoid.html>, and the
+//! others likewise.
 
 use super::elementwise::same;
 use super::loops::map;
@@ -10,8 +10,8 @@ use crate::kernel::Builtin;
 use crate::kernel::call::RunCx;
 use crate::numeric::{Float, Number, Real, for_type};
 
-/// A kernel of one float input `x` with two float attributes, of which the second may not exist, and their
-/// defaults. The expression is generic over [`Real`], as `R`.
+/// A kernel of one float input `x` with two float attributes, of which the second may not exist,
+/// and their defaults. The expression is generic over [`Real`], as `R`.
 macro_rules! with {
     ($name:literal, $a:literal = $alpha:expr, $b:literal = $beta:expr, $R:ident => |$x:ident, $p:pat_param, $q:pat_param| $f:expr) => {{
         fn apply<$R: Real>($x: $R, $p: $R, $q: $R) -> $R {

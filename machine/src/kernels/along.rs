@@ -143,7 +143,8 @@ fn top_k_by<T: Number>(cx: &mut RunCx<'_>, order: impl Fn(T, T) -> Ordering) -> 
     Ok(())
 }
 
-/// Each element combined with all before it: from the end if `reverse`, without itself if `exclusive`.
+/// Each element combined with all before it: from the end if `reverse`, without itself if
+/// `exclusive`.
 fn cumulate<T: Number>(
     cx: &mut RunCx<'_>,
     start: T::Sum,

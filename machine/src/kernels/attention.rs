@@ -1,9 +1,10 @@
-//! Attention: the softmax of the products of queries and keys, with caps, masks and caches, multiplied
-//! by the values.
+//! Attention: the softmax of the products of queries and keys, with caps, masks and caches,
+//! multiplied by the values.
 //!
-//! See <https://onnx.ai/onnx/operators/onnx__Attention.html>. Queries are taken in blocks, so that the memory
-//! beside the inputs and outputs grows with the number of keys alone. What enters and leaves the softmax is rounded to the
-//! type that `softmax_precision` names; without it, to that of the queries and keys.
+//! See <https://onnx.ai/onnx/operators/onnx__Attention.html>. Queries are taken in blocks, so that
+//! the memory beside the inputs and outputs grows with the number of keys alone. What enters and
+//! leaves the softmax is rounded to the type that `softmax_precision` names; without it, to that of
+//! the queries and keys.
 
 use onnx_container::Element as _;
 
@@ -27,7 +28,8 @@ pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Attention", infer, |cx| {
 /// How many queries are computed together.
 const QUERIES: usize = 32;
 
-/// The sizes of an attention. The length of a query and of a key is `head`, that of a value `value`.
+/// The sizes of an attention. The length of a query and of a key is `head`, that of a value
+/// `value`.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     batch: usize,
@@ -97,8 +99,8 @@ impl Sizes {
     }
 }
 
-/// Input `i` as batch, heads, sequence, and the length of a head. With three dimensions, the number of heads
-/// is the attribute `name`.
+/// Input `i` as batch, heads, sequence, and the length of a head. With three dimensions, the number
+/// of heads is the attribute `name`.
 fn heads_of(call: &Call<'_>, i: usize, name: &str) -> Result<[usize; 4]> {
     let shape = call.shape(i)?;
     match *shape.as_slice() {
@@ -188,7 +190,8 @@ struct Steps<R> {
     scale: R,
     /// The cap of the scores; 0 for none.
     cap: R,
-    /// After which step the scores are output 3: 0 the product, 1 the cap, 2 the mask, 3 the softmax.
+    /// After which step the scores are output 3: 0 the product, 1 the cap, 2 the mask, 3 the
+    /// softmax.
     shown: i64,
     /// The softmax, in its precision.
     softmax: fn(&mut [R]),
@@ -237,7 +240,8 @@ impl<R: Real> Steps<R> {
     }
 }
 
-/// The softmax of a row, in the precision of the attribute, which is `T`, the type of queries and keys, without one.
+/// The softmax of a row, in the precision of the attribute, which is `T`, the type of queries and
+/// keys, without one.
 fn softmax_of<T: Float>(call: &Call<'_>) -> Result<fn(&mut [T::Real])> {
     let precision = match call.node().attributes.get("softmax_precision") {
         Some(_) => dtype_of(call, "softmax_precision")?,
@@ -330,8 +334,8 @@ impl<T: Float> Run<'_, T> {
         Ok(())
     }
 
-    /// The probabilities of a block of queries, rounded to the type of the queries. What output 3 shows of
-    /// them is written to `shown`.
+    /// The probabilities of a block of queries, rounded to the type of the queries. What output 3
+    /// shows of them is written to `shown`.
     fn scores(
         &self,
         (b, h, first): (usize, usize, usize),

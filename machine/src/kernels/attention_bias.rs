@@ -31,7 +31,8 @@ struct Mask<R> {
 }
 
 impl<R: Real> Bias<R> {
-    /// The biases of scores by batch, head, query and key, of which the first `past` keys are a cache.
+    /// The biases of scores by batch, head, query and key, of which the first `past` keys are a
+    /// cache.
     pub(super) fn new(cx: &RunCx<'_>, scores: [usize; 4], past: usize) -> Result<Self> {
         let [batch, _, queries, _] = scores;
         let valid = if cx.has_input(6) { Some(cx.integers(6)?) } else { None };
@@ -103,7 +104,8 @@ impl<R: Real> Mask<R> {
     }
 }
 
-/// The elements of the mask as numbers to add: of booleans, 0 for true and minus infinity for false.
+/// The elements of the mask as numbers to add: of booleans, 0 for true and minus infinity for
+/// false.
 fn elements<R: Real>(cx: &RunCx<'_>) -> Result<Vec<R>> {
     if cx.dtype(3)? == DataType::Bool {
         let mask = cx.input::<bool>(3)?.iter();

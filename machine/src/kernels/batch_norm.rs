@@ -1,4 +1,5 @@
-//! Normalization over the batch and over channels: BatchNormalization, MeanVarianceNormalization, LRN.
+//! Normalization over the batch and over channels: BatchNormalization, MeanVarianceNormalization,
+//! LRN.
 //!
 //! Operator `BatchNormalization` is specified at
 //! <https://onnx.ai/onnx/operators/onnx__BatchNormalization.html>, and the others likewise.
@@ -40,8 +41,8 @@ fn batch_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(outputs)
 }
 
-/// Whether the statistics of the batch are used: from version 14 on if an attribute says so, before if
-/// they are outputs of the node.
+/// Whether the statistics of the batch are used: from version 14 on if an attribute says so, before
+/// if they are outputs of the node.
 fn is_training(call: &Call<'_>) -> Result<bool> {
     Ok(match call.version() {
         14.. => call.flag("training_mode", false)?,
@@ -123,7 +124,8 @@ fn batch_statistics<T: Float>(
     totals.into_iter().map(|(mean, squares)| (mean, squares / terms)).collect()
 }
 
-/// The running statistics, which move by `1 - momentum` to those of the batch, and those of the batch.
+/// The running statistics, which move by `1 - momentum` to those of the batch, and those of the
+/// batch.
 fn write_running<R: Real>(
     cx: &mut RunCx<'_>,
     running: &[Channel<R>],

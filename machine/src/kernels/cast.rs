@@ -2,11 +2,12 @@
 //! [CastLike](https://onnx.ai/onnx/operators/onnx__CastLike.html) and
 //! [BitCast](https://onnx.ai/onnx/operators/onnx__BitCast.html).
 //!
-//! Integers wrap to a narrower type. Numbers of every type, and those in strings, round once to the nearest float, and
-//! floats towards zero to an integer; one that is too large for an integer of 8 bits or more becomes the nearest
-//! one. Numbers of a type in [`narrow`](crate::kernel::narrow) are looked up in a table with the result for every
-//! code. A float of the same type stays as it is, but every NaN becomes the one NaN, and an infinity of FLOAT8E5M2 the largest
-//! number if it saturates.
+//! Integers wrap to a narrower type. Numbers of every type, and those in strings, round once to the
+//! nearest float, and floats towards zero to an integer; one that is too large for an integer of 8
+//! bits or more becomes the nearest one. Numbers of a type in [`narrow`](crate::kernel::narrow) are
+//! looked up in a table with the result for every code. A float of the same type stays as it is,
+//! but every NaN becomes the one NaN, and an infinity of FLOAT8E5M2 the largest number if it
+//! saturates.
 
 use onnx_container::{Buffer, DataType, Element};
 
@@ -225,8 +226,8 @@ fn to_strings(cx: &mut RunCx<'_>, from: DataType) -> Result<()> {
     })
 }
 
-/// A float as NumPy writes it, but always without an exponent: with as few digits as the value needs
-/// (`same` says whether a number is still the value), and a digit behind the point.
+/// A float as NumPy writes it, but always without an exponent: with as few digits as the value
+/// needs (`same` says whether a number is still the value), and a digit behind the point.
 fn text(value: f64, same: impl Fn(f64) -> bool) -> Buffer {
     if !value.is_finite() {
         let text = value.to_string().to_ascii_lowercase();

@@ -1,5 +1,6 @@
-//! [CausalConvWithState](https://onnx.ai/onnx/operators/onnx__CausalConvWithState.html): each channel of a signal is
-//! filtered by its present and past elements, of which the last ones are kept for the next call.
+//! [CausalConvWithState](https://onnx.ai/onnx/operators/onnx__CausalConvWithState.html): each
+//! channel of a signal is filtered by its present and past elements, of which the last ones are
+//! kept for the next call.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;

@@ -2,10 +2,11 @@
 //! [ConvInteger](https://onnx.ai/onnx/operators/onnx__ConvInteger.html) and
 //! [QLinearConv](https://onnx.ai/onnx/operators/onnx__QLinearConv.html).
 //!
-//! A group is a product of matrices: its weights, and the windows of the image as columns, which are packed
-//! from the image when they are needed and never lie in memory as a whole. Where each group has one channel
-//! (depthwise), a sum over the taps by rows of the output is faster. A sum starts with the bias and goes over
-//! the channels and taps in row-major order. What lies in the padding adds zeros, or nothing.
+//! A group is a product of matrices: its weights, and the windows of the image as columns, which
+//! are packed from the image when they are needed and never lie in memory as a whole. Where each
+//! group has one channel (depthwise), a sum over the taps by rows of the output is faster. A sum
+//! starts with the bias and goes over the channels and taps in row-major order. What lies in the
+//! padding adds zeros, or nothing.
 
 use std::ops::Range;
 
@@ -61,7 +62,8 @@ impl Sizes {
     }
 }
 
-/// The first dimensions of the weights in input `w`, and their window, which `kernel_shape` has to be if it is stated.
+/// The first dimensions of the weights in input `w`, and their window, which `kernel_shape` has to
+/// be if it is stated.
 pub(super) fn weights(call: &Call<'_>, w: usize) -> Result<(usize, usize, Vec<usize>)> {
     let (outputs, inputs, kernel) = image(call, w)?;
     let stated = call.ints("kernel_shape")?.unwrap_or_default();
@@ -254,8 +256,8 @@ impl<T: Number<Sum = T>> Source<T> for Patches<'_, T> {
     }
 }
 
-/// The elements of input `i`, of 8 bits, less its zero point, which is input `zero`: one for all, or one for
-/// each of the first dimension.
+/// The elements of input `i`, of 8 bits, less its zero point, which is input `zero`: one for all,
+/// or one for each of the first dimension.
 fn centred(cx: &RunCx<'_>, i: usize, zero: usize) -> Result<Vec<i32>> {
     match cx.dtype(i)? {
         DataType::Uint8 => centred_of::<u8>(cx, i, zero),

@@ -1,10 +1,11 @@
-//! Sums of overlapping windows: [ConvTranspose](https://onnx.ai/onnx/operators/onnx__ConvTranspose.html) and
+//! Sums of overlapping windows:
+//! [ConvTranspose](https://onnx.ai/onnx/operators/onnx__ConvTranspose.html) and
 //! [Col2Im](https://onnx.ai/onnx/operators/onnx__Col2Im.html).
 //!
-//! The window slides over the output here, and every input adds its taps to it. In ConvTranspose the taps are
-//! the product of the transposed weights and the image, a few channels at a time. An element of the output
-//! starts with the bias and gains what it gets from the inputs in row-major order, and from each in the order
-//! of its taps.
+//! The window slides over the output here, and every input adds its taps to it. In ConvTranspose
+//! the taps are the product of the transposed weights and the image, a few channels at a time. An
+//! element of the output starts with the bias and gains what it gets from the inputs in row-major
+//! order, and from each in the order of its taps.
 
 use onnx_container::DataType;
 use onnx_container::num_complex::Complex;
@@ -68,7 +69,8 @@ fn window(call: &Call<'_>, spatial: &[usize], kernel: &[usize]) -> Result<Window
     Window::from_axes(&axes.collect::<Result<Vec<_>>>()?)
 }
 
-/// The axis with what it has been given as its outputs, and the length that these cover as its inputs.
+/// The axis with what it has been given as its outputs, and the length that these cover as its
+/// inputs.
 fn unslide(axis: Axis, more: usize, mode: &str, wanted: Option<usize>) -> Option<Axis> {
     let span = axis.kernel.checked_sub(1)?.checked_mul(axis.dilation)?.checked_add(1)?;
     let covered = axis.input.checked_sub(1)?.checked_mul(axis.stride)?;

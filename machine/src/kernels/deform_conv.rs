@@ -1,8 +1,8 @@
-//! [DeformConv](https://onnx.ai/onnx/operators/onnx__DeformConv.html): a convolution whose taps are moved by offsets
-//! of their own, and weighted by a mask.
+//! [DeformConv](https://onnx.ai/onnx/operators/onnx__DeformConv.html): a convolution whose taps are
+//! moved by offsets of their own, and weighted by a mask.
 //!
-//! What a tap sees between the elements of the image is interpolated linearly along each axis; what lies outside is
-//! zero. Otherwise it is Conv: a product of the weights and the windows as columns.
+//! What a tap sees between the elements of the image is interpolated linearly along each axis; what
+//! lies outside is zero. Otherwise it is Conv: a product of the weights and the windows as columns.
 
 use std::ops::Range;
 
@@ -81,7 +81,8 @@ fn deform_conv(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-/// The moved windows of the channels of one group: a row for each channel and tap, a column for each output.
+/// The moved windows of the channels of one group: a row for each channel and tap, a column for
+/// each output.
 struct Moved<'m, R> {
     sizes: &'m Sizes,
     x: &'m [R],

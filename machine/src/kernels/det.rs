@@ -1,6 +1,7 @@
 //! Det: the determinant of each matrix in the last two dimensions.
 //!
-//! See <https://onnx.ai/onnx/operators/onnx__Det.html>. Gaussian elimination, with the highest pivot of a column.
+//! See <https://onnx.ai/onnx/operators/onnx__Det.html>. Gaussian elimination, with the highest
+//! pivot of a column.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
@@ -34,8 +35,8 @@ fn determinants<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The product of the pivots. Each step takes out the row with the highest first element, and the first
-/// element of every other row.
+/// The product of the pivots. Each step takes out the row with the highest first element, and the
+/// first element of every other row.
 fn determinant<R: Real>(mut rows: Vec<Vec<R>>) -> R {
     let mut product = R::ONE;
     let first = |row: &Vec<R>| row.first().copied().unwrap_or(R::ZERO);

@@ -1,7 +1,7 @@
 //! Dropout: the input as it is, or, in training, without elements that are drawn at random.
 //!
-//! See <https://onnx.ai/onnx/operators/onnx__Dropout.html>. A node without `seed` is drawn with seed 0, so
-//! that a run can be repeated.
+//! See <https://onnx.ai/onnx/operators/onnx__Dropout.html>. A node without `seed` is drawn with
+//! seed 0, so that a run can be repeated.
 
 use onnx_container::DataType;
 
@@ -23,8 +23,8 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(dtype, shape.clone()), OutSpec::tensor(mask, shape)])
 }
 
-/// The probability of an element to be left out; 0 outside of training. It is an attribute before version
-/// 12, and an input later.
+/// The probability of an element to be left out; 0 outside of training. It is an attribute before
+/// version 12, and an input later.
 fn probability(call: &Call<'_>) -> Result<f64> {
     let ratio = match call.version() {
         ..7 if call.flag("is_test", false)? => 0.0,

@@ -1,9 +1,9 @@
 //! Einsum: sums of products, with the axes of inputs and output named by letters.
 //!
-//! See <https://onnx.ai/onnx/operators/onnx__Einsum.html>. Two inputs without axes that only one of them sums
-//! are a product of matrices; everything else is a plain loop over all letters. Both add the products in the
-//! order of the letters. Nothing is as long as the product of all axes: matrices are made only where they have
-//! about as many elements as the inputs.
+//! See <https://onnx.ai/onnx/operators/onnx__Einsum.html>. Two inputs without axes that only one of
+//! them sums are a product of matrices; everything else is a plain loop over all letters. Both add
+//! the products in the order of the letters. Nothing is as long as the product of all axes:
+//! matrices are made only where they have about as many elements as the inputs.
 
 use std::collections::BTreeMap;
 
@@ -97,8 +97,8 @@ impl Equation {
         labels.iter().filter_map(|label| self.dims.get(label).copied()).collect()
     }
 
-    /// How far apart the neighbours in each of the axes `labels` are in input `i`: 0 where it has no such
-    /// axis, or repeats it; with more than one such axis, the diagonal.
+    /// How far apart the neighbours in each of the axes `labels` are in input `i`: 0 where it has
+    /// no such axis, or repeats it; with more than one such axis, the diagonal.
     fn strides(&self, i: usize, labels: &[Label]) -> Vec<usize> {
         let shape = self.shapes.get(i).map(Vec::as_slice).unwrap_or_default();
         let own = self.inputs.get(i).map(Vec::as_slice).unwrap_or_default();
@@ -204,7 +204,8 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, equation.shape(&equation.output))])
 }
 
-/// For each element of the output, the sum over all other axes of the product of the inputs' elements.
+/// For each element of the output, the sum over all other axes of the product of the inputs'
+/// elements.
 fn by_loop<T: Number>(cx: &mut RunCx<'_>, equation: &Equation) -> Result<()> {
     let inputs = (0..cx.input_count()).map(|i| cx.input::<T>(i)).collect::<Result<Vec<_>>>()?;
     let summed = equation.summed();

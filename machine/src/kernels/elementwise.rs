@@ -17,8 +17,8 @@ use crate::numeric::broadcast::{broadcast, broadcast_strides, offsets};
 use crate::numeric::nan::OneNan;
 use crate::numeric::{Float, Number, Real, for_type, not_taken};
 
-/// A kernel of one input of a number type: `unary!("Abs", x => x.abs())`. The expression is generic over
-/// [`Number`], as `T`.
+/// A kernel of one input of a number type: `unary!("Abs", x => x.abs())`. The expression is generic
+/// over [`Number`], as `T`.
 macro_rules! unary {
     ($name:literal, $x:ident => $f:expr) => {{
         fn apply<T: $crate::numeric::Number>($x: T) -> T {
@@ -32,8 +32,9 @@ macro_rules! unary {
     }};
 }
 
-/// A kernel of one float input, computed in `f32` or `f64`: `float!("Exp", x => x.exp())`. The expression
-/// is generic over [`Real`], so its functions are those of `libm` and never the standard library's.
+/// A kernel of one float input, computed in `f32` or `f64`: `float!("Exp", x => x.exp())`. The
+/// expression is generic over [`Real`], so its functions are those of `libm` and never the standard
+/// library's.
 macro_rules! float {
     ($name:literal, $x:ident => $f:expr) => {{
         fn apply<R: $crate::numeric::Real>($x: R) -> R {
@@ -47,8 +48,8 @@ macro_rules! float {
     }};
 }
 
-/// A kernel of two inputs of one number type that gives `$R`, which is `T` or `bool`. The expression is
-/// generic over [`Number`], as `T`.
+/// A kernel of two inputs of one number type that gives `$R`, which is `T` or `bool`. The
+/// expression is generic over [`Number`], as `T`.
 macro_rules! binary {
     ($name:literal, $infer:ident, |$a:ident, $b:ident| -> $R:ty { $f:expr }) => {{
         fn apply<T: Number>($a: T, $b: T) -> $R {
@@ -170,8 +171,8 @@ fn broadcast_bool(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(DataType::Bool, broadcast(&shapes(call)?)?)])
 }
 
-/// The shapes of all inputs. Before version 7, input 1 broadcasts from the attribute `axis` on, and the
-/// slopes of PRelu are those of the channels.
+/// The shapes of all inputs. Before version 7, input 1 broadcasts from the attribute `axis` on, and
+/// the slopes of PRelu are those of the channels.
 fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
     let mut shapes = (0..call.input_count()).map(|i| call.shape(i)).collect::<Result<Vec<_>>>()?;
     let of_channels = match shapes.as_slice() {
@@ -274,7 +275,8 @@ fn equal_strings(cx: &mut RunCx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The remainder: with `fmod` it has the sign of the dividend, otherwise that of the divisor, a zero too.
+/// The remainder: with `fmod` it has the sign of the dividend, otherwise that of the divisor, a
+/// zero too.
 fn modulo(cx: &mut RunCx<'_>) -> Result<()> {
     let fmod = cx.flag("fmod", false)?;
     for_type!(cx.dtype(0)?, numbers, T => zip(cx, if fmod { T::rem } else { floor_mod::<T> }))
@@ -324,8 +326,9 @@ fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
     }
 }
 
-/// The `max` of Clip where a node leaves it out, for types of floats: the largest finite number of the type.
-/// From version 6 to 10 it is that of FLOAT, the default of an attribute. Version 1 has none.
+/// The `max` of Clip where a node leaves it out, for types of floats: the largest finite number of
+/// the type. From version 6 to 10 it is that of FLOAT, the default of an attribute. Version 1 has
+/// none.
 fn largest_number(cx: &RunCx<'_>) -> Option<f64> {
     match (cx.version(), cx.dtype(0).ok()?) {
         (..6, _) => None,

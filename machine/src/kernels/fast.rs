@@ -1,7 +1,8 @@
 //! Exp of profile `fast`, and what is made of it: a polynomial that is computed in vectors.
 //!
-//! FLOAT and the floats of 16 bits are computed in 32 bits; DOUBLE is as in the strict profile. Exp, tanh and sigmoid are
-//! within 4 units in the last place of 32 bits; where exp is below 2.5e-38 it is 0.
+//! FLOAT and the floats of 16 bits are computed in 32 bits; DOUBLE is as in the strict profile.
+//! Exp, tanh and sigmoid are within 4 units in the last place of 32 bits; where exp is below
+//! 2.5e-38 it is 0.
 
 use half::{bf16, f16};
 use onnx_container::DataType;
@@ -95,7 +96,8 @@ fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + tanh(inner))
 }
 
-/// `2^(k - 1)` and `expm1(r)`, where `x` is `k ln 2 + r` and `r` is at most half of `ln 2`. `x` is between -87 and 89.
+/// `2^(k - 1)` and `expm1(r)`, where `x` is `k ln 2 + r` and `r` is at most half of `ln 2`. `x` is
+/// between -87 and 89.
 #[inline(always)]
 fn parts(x: f32) -> (f32, f32) {
     // What is added to a number so that its last bits are the nearest integer.

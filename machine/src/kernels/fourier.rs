@@ -2,7 +2,8 @@
 //!
 //! A length with a factor of 2 is divided by it as often as possible. What is left is summed by the
 //! definition, in order, where it is short. Where it is long, that would take a time of its square:
-//! by [Bluestein's algorithm](https://en.wikipedia.org/wiki/Chirp_Z-transform#Bluestein's_algorithm) it is a
+//! by [Bluestein's
+//! algorithm](https://en.wikipedia.org/wiki/Chirp_Z-transform#Bluestein's_algorithm) it is a
 //! convolution with a chirp, which transforms of a power of 2 compute.
 
 use onnx_container::num_complex::Complex;
@@ -83,8 +84,9 @@ fn roots(len: usize, inverse: bool) -> Vec<C> {
     (0..len).map(root).collect()
 }
 
-/// A transform of any length as a convolution: as `2jk` is `j² + k² - (k - j)²`, number `k` of the result is
-/// `chirp[k]` times the sum over `j` of `x[j] chirp[j]` times the conjugate of `chirp[k - j]`.
+/// A transform of any length as a convolution: as `2jk` is `j² + k² - (k - j)²`, number `k` of the
+/// result is `chirp[k]` times the sum over `j` of `x[j] chirp[j]` times the conjugate of `chirp[k -
+/// j]`.
 #[derive(Debug)]
 struct Chirp {
     /// Half the roots' powers of the squares of 0, 1, 2 and so on.

@@ -1,7 +1,8 @@
-//! Operators that pick elements by index or condition: GatherElements, GatherND, Compress, NonZero, OneHot.
+//! Operators that pick elements by index or condition: GatherElements, GatherND, Compress, NonZero,
+//! OneHot.
 //!
-//! Operator `GatherND` is specified at <https://onnx.ai/onnx/operators/onnx__GatherND.html>, and the
-//! others likewise. Gather itself is with the other operators in `movement`.
+//! Operator `GatherND` is specified at <https://onnx.ai/onnx/operators/onnx__GatherND.html>, and
+//! the others likewise. Gather itself is with the other operators in `movement`.
 
 use onnx_container::DataType;
 use onnx_container::num_complex::Complex;
@@ -21,12 +22,12 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("OneHot", one_hot_infer, one_hot),
 ];
 
-/// Where each element of `indices` points to in a tensor of `shape`: its own position, with the index in
-/// place of that along axis `at`.
+/// Where each element of `indices` points to in a tensor of `shape`: its own position, with the
+/// index in place of that along axis `at`.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] when `of_indices` is not within `shape` beside the axis, [`ErrorKind::Value`] for an
-/// index outside.
+/// [`ErrorKind::Shape`] when `of_indices` is not within `shape` beside the axis,
+/// [`ErrorKind::Value`] for an index outside.
 pub(super) fn positions(
     shape: &[usize],
     of_indices: &[usize],
@@ -56,8 +57,8 @@ fn gather_elements(cx: &mut RunCx<'_>) -> Result<()> {
     arrange(cx, 0, positions.into_iter().map(|from| Run::one(0, from)))
 }
 
-/// Which slices of a tensor of `shape` the index tuples of `k` elements in `indices` name, counted in
-/// slices of the dimensions behind `k`.
+/// Which slices of a tensor of `shape` the index tuples of `k` elements in `indices` name, counted
+/// in slices of the dimensions behind `k`.
 ///
 /// # Errors
 /// [`ErrorKind::Value`] for an index outside.
@@ -71,7 +72,8 @@ pub(super) fn slices(shape: &[usize], indices: &[i64], k: usize) -> Result<Vec<u
     indices.chunks_exact(k.max(1)).map(position).collect()
 }
 
-/// The number of batch dimensions, the shapes of the data and the indices, and the length of a tuple.
+/// The number of batch dimensions, the shapes of the data and the indices, and the length of a
+/// tuple.
 fn gather_nd_shapes(call: &Call<'_>) -> Result<(usize, Vec<usize>, Vec<usize>, usize)> {
     let (shape, of_indices) = (call.shape(0)?, call.shape(1)?);
     let batch = size(call.int_or("batch_dims", 0)?)?;

@@ -1,5 +1,5 @@
-//! [Gemm](https://onnx.ai/onnx/operators/onnx__Gemm.html): a product of two matrices, transposed or not, plus a third
-//! one that broadcasts.
+//! [Gemm](https://onnx.ai/onnx/operators/onnx__Gemm.html): a product of two matrices, transposed or
+//! not, plus a third one that broadcasts.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;

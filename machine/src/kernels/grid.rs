@@ -1,7 +1,9 @@
-//! Sampling an image at any places: [GridSample](https://onnx.ai/onnx/operators/onnx__GridSample.html), and
+//! Sampling an image at any places:
+//! [GridSample](https://onnx.ai/onnx/operators/onnx__GridSample.html), and
 //! [AffineGrid](https://onnx.ai/onnx/operators/onnx__AffineGrid.html), which makes such places.
 //!
-//! The last dimension of a grid has the coordinates of a place from the last axis to the first, between -1 and 1.
+//! The last dimension of a grid has the coordinates of a place from the last axis to the first,
+//! between -1 and 1.
 
 use onnx_container::DataType;
 
@@ -165,8 +167,8 @@ fn is_float(dtype: DataType) -> bool {
     matches!(dtype, Float | Double | Float16 | Bfloat16)
 }
 
-/// Every element of the output is one of the image, or zero: of any type. Places are computed as the grid has them,
-/// those of 16 bits as `f32`.
+/// Every element of the output is one of the image, or zero: of any type. Places are computed as
+/// the grid has them, those of 16 bits as `f32`.
 fn move_nearest(cx: &mut RunCx<'_>, rules: Rules) -> Result<()> {
     let (_, channels, spatial) = image(cx, 0)?;
     let (plane, of_axes): (usize, _) = (spatial.iter().product(), strides(&spatial));

@@ -1,9 +1,11 @@
-//! [ImageDecoder](https://onnx.ai/onnx/operators/onnx__ImageDecoder.html): the pixels of an image file.
+//! [ImageDecoder](https://onnx.ai/onnx/operators/onnx__ImageDecoder.html): the pixels of an image
+//! file.
 //!
-//! The formats are left to the crates `image` and `zune-jpeg`, the latter without the instructions of single
-//! processors. A stream that is no image, or ends early, gives an image without pixels, as ONNX says; JPEG 2000, which no
-//! crate here decodes, is refused. A gray image has three equal samples in color, a color becomes gray as in Pillow,
-//! and what is transparent is as if it were not.
+//! The formats are left to the crates `image` and `zune-jpeg`, the latter without the instructions
+//! of single processors. A stream that is no image, or ends early, gives an image without pixels,
+//! as ONNX says; JPEG 2000, which no crate here decodes, is refused. A gray image has three equal
+//! samples in color, a color becomes gray as in Pillow, and what is transparent is as if it were
+//! not.
 
 use std::io::Cursor;
 

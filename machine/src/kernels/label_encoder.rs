@@ -1,7 +1,8 @@
-//! [LabelEncoder](https://onnx.ai/onnx/operators/onnx_aionnxml_LabelEncoder.html): a value for every key.
+//! [LabelEncoder](https://onnx.ai/onnx/operators/onnx_aionnxml_LabelEncoder.html): a value for
+//! every key.
 //!
-//! Keys and values are strings or numbers, in attributes of their types or, since version 4, in tensors. In
-//! version 1, strings become their numbers in one attribute, and numbers these strings.
+//! Keys and values are strings or numbers, in attributes of their types or, since version 4, in
+//! tensors. In version 1, strings become their numbers in one attribute, and numbers these strings.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -159,7 +160,8 @@ fn leave_out_nans(cx: &RunCx<'_>, places: &mut [Option<usize>]) -> Result<()> {
     Ok(())
 }
 
-/// Which of several equal keys counts. ONNX does not say it, and in onnxruntime that depends on the operator.
+/// Which of several equal keys counts. ONNX does not say it, and in onnxruntime that depends on the
+/// operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Twice {
     First,

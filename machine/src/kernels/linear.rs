@@ -1,8 +1,9 @@
-//! Linear models: [LinearClassifier](https://onnx.ai/onnx/operators/onnx_aionnxml_LinearClassifier.html) and
+//! Linear models:
+//! [LinearClassifier](https://onnx.ai/onnx/operators/onnx_aionnxml_LinearClassifier.html) and
 //! [LinearRegressor](https://onnx.ai/onnx/operators/onnx_aionnxml_LinearRegressor.html).
 //!
-//! The score of a class or target is the sum of the products of features and coefficients, from the first to the
-//! last, and then its intercept, in FLOAT whatever the features are.
+//! The score of a class or target is the sum of the products of features and coefficients, from the
+//! first to the last, and then its intercept, in FLOAT whatever the features are.
 
 use onnx_container::DataType;
 

@@ -1,6 +1,8 @@
-//! LinearAttention: attention by a state that every token changes, in place of products with all keys.
+//! LinearAttention: attention by a state that every token changes, in place of products with all
+//! keys.
 //!
-//! See <https://onnx.ai/onnx/operators/onnx__LinearAttention.html>. All is computed in `f32`, token by token.
+//! See <https://onnx.ai/onnx/operators/onnx__LinearAttention.html>. All is computed in `f32`, token
+//! by token.
 
 use super::normalization::reals;
 use crate::error::{Error, ErrorKind, Result};
@@ -81,8 +83,8 @@ struct Gate {
 }
 
 impl Gate {
-    /// Input `i`, which is there when the rule has such a gate, and has one of the lengths `of_head` for a head;
-    /// 0 means that all heads share one element.
+    /// Input `i`, which is there when the rule has such a gate, and has one of the lengths
+    /// `of_head` for a head; 0 means that all heads share one element.
     fn new(cx: &RunCx<'_>, i: usize, is_used: bool, of_head: [usize; 2]) -> Result<Option<Self>> {
         if is_used != cx.has_input(i) {
             let reason = format!("input {i} and the update rule do not fit");

@@ -1,9 +1,9 @@
 //! Loops over elements: of one input, of two or more that broadcast.
 //!
-//! An operator is compiled once for each type, so what is compiled with it is one loop over slices and
-//! nothing else. Where the slices are is found here, once for each type: neighbouring dimensions are
-//! joined to rows as long as possible, and where an input repeats one element along the rows, the loop sees
-//! a slice of its copies. What is written has one NaN.
+//! An operator is compiled once for each type, so what is compiled with it is one loop over slices
+//! and nothing else. Where the slices are is found here, once for each type: neighbouring
+//! dimensions are joined to rows as long as possible, and where an input repeats one element along
+//! the rows, the loop sees a slice of its copies. What is written has one NaN.
 
 use std::iter::repeat_n;
 use std::ops::Range;
@@ -33,8 +33,9 @@ pub(super) fn map<A: Element, B: OneNan>(cx: &mut RunCx<'_>, f: impl Fn(A) -> B)
     })
 }
 
-/// Runs a loop over elements of these types, over FLOAT16 and BFLOAT16 in the widest vectors of the processor: what
-/// converts them are some ten operations on integers, which other elements do not need.
+/// Runs a loop over elements of these types, over FLOAT16 and BFLOAT16 in the widest vectors of the
+/// processor: what converts them are some ten operations on integers, which other elements do not
+/// need.
 #[inline(always)]
 fn looped<A: Element, B: Element>(each: impl FnOnce()) {
     const fn is_half(dtype: DataType) -> bool {

@@ -36,8 +36,8 @@ fn infer_maps(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::Outside(Type::Sequence(Box::new(map)))])
 }
 
-/// The columns in the order of their keys, and these. Of a key that is there twice the last column counts, as in
-/// onnxruntime.
+/// The columns in the order of their keys, and these. Of a key that is there twice the last column
+/// counts, as in onnxruntime.
 fn sorted<K: Ord + Copy>(keys: &[K]) -> (Vec<usize>, Vec<K>) {
     let columns: BTreeMap<K, usize> = keys.iter().copied().zip(0..).collect();
     (columns.values().copied().collect(), columns.into_keys().collect())
@@ -200,7 +200,8 @@ fn cast_to_numbers<T: Number>(cx: &mut RunCx<'_>, map: &Map, places: &[usize]) -
     Ok(())
 }
 
-/// In onnxruntime a float has six digits behind the point, and a place without a key the text `0.f`.
+/// In onnxruntime a float has six digits behind the point, and a place without a key the text
+/// `0.f`.
 fn cast_to_strings(cx: &mut RunCx<'_>, map: &Map, places: &[usize]) -> Result<()> {
     let values: Vec<Buffer> = match map.values().strings() {
         Some(strings) => strings.to_vec(),

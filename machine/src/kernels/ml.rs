@@ -1,8 +1,9 @@
 //! Operators of the domain `ai.onnx.ml` on one feature at a time.
 //!
-//! Operator `Binarizer` is specified at <https://onnx.ai/onnx/operators/onnx_aionnxml_Binarizer.html>, and the
-//! others likewise. Encoders of labels are in `label_encoder`, categories in `category`, what predicts in `linear`,
-//! `svm` and `tree`.
+//! Operator `Binarizer` is specified at
+//! <https://onnx.ai/onnx/operators/onnx_aionnxml_Binarizer.html>, and the others likewise. Encoders
+//! of labels are in `label_encoder`, categories in `category`, what predicts in `linear`, `svm` and
+//! `tree`.
 
 use onnx_container::{DataType, Element};
 
@@ -63,8 +64,8 @@ fn binarize(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-/// What FeatureVectorizer takes of each input: the rows, and the elements of a row that there are and that there have
-/// to be.
+/// What FeatureVectorizer takes of each input: the rows, and the elements of a row that there are
+/// and that there have to be.
 fn parts(call: &Call<'_>) -> Result<(usize, Vec<[usize; 2]>)> {
     let wanted = call.ints("inputdimensions")?.unwrap_or_default();
     check_len("inputdimensions", wanted.len(), Some(call.input_count()))?;
@@ -94,8 +95,8 @@ fn infer_vectors(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(DataType::Float, [rows, columns])])
 }
 
-/// The features of all inputs side by side: of each as many as there have to be, with zeros behind those that there
-/// are.
+/// The features of all inputs side by side: of each as many as there have to be, with zeros behind
+/// those that there are.
 fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
     let (_, parts) = parts(cx)?;
     let columns: usize = cx.out_shape(0)?.last().copied().unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Operators that move elements or give them another shape: Reshape, Transpose, Concat, Slice, Gather.
+//! Operators that move elements or give them another shape: Reshape, Transpose, Concat, Slice,
+//! Gather.
 //!
-//! Operator `Reshape` is specified at <https://onnx.ai/onnx/operators/onnx__Reshape.html>, and the others
-//! likewise.
+//! Operator `Reshape` is specified at <https://onnx.ai/onnx/operators/onnx__Reshape.html>, and the
+//! others likewise.
 
 use onnx_container::DataType;
 
@@ -51,7 +52,8 @@ fn reshaped(call: &Call<'_>, shape: Vec<usize>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
-/// In the new shape, -1 is what is left, and 0 is the same dimension of the input unless `allowzero`.
+/// In the new shape, -1 is what is left, and 0 is the same dimension of the input unless
+/// `allowzero`.
 fn reshape(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (from, wanted) = (call.shape(0)?, call.ints_or_input("shape", 1)?.unwrap_or_default());
     let keep_zero = call.flag("allowzero", false)?;
@@ -360,8 +362,8 @@ fn expand(cx: &mut RunCx<'_>) -> Result<()> {
     arrange(cx, 0, starts.map(|from| Run::Copy { input: 0, from, len }))
 }
 
-/// How often each axis is repeated. Before version 6 that is one axis, and both numbers have the type of
-/// the input.
+/// How often each axis is repeated. Before version 6 that is one axis, and both numbers have the
+/// type of the input.
 fn repeats(call: &Call<'_>) -> Result<Vec<usize>> {
     let rank = call.rank(0)?;
     if call.version() < 6 {

@@ -1,9 +1,11 @@
-//! Normalization of rows: LayerNormalization, RMSNormalization, GroupNormalization, InstanceNormalization.
+//! Normalization of rows: LayerNormalization, RMSNormalization, GroupNormalization,
+//! InstanceNormalization.
 //!
-//! A row is what has one mean and one variance: neighbouring elements of the input. It is normalized in the
-//! type of stage one (`stash_type`), and scaled and shifted in the type of the tensor. Normalization over
-//! the batch is in `batch_norm`. Operator `LayerNormalization` is specified at
-//! <https://onnx.ai/onnx/operators/onnx__LayerNormalization.html>, and the others likewise.
+//! A row is what has one mean and one variance: neighbouring elements of the input. It is
+//! normalized in the type of stage one (`stash_type`), and scaled and shifted in the type of the
+//! tensor. Normalization over the batch is in `batch_norm`. Operator `LayerNormalization` is
+//! specified at <https://onnx.ai/onnx/operators/onnx__LayerNormalization.html>, and the others
+//! likewise.
 
 use onnx_container::DataType;
 
@@ -71,7 +73,8 @@ fn inverse<R: Real>(variance: R, epsilon: R) -> R {
     R::ONE / (variance + epsilon).sqrt()
 }
 
-/// The elements of `row` become those with mean 0 and variance 1; the mean and the inverse of the deviation.
+/// The elements of `row` become those with mean 0 and variance 1; the mean and the inverse of the
+/// deviation.
 fn normalize<R: Real>(row: &mut [R], epsilon: R) -> (R, R) {
     let (mean, variance) = moments(row);
     let inverse = inverse(variance, epsilon);
@@ -88,8 +91,8 @@ fn normalize_by_root<R: Real>(row: &mut [R], epsilon: R) -> (R, R) {
     (R::ZERO, inverse)
 }
 
-/// Stage one: the elements of `input`, normalized by `f` in type `S`, are written to `output`. `row` is
-/// memory to compute in.
+/// Stage one: the elements of `input`, normalized by `f` in type `S`, are written to `output`.
+/// `row` is memory to compute in.
 fn stage_one<T: Float, V: Float, S: Real, F>(
     input: &[T],
     output: &mut [V],
@@ -233,8 +236,8 @@ fn by_group<T: Float, S: Real>(cx: &mut RunCx<'_>, groups: usize) -> Result<()> 
     Ok(())
 }
 
-/// Divides each line along `axis` by the sum of its absolute values, or by the root of the sum of its
-/// squares; a line of zeros stays as it is.
+/// Divides each line along `axis` by the sum of its absolute values, or by the root of the sum of
+/// its squares; a line of zeros stays as it is.
 fn lp(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.shape(0)?;
     let (_, dim, inner) = around(&shape, axis(cx.int_or("axis", -1)?, shape.len())?);

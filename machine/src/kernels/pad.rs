@@ -1,6 +1,6 @@
 //! [Pad](https://onnx.ai/onnx/operators/onnx__Pad.html) and
-//! [CenterCropPad](https://onnx.ai/onnx/operators/onnx__CenterCropPad.html): an axis at a time gets more or fewer
-//! elements at its ends.
+//! [CenterCropPad](https://onnx.ai/onnx/operators/onnx__CenterCropPad.html): an axis at a time gets
+//! more or fewer elements at its ends.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
@@ -103,8 +103,8 @@ fn places(dim: usize, padded: usize, pad: (i64, i64), mode: &str) -> Result<Vec<
     Ok((0..).take(padded).map(place).collect())
 }
 
-/// The output as runs of neighbouring elements: where the first one is in the input, and how many there are;
-/// `None` for the constant.
+/// The output as runs of neighbouring elements: where the first one is in the input, and how many
+/// there are; `None` for the constant.
 fn runs(cx: &RunCx<'_>, pads: &Pads, mode: &str) -> Result<Vec<(Option<usize>, usize)>> {
     let (from, to) = (cx.shape(0)?, cx.out_shape(0)?);
     if count(to) == 0 {

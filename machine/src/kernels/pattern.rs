@@ -1,7 +1,7 @@
 //! Operators whose elements follow a pattern of indices: Range, EyeLike, Trilu, ReverseSequence.
 //!
-//! Operator `Trilu` is specified at <https://onnx.ai/onnx/operators/onnx__Trilu.html>, and the others
-//! likewise.
+//! Operator `Trilu` is specified at <https://onnx.ai/onnx/operators/onnx__Trilu.html>, and the
+//! others likewise.
 
 use onnx_container::DataType;
 
@@ -150,7 +150,8 @@ fn reverse_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     trilu_infer(call)
 }
 
-/// The first elements along the time axis in reverse, as many as each batch has, and the others after them.
+/// The first elements along the time axis in reverse, as many as each batch has, and the others
+/// after them.
 fn reverse_sequence(cx: &mut RunCx<'_>) -> Result<()> {
     let (shape, lens) = (cx.shape(0)?, cx.integers(1)?);
     let (time, _) = sequence_axes(cx)?;

@@ -1,7 +1,7 @@
 //! Pooling by windows: [MaxPool](https://onnx.ai/onnx/operators/onnx__MaxPool.html),
 //! [AveragePool](https://onnx.ai/onnx/operators/onnx__AveragePool.html) and
-//! [LpPool](https://onnx.ai/onnx/operators/onnx__LpPool.html); the Global ones, whose window is the whole plane; and
-//! [MaxUnpool](https://onnx.ai/onnx/operators/onnx__MaxUnpool.html).
+//! [LpPool](https://onnx.ai/onnx/operators/onnx__LpPool.html); the Global ones, whose window is the
+//! whole plane; and [MaxUnpool](https://onnx.ai/onnx/operators/onnx__MaxUnpool.html).
 //!
 //! Sums go over a window's elements in row-major order.
 

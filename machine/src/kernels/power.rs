@@ -1,9 +1,10 @@
-//! [Pow](https://onnx.ai/onnx/operators/onnx__Pow.html): powers of numbers of every type, by exponents of every type.
+//! [Pow](https://onnx.ai/onnx/operators/onnx__Pow.html): powers of numbers of every type, by
+//! exponents of every type.
 //!
-//! Squares and cubes of floats of at most 32 bits, which layer norms and activations are full of, are products
-//! that are rounded once; so is the square of a DOUBLE. Other powers of floats are those of `libm` in the type
-//! of the base, FLOAT16 and BFLOAT16 in FLOAT. An integer to the power of an integer from 0 on wraps; other
-//! powers of integers are computed as DOUBLE.
+//! Squares and cubes of floats of at most 32 bits, which layer norms and activations are full of,
+//! are products that are rounded once; so is the square of a DOUBLE. Other powers of floats are
+//! those of `libm` in the type of the base, FLOAT16 and BFLOAT16 in FLOAT. An integer to the power
+//! of an integer from 0 on wraps; other powers of integers are computed as DOUBLE.
 
 use onnx_container::DataType;
 
@@ -12,8 +13,8 @@ use crate::error::Result;
 use crate::kernel::call::RunCx;
 use crate::numeric::{Number, Real, for_type};
 
-/// The powers of input 0 by input 1, seen in these `shapes`. The exponents are widened, so that not every pair of
-/// types has a loop of its own.
+/// The powers of input 0 by input 1, seen in these `shapes`. The exponents are widened, so that not
+/// every pair of types has a loop of its own.
 pub(super) fn pow(cx: &mut RunCx<'_>, shapes: &[Vec<usize>]) -> Result<()> {
     if cx.dtype(1)?.is_integer() {
         let exponents: Vec<i128> = for_type!(cx.dtype(1)?, integers, B => {
@@ -82,8 +83,8 @@ fn integer_power<A: Number>(base: A, exponent: i128) -> A {
     result
 }
 
-/// The cube of a number with 24 significant bits, rounded to odd: if it is not exact, its last bit is set. What is
-/// rounded from it to 24 bits or fewer is the nearest to the exact cube.
+/// The cube of a number with 24 significant bits, rounded to odd: if it is not exact, its last bit
+/// is set. What is rounded from it to 24 bits or fewer is the nearest to the exact cube.
 #[inline(always)]
 fn cube(x: f64) -> f64 {
     const LOW: u64 = (1 << 29) - 1;

@@ -2,8 +2,9 @@
 //! [DequantizeLinear](https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html) and
 //! [DynamicQuantizeLinear](https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html).
 //!
-//! A quotient is computed in the type of the scale, or of attribute `precision`, and rounded to the nearest
-//! integer, ties to even. A product is computed in `f32` and rounded once to the type of the output.
+//! A quotient is computed in the type of the scale, or of attribute `precision`, and rounded to the
+//! nearest integer, ties to even. A product is computed in `f32` and rounded once to the type of
+//! the output.
 
 use half::{bf16, f16};
 use onnx_container::{DataType, Element};
@@ -24,8 +25,8 @@ pub(super) const KERNELS: &[Builtin] = &[
 
 /// Which scale and zero point every element of input 0 has.
 ///
-/// The elements are rows of `len`. All elements of a row share one parameter, or element n has the n-th
-/// parameter of those that begin at the row's first one.
+/// The elements are rows of `len`. All elements of a row share one parameter, or element n has the
+/// n-th parameter of those that begin at the row's first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Grain {
     len: usize,
@@ -182,8 +183,8 @@ fn quantize(cx: &mut RunCx<'_>) -> Result<()> {
     }
 }
 
-/// Every element of input 0, divided by its scale. The types in which they are computed are no wider
-/// than `f32`.
+/// Every element of input 0, divided by its scale. The types in which they are computed are no
+/// wider than `f32`.
 fn quotients(cx: &RunCx<'_>) -> Result<Vec<f32>> {
     let precision = match dtype_if(cx, "precision")? {
         Some(precision) => precision,

@@ -2,8 +2,8 @@
 //! [MatMulInteger](https://onnx.ai/onnx/operators/onnx__MatMulInteger.html) and
 //! [QLinearMatMul](https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html).
 //!
-//! Products and sums of integers are exact in INT32. A scale or zero point is a single one, or there is one for
-//! each row of A or each column of B.
+//! Products and sums of integers are exact in INT32. A scale or zero point is a single one, or
+//! there is one for each row of A or each column of B.
 
 use half::{bf16, f16};
 use onnx_container::DataType;
@@ -29,9 +29,9 @@ enum Along {
     Columns,
 }
 
-/// For every element of a tensor with as many `matrices` of `rows` and `columns`, its scale or zero point: those in
-/// input `i`, which belong to rows or columns, or `default` where it is left out. There is one for all, one for
-/// each line of a matrix, or one for each line of all.
+/// For every element of a tensor with as many `matrices` of `rows` and `columns`, its scale or zero
+/// point: those in input `i`, which belong to rows or columns, or `default` where it is left out.
+/// There is one for all, one for each line of a matrix, or one for each line of all.
 fn spread(
     call: &Call<'_>,
     i: usize,
@@ -68,7 +68,8 @@ fn check_count(
     Ok(())
 }
 
-/// The number and shape of the matrices of input `i`, of which a vector is a matrix of one row, or of one column.
+/// The number and shape of the matrices of input `i`, of which a vector is a matrix of one row, or
+/// of one column.
 fn matrix(call: &Call<'_>, i: usize, along: Along) -> Result<[usize; 3]> {
     Ok(match *call.shape(i)? {
         [len] if along == Along::Rows => [1, 1, len],
@@ -99,7 +100,8 @@ fn integer(cx: &mut RunCx<'_>) -> Result<()> {
     sizes.products(Profile::Strict, &a, &b, cx.output::<i32>(0)?)
 }
 
-/// The inputs are A, its scale and zero point, those of B, and the scale and zero point of the output.
+/// The inputs are A, its scale and zero point, those of B, and the scale and zero point of the
+/// output.
 fn infer_linear(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let sizes = Sizes::of(&call.shape(0)?, &call.shape(3)?)?;
     let product = product(&sizes);
@@ -149,8 +151,8 @@ fn linear_as<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-/// For every element of the product, the product of the scales of A and B divided by that of the output, in
-/// the type of the scales.
+/// For every element of the product, the product of the scales of A and B divided by that of the
+/// output, in the type of the scales.
 fn factors<S: Number>(cx: &RunCx<'_>, size: [usize; 3], len: usize) -> Result<Vec<f64>> {
     let of_a = spread(cx, 1, 1.0, Along::Rows, size)?;
     let of_b = spread(cx, 4, 1.0, Along::Columns, size)?;

@@ -1,11 +1,13 @@
-//! Random numbers: RandomUniform, RandomNormal, RandomUniformLike, RandomNormalLike, Bernoulli, Multinomial.
+//! Random numbers: RandomUniform, RandomNormal, RandomUniformLike, RandomNormalLike, Bernoulli,
+//! Multinomial.
 //!
-//! Operator `RandomNormal` is specified at <https://onnx.ai/onnx/operators/onnx__RandomNormal.html>, and the
-//! others likewise. The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1,
-//! 2, 3", 2011), which has no state: draw `i` of a node is a function of a key and of `i` alone. The key is
-//! the bits of attribute `seed`; without one it is the number of the node's first output, so two nodes differ
-//! and every run draws the same. A draw is two 64-bit words; the upper 53 bits of each are a number in
-//! [0, 1).
+//! Operator `RandomNormal` is specified at
+//! <https://onnx.ai/onnx/operators/onnx__RandomNormal.html>, and the others likewise. The generator
+//! is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), which
+//! has no state: draw `i` of a node is a function of a key and of `i` alone. The key is the bits of
+//! attribute `seed`; without one it is the number of the node's first output, so two nodes differ
+//! and every run draws the same. A draw is two 64-bit words; the upper 53 bits of each are a number
+//! in [0, 1).
 
 use onnx_container::DataType;
 

@@ -3,9 +3,9 @@
 //! [LSTM](https://onnx.ai/onnx/operators/onnx__LSTM.html), and ONNX Runtime's
 //! [DynamicQuantizeLSTM](https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.DynamicQuantizeLSTM).
 //!
-//! Here is what they have in common: shapes, layouts, directions, lengths of sequences, and the loop over the
-//! steps. A [`Cell`] computes one step; cells and the functions in them are in files of their own. All is
-//! computed in `f32`, or in `f64` for DOUBLE, and rounded once for an output.
+//! Here is what they have in common: shapes, layouts, directions, lengths of sequences, and the
+//! loop over the steps. A [`Cell`] computes one step; cells and the functions in them are in files
+//! of their own. All is computed in `f32`, or in `f64` for DOUBLE, and rounded once for an output.
 
 mod cell;
 mod function;
@@ -283,8 +283,8 @@ fn lengths(call: &Call<'_>, sizes: Sizes) -> Result<Vec<usize>> {
     })
 }
 
-/// A step of the loop: the sizes, whether sequences are read from their ends, the number of the step, and
-/// the lengths.
+/// A step of the loop: the sizes, whether sequences are read from their ends, the number of the
+/// step, and the lengths.
 type Step<'s> = (Sizes, bool, usize, &'s [usize]);
 
 /// Every entry of the batch that still has a step, with its place in the sequence.
@@ -384,7 +384,8 @@ fn round<T: Float>(from: &[T::Real], to: &mut [T]) {
 mod tests {
     use super::*;
 
-    /// A sequence that is read from its end begins with its own last step, not with that of the longest one.
+    /// A sequence that is read from its end begins with its own last step, not with that of the
+    /// longest one.
     #[test]
     fn each_sequence_is_read_in_its_own_length() {
         let sizes =

@@ -1,7 +1,7 @@
 //! Reductions: sums, products, extremes and norms over axes.
 //!
-//! Every element is combined with the total that it belongs to, from the first element to the last, so
-//! axes need not be moved before. Operator `ReduceSum` is specified at
+//! Every element is combined with the total that it belongs to, from the first element to the last,
+//! so axes need not be moved before. Operator `ReduceSum` is specified at
 //! <https://onnx.ai/onnx/operators/onnx__ReduceSum.html>, and the others likewise.
 
 use onnx_container::{DataType, Element};
@@ -12,9 +12,9 @@ use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::broadcast::{axes, offsets};
 use crate::numeric::{Number, Real, for_type, number};
 
-/// A reduction of every number type: what the total starts with, how an element changes it, and, where
-/// there is such a function, what becomes of it in the end. The expressions are generic over [`Number`]
-/// and [`Real`]; the function of a total of integers is computed in 64 bits.
+/// A reduction of every number type: what the total starts with, how an element changes it, and,
+/// where there is such a function, what becomes of it in the end. The expressions are generic over
+/// [`Number`] and [`Real`]; the function of a total of integers is computed in 64 bits.
 macro_rules! reduction {
     ($name:literal, $start:ident, |$total:ident, $x:ident| $step:expr) => {{
         fn step<N: Number>($total: N, $x: N) -> N {
@@ -104,7 +104,8 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Combine<T, A> for Step<F> {
     }
 }
 
-/// The dimensions of a tensor, each with whether it is reduced. Neighbours that are treated alike are one.
+/// The dimensions of a tensor, each with whether it is reduced. Neighbours that are treated alike
+/// are one.
 pub(super) struct Dims(Vec<(usize, bool)>);
 
 impl Dims {

@@ -1,8 +1,9 @@
-//! Patterns of [RE2](https://github.com/google/re2/wiki/Syntax), the dialect of RegexFullMatch, for the
-//! crate `regex`.
+//! Patterns of [RE2](https://github.com/google/re2/wiki/Syntax), the dialect of RegexFullMatch, for
+//! the crate `regex`.
 //!
-//! The crate descends from RE2 and has nearly its syntax. What RE2 means differently is rewritten here:
-//! `\d`, `\s`, `\w` and `\b` are ASCII, `\Q..\E` quotes, and in a class `[`, `&` and `~` are characters.
+//! The crate descends from RE2 and has nearly its syntax. What RE2 means differently is rewritten
+//! here: `\d`, `\s`, `\w` and `\b` are ASCII, `\Q..\E` quotes, and in a class `[`, `&` and `~` are
+//! characters.
 
 use std::iter::Peekable;
 use std::str::Chars;

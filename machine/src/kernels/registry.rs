@@ -47,8 +47,9 @@ impl Registry {
         self.profile
     }
 
-    /// Registers `kernel` for `op_type` of `domain` from version `since` on. Of several kernels, a node
-    /// has the one with the highest version that is not above the version that its model imports.
+    /// Registers `kernel` for `op_type` of `domain` from version `since` on. Of several kernels, a
+    /// node has the one with the highest version that is not above the version that its model
+    /// imports.
     pub fn register(
         &mut self,
         domain: &str,
@@ -65,8 +66,8 @@ impl Registry {
         find(&self.user, node).is_some()
     }
 
-    /// The kernel of `node`, if there is one. A call of a local function has none but the user's, also where the
-    /// function is called as an operator of ONNX.
+    /// The kernel of `node`, if there is one. A call of a local function has none but the user's,
+    /// also where the function is called as an operator of ONNX.
     pub fn kernel(&self, node: &Node) -> Option<&Arc<dyn Kernel>> {
         let is_call = node.attributes.get(FUNCTION_BODY).is_some();
         find(&self.user, node).or_else(|| find(self.builtin, node).filter(|_| !is_call))

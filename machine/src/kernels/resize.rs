@@ -1,10 +1,10 @@
 //! [Resize](https://onnx.ai/onnx/operators/onnx__Resize.html) and its predecessor
-//! [Upsample](https://onnx.ai/onnx/operators/onnx__Upsample.html): an axis at a time, every output is a weighted sum
-//! of neighbouring inputs.
+//! [Upsample](https://onnx.ai/onnx/operators/onnx__Upsample.html): an axis at a time, every output
+//! is a weighted sum of neighbouring inputs.
 //!
-//! Places and weights are computed as `f64`. Elements are interpolated in the type that floats are computed in, and
-//! integers as `f64`, rounded to the nearest and saturated. Where every output is one input, elements are
-//! moved as they are, of any type.
+//! Places and weights are computed as `f64`. Elements are interpolated in the type that floats are
+//! computed in, and integers as `f64`, rounded to the nearest and saturated. Where every output is
+//! one input, elements are moved as they are, of any type.
 
 use onnx_container::num_complex::Complex;
 use onnx_container::{DataType, Element};
@@ -29,7 +29,8 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
-/// The values of `coordinate_transformation_mode`; [`FOR_NEAREST`] is one of versions 11 and 12 besides.
+/// The values of `coordinate_transformation_mode`; [`FOR_NEAREST`] is one of versions 11 and 12
+/// besides.
 const COORDINATES: [&str; 6] = [
     "half_pixel",
     "half_pixel_symmetric",
@@ -70,7 +71,8 @@ enum Mode<'a> {
     Cubic(f64),
 }
 
-/// The inputs of one output with their weights; none where it is outside and has the extrapolation value.
+/// The inputs of one output with their weights; none where it is outside and has the extrapolation
+/// value.
 type Taps = Vec<(usize, f64)>;
 
 fn resize(cx: &mut RunCx<'_>) -> Result<()> {
@@ -189,7 +191,8 @@ fn nearest(place: f64, rule: &str, factor: f64) -> Result<f64> {
     })
 }
 
-/// The taps around `place`: two of Linear and four of Cubic, and more where `squeeze` is less than 1.
+/// The taps around `place`: two of Linear and four of Cubic, and more where `squeeze` is less
+/// than 1.
 fn weights(scale: &Scale, place: f64, mode: Mode<'_>, squeeze: f64, exclude: bool) -> Taps {
     let reach = if matches!(mode, Mode::Linear) { 1.0 } else { 2.0 };
     let base = Real::floor(place);

@@ -1,4 +1,5 @@
-//! How the axes of a Resize or Upsample are scaled, by the inputs and attributes of all its versions.
+//! How the axes of a Resize or Upsample are scaled, by the inputs and attributes of all its
+//! versions.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::call::Call;

@@ -1,8 +1,9 @@
-//! Pooling in regions of an image: [RoiAlign](https://onnx.ai/onnx/operators/onnx__RoiAlign.html), which samples
-//! between the elements, and [MaxRoiPool](https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html), which rounds.
+//! Pooling in regions of an image: [RoiAlign](https://onnx.ai/onnx/operators/onnx__RoiAlign.html),
+//! which samples between the elements, and
+//! [MaxRoiPool](https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html), which rounds.
 //!
-//! Regions and samples of RoiAlign are computed in the type that floats are computed in, the places of samples as `f64`; regions
-//! of MaxRoiPool as `f64`.
+//! Regions and samples of RoiAlign are computed in the type that floats are computed in, the places
+//! of samples as `f64`; regions of MaxRoiPool as `f64`.
 
 use std::ops::Range;
 
@@ -47,7 +48,8 @@ fn align_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, [count, channels, height, width])])
 }
 
-/// A sample on one axis: the two elements around it, and how far it is from the first; `None` outside.
+/// A sample on one axis: the two elements around it, and how far it is from the first; `None`
+/// outside.
 type Sample<R> = Option<(usize, usize, R)>;
 
 /// The samples of each bin of an axis of `len` elements, from `start` on, by bins of `bin`.

@@ -58,7 +58,8 @@ impl Layout {
     }
 }
 
-/// For each batch and place in the sequence, the row of the caches: the position, or the place itself.
+/// For each batch and place in the sequence, the row of the caches: the position, or the place
+/// itself.
 fn rows(call: &Call<'_>, layout: Layout, cached: usize) -> Result<Vec<usize>> {
     let needed = layout.batch.saturating_mul(layout.sequence);
     let rows = match call.has_input(3) {

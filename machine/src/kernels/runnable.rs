@@ -1,7 +1,8 @@
-//! Which nodes cannot run, as far as it shows before there are values: kernels that are missing, what a schema does
-//! not have, types that an operator does not take.
+//! Which nodes cannot run, as far as it shows before there are values: kernels that are missing,
+//! what a schema does not have, types that an operator does not take.
 //!
-//! A run asks the same before its first step. What follows from shapes is left to `plan::shapes`, which knows them.
+//! A run asks the same before its first step. What follows from shapes is left to `plan::shapes`,
+//! which knows them.
 
 use std::collections::HashSet;
 
@@ -22,7 +23,8 @@ pub(crate) fn check(program: &Program, registry: &Registry) -> Errors {
     checker.errors
 }
 
-/// Whether `node` is as its schema has it, and something runs it. A kernel of the user may take anything.
+/// Whether `node` is as its schema has it, and something runs it. A kernel of the user may take
+/// anything.
 ///
 /// # Errors
 /// Why not.
@@ -124,8 +126,8 @@ struct Checker<'p> {
 }
 
 impl<'p> Checker<'p> {
-    /// Checks the nodes of `block`, whose path is `path`, and returns the types of its outputs. `outer` has the types
-    /// around it, `given` those of its inputs.
+    /// Checks the nodes of `block`, whose path is `path`, and returns the types of its outputs.
+    /// `outer` has the types around it, `given` those of its inputs.
     fn block(
         &mut self,
         block: &'p Block,

@@ -1,8 +1,9 @@
-//! Operators that write updates into a copy of a tensor: Scatter, ScatterElements, ScatterND, TensorScatter.
+//! Operators that write updates into a copy of a tensor: Scatter, ScatterElements, ScatterND,
+//! TensorScatter.
 //!
-//! Operator `ScatterND` is specified at <https://onnx.ai/onnx/operators/onnx__ScatterND.html>, and the
-//! others likewise. Updates are written from first to last: of two updates at one place the last one
-//! stays, and a reduction takes them in this order, rounding after each.
+//! Operator `ScatterND` is specified at <https://onnx.ai/onnx/operators/onnx__ScatterND.html>, and
+//! the others likewise. Updates are written from first to last: of two updates at one place the
+//! last one stays, and a reduction takes them in this order, rounding after each.
 
 use onnx_container::{DataType, Element};
 
@@ -80,8 +81,9 @@ fn expect_updates(call: &Call<'_>, shape: &[usize]) -> Result<()> {
     Err(Error::new(ErrorKind::Shape, reason))
 }
 
-/// Writes the slices of `len` elements of input `updates` in order over those of input 0 that `targets`
-/// name, as attribute `reduction` says. Of BOOL, a sum and the larger are an "or", a product and the smaller an "and".
+/// Writes the slices of `len` elements of input `updates` in order over those of input 0 that
+/// `targets` name, as attribute `reduction` says. Of BOOL, a sum and the larger are an "or", a
+/// product and the smaller an "and".
 fn update(cx: &mut RunCx<'_>, len: usize, targets: &[usize], updates: usize) -> Result<()> {
     let reduction = one_of(cx, "reduction", &REDUCTIONS)?;
     let is_bool = cx.dtype(0)? == DataType::Bool;
@@ -122,7 +124,8 @@ fn reduce<T: Element + Copy>(
     Ok(())
 }
 
-/// Input 1 is written over a part of axis `axis`, which begins at another index for each first index.
+/// Input 1 is written over a part of axis `axis`, which begins at another index for each first
+/// index.
 fn tensor_scatter(cx: &mut RunCx<'_>) -> Result<()> {
     let (shape, of_update) = (cx.shape(0)?, cx.shape(1)?);
     let at = axis(cx.int_or("axis", -2)?, shape.len())?;

@@ -1,8 +1,8 @@
-//! Rows of features, scores of classes or targets, and labels: what the operators of `ai.onnx.ml` that predict have
-//! in common.
+//! Rows of features, scores of classes or targets, and labels: what the operators of `ai.onnx.ml`
+//! that predict have in common.
 //!
-//! ONNX leaves open what becomes of a single score, and its reference differs from onnxruntime, for which converters
-//! write these models. Here it is as in onnxruntime.
+//! ONNX leaves open what becomes of a single score, and its reference differs from onnxruntime, for
+//! which converters write these models. Here it is as in onnxruntime.
 
 use std::borrow::Cow;
 
@@ -107,8 +107,9 @@ impl Transform {
         }
     }
 
-    /// The transformed scores of two classes, of which one has a score. In onnxruntime they go where the other
-    /// class comes first, PROBIT leaves the second place as it was, here 0, and SOFTMAX does nothing.
+    /// The transformed scores of two classes, of which one has a score. In onnxruntime they go
+    /// where the other class comes first, PROBIT leaves the second place as it was, here 0, and
+    /// SOFTMAX does nothing.
     pub(super) fn both<R: Real>(self, score: R, other: Other) -> [R; 2] {
         match (self, other) {
             (Self::Probit, _) => [probit(score), R::ZERO],
@@ -133,7 +134,8 @@ fn softmax<R: Real>(scores: &mut [R]) {
     scores.iter_mut().for_each(|x| *x = *x / total);
 }
 
-/// A score of zero stays zero. In onnxruntime one within 1e-7 of it is nearly zero, and has no part in the sum.
+/// A score of zero stays zero. In onnxruntime one within 1e-7 of it is nearly zero, and has no part
+/// in the sum.
 fn softmax_zero<R: Real>(scores: &mut [R]) {
     let (highest, nearly) = (highest(scores), R::of(1e-7));
     let (mut total, scale) = (R::ZERO, (-highest).exp());
@@ -148,8 +150,9 @@ fn softmax_zero<R: Real>(scores: &mut [R]) {
     scores.iter_mut().for_each(|x| *x = *x / total);
 }
 
-/// The quantile function of the normal distribution, with Winitzki's approximation of the inverse of erf. It is
-/// computed in FLOAT, as in onnxruntime, because around 0.5 the roundings are most of what is left.
+/// The quantile function of the normal distribution, with Winitzki's approximation of the inverse
+/// of erf. It is computed in FLOAT, as in onnxruntime, because around 0.5 the roundings are most of
+/// what is left.
 fn probit<R: Real>(p: R) -> R {
     const A: f32 = 0.147;
     let x = 2.0 * f32::of(p.to_f64()) - 1.0;

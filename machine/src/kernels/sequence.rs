@@ -1,9 +1,9 @@
-//! Sequences: SequenceEmpty, SequenceConstruct, SequenceInsert, SequenceErase, SequenceAt, SequenceLength,
-//! SplitToSequence, ConcatFromSequence.
+//! Sequences: SequenceEmpty, SequenceConstruct, SequenceInsert, SequenceErase, SequenceAt,
+//! SequenceLength, SplitToSequence, ConcatFromSequence.
 //!
-//! Operator `SequenceAt` is specified at <https://onnx.ai/onnx/operators/onnx__SequenceAt.html>, and the
-//! others likewise. A sequence lies outside of M; a tensor that is put into a sequence is copied, but
-//! the elements that two sequences share are not.
+//! Operator `SequenceAt` is specified at <https://onnx.ai/onnx/operators/onnx__SequenceAt.html>,
+//! and the others likewise. A sequence lies outside of M; a tensor that is put into a sequence is
+//! copied, but the elements that two sequences share are not.
 
 use onnx_container::DataType;
 

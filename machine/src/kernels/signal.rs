@@ -1,8 +1,8 @@
 //! Fourier transforms: [DFT](https://onnx.ai/onnx/operators/onnx__DFT.html) and
 //! [STFT](https://onnx.ai/onnx/operators/onnx__STFT.html).
 //!
-//! Numbers are complex with parts of `f64`, whatever the type of the elements, and rounded once. The
-//! transform itself is in `fourier`.
+//! Numbers are complex with parts of `f64`, whatever the type of the elements, and rounded once.
+//! The transform itself is in `fourier`.
 
 use std::ops::Range;
 

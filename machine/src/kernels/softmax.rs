@@ -1,7 +1,7 @@
 //! Softmax, LogSoftmax and Hardmax: what stands for a probability along an axis.
 //!
-//! Operator `Softmax` is specified at <https://onnx.ai/onnx/operators/onnx__Softmax.html>, and the others
-//! likewise.
+//! Operator `Softmax` is specified at <https://onnx.ai/onnx/operators/onnx__Softmax.html>, and the
+//! others likewise.
 
 use super::elementwise::same;
 use crate::error::Result;
@@ -29,8 +29,8 @@ pub(super) const KERNELS: &[Builtin] = &[
     ),
 ];
 
-/// The length of a line, and how far apart the elements of a line are. Before version 13, a line is all
-/// elements from `axis` on.
+/// The length of a line, and how far apart the elements of a line are. Before version 13, a line is
+/// all elements from `axis` on.
 fn line(call: &Call<'_>) -> Result<(usize, usize)> {
     let shape = call.shape(0)?;
     let flat = call.version() < 13;

@@ -15,7 +15,8 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("SpaceToDepth", space_to_depth_infer, space_to_depth),
 ];
 
-/// The length of a block, and whether channels are the slowest axis of a block's elements (mode CRD).
+/// The length of a block, and whether channels are the slowest axis of a block's elements (mode
+/// CRD).
 fn block(call: &Call<'_>) -> Result<(usize, bool)> {
     let block = size(call.int("blocksize")?)?;
     let channels_first = match call.str_or("mode", "DCR")? {

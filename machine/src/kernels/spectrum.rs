@@ -1,10 +1,12 @@
-//! Windows and filters for spectra: [HannWindow](https://onnx.ai/onnx/operators/onnx__HannWindow.html),
+//! Windows and filters for spectra:
+//! [HannWindow](https://onnx.ai/onnx/operators/onnx__HannWindow.html),
 //! [HammingWindow](https://onnx.ai/onnx/operators/onnx__HammingWindow.html),
 //! [BlackmanWindow](https://onnx.ai/onnx/operators/onnx__BlackmanWindow.html) and
 //! [MelWeightMatrix](https://onnx.ai/onnx/operators/onnx__MelWeightMatrix.html).
 //!
-//! All are computed as `f64` and rounded once to the type that the attribute `output_datatype` names. The elements of a window
-//! of integers are those of one of FLOAT without their fractions, as the function bodies of the operators have it.
+//! All are computed as `f64` and rounded once to the type that the attribute `output_datatype`
+//! names. The elements of a window of integers are those of one of FLOAT without their fractions,
+//! as the function bodies of the operators have it.
 
 use onnx_container::DataType;
 
@@ -80,7 +82,8 @@ fn mel_bins(cx: &RunCx<'_>, bands: usize) -> Result<Vec<f64>> {
     }
 }
 
-/// A column for each band: a triangle that rises from its first bin to the next band's and falls again.
+/// A column for each band: a triangle that rises from its first bin to the next band's and falls
+/// again.
 fn mel(cx: &mut RunCx<'_>) -> Result<()> {
     let bands = length(cx, 0)?;
     let out_bands = cx.out_shape(0)?.last().copied().unwrap_or_default();

@@ -10,8 +10,8 @@ use crate::numeric::broadcast::{around, axis, size};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Split", infer, split)];
 
-/// The axis, and the length of each output along it: from `split`, or as equal as can be, the last one
-/// shorter.
+/// The axis, and the length of each output along it: from `split`, or as equal as can be, the last
+/// one shorter.
 fn parts(call: &Call<'_>) -> Result<(usize, Vec<usize>)> {
     let shape = call.shape(0)?;
     let at = axis(call.int_or("axis", 0)?, shape.len())?;
@@ -38,7 +38,8 @@ fn parts(call: &Call<'_>) -> Result<(usize, Vec<usize>)> {
     Ok((at, starts.map(|start| len.min(dim - start)).collect()))
 }
 
-/// The lengths that the node states: an attribute, or input 1, whose type is that of input 0 in version 1.
+/// The lengths that the node states: an attribute, or input 1, whose type is that of input 0 in
+/// version 1.
 fn stated_parts(call: &Call<'_>) -> Result<Option<Vec<usize>>> {
     if call.version() > 1 || !call.has_input(1) {
         let lens = call.ints_or_input("split", 1)?;

@@ -1,7 +1,7 @@
 //! Operators of strings: StringConcat, StringSplit, StringNormalizer, RegexFullMatch.
 //!
-//! Operator `StringSplit` is specified at <https://onnx.ai/onnx/operators/onnx__StringSplit.html>, and the
-//! others likewise. Strings are UTF-8; case is that of Unicode, whatever the locale.
+//! Operator `StringSplit` is specified at <https://onnx.ai/onnx/operators/onnx__StringSplit.html>,
+//! and the others likewise. Strings are UTF-8; case is that of Unicode, whatever the locale.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -60,7 +60,8 @@ impl<'a> Splits<'a> {
         Ok(Self { delimiter: call.str_or("delimiter", "")?, most })
     }
 
-    /// The parts of `string`, one after the other: a string of a few bytes for each may have millions.
+    /// The parts of `string`, one after the other: a string of a few bytes for each may have
+    /// millions.
     fn parts<'s>(&self, string: &'s str) -> impl Iterator<Item = &'s str> + use<'s, 'a> {
         let Self { delimiter, most } = *self;
         let is_words = delimiter.is_empty();

@@ -1,5 +1,5 @@
-//! [NonMaxSuppression](https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html): boxes by falling score, without
-//! those that overlap a better one.
+//! [NonMaxSuppression](https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html): boxes by
+//! falling score, without those that overlap a better one.
 
 use onnx_container::DataType;
 

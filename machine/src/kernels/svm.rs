@@ -1,8 +1,10 @@
-//! Support vector machines: [SVMClassifier](https://onnx.ai/onnx/operators/onnx_aionnxml_SVMClassifier.html) and
+//! Support vector machines:
+//! [SVMClassifier](https://onnx.ai/onnx/operators/onnx_aionnxml_SVMClassifier.html) and
 //! [SVMRegressor](https://onnx.ai/onnx/operators/onnx_aionnxml_SVMRegressor.html).
 //!
-//! Both are computed in FLOAT, and without support vectors they are linear. A classifier with support vectors decides
-//! between each pair of classes, and the class with the most of these decisions is that of the row.
+//! Both are computed in FLOAT, and without support vectors they are linear. A classifier with
+//! support vectors decides between each pair of classes, and the class with the most of these
+//! decisions is that of the row.
 
 mod coupling;
 
@@ -262,8 +264,8 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// The class with the highest score. In onnxruntime the second of two also has a row of which any score is
-    /// above zero or, where no coefficient is negative, from 0.5 on.
+    /// The class with the highest score. In onnxruntime the second of two also has a row of which
+    /// any score is above zero or, where no coefficient is negative, from 0.5 on.
     fn class_of_linear(&self, scores: &[f32]) -> usize {
         let best = first_highest(scores);
         let highest = scores.get(best).copied().unwrap_or(0.0);
@@ -272,7 +274,8 @@ impl<'a> Classifier<'a> {
         if self.classes.len() == 2 && !self.is_probable() && is_second { 1 } else { best }
     }
 
-    /// The score of each pair of classes, of which the first has those above zero. Products are added in DOUBLE.
+    /// The score of each pair of classes, of which the first has those above zero. Products are
+    /// added in DOUBLE.
     fn of_pairs(&self, alike: &[f32], of_class: &[usize], offsets: &[f32]) -> Vec<f32> {
         let mut starts = Vec::with_capacity(of_class.len());
         let mut next = 0_usize;

@@ -1,8 +1,8 @@
-//! [TfIdfVectorizer](https://onnx.ai/onnx/operators/onnx__TfIdfVectorizer.html): how often each n-gram of a
-//! pool is in a row of words or integers, weighted.
+//! [TfIdfVectorizer](https://onnx.ai/onnx/operators/onnx__TfIdfVectorizer.html): how often each
+//! n-gram of a pool is in a row of words or integers, weighted.
 //!
-//! An n-gram is found with every distance between its items from 1 to `max_skip_count` + 1; one of a single
-//! item has no distance and is counted once.
+//! An n-gram is found with every distance between its items from 1 to `max_skip_count` + 1; one of
+//! a single item has no distance and is counted once.
 
 use std::collections::HashMap;
 use std::hash::Hash;

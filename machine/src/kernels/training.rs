@@ -1,8 +1,9 @@
 //! One step of an optimizer: Adagrad, Adam and Momentum of the domain `ai.onnx.preview.training`.
 //!
-//! Operator `Adam` is specified at <https://onnx.ai/onnx/operators/onnx_aionnxpreviewtraining_Adam.html>,
-//! and the others likewise. The inputs are a learning rate, a count of updates, and groups of tensors: all
-//! tensors, all gradients, and what the optimizer keeps of each.
+//! Operator `Adam` is specified at
+//! <https://onnx.ai/onnx/operators/onnx_aionnxpreviewtraining_Adam.html>, and the others likewise.
+//! The inputs are a learning rate, a count of updates, and groups of tensors: all tensors, all
+//! gradients, and what the optimizer keeps of each.
 
 use onnx_container::DataType;
 
@@ -81,8 +82,8 @@ fn attribute<R: Real>(cx: &RunCx<'_>, name: &str, default: f32) -> Result<R> {
     Ok(R::of(f64::from(cx.float_or(name, default)?)))
 }
 
-/// Calls `step` with each element of each tensor, of its gradient and of the `K` that are kept of it. It
-/// gives the new element, and what is kept of it now.
+/// Calls `step` with each element of each tensor, of its gradient and of the `K` that are kept of
+/// it. It gives the new element, and what is kept of it now.
 fn each<R: Real, const K: usize>(
     cx: &mut RunCx<'_>,
     step: impl Fn(R, R, [R; K]) -> (R, [R; K]),

@@ -1,8 +1,8 @@
 //! TransposedMatMul, an internal operator that no model has: a MatMul of which one factor is
 //! transposed in memory.
 //!
-//! Attribute `transA` or `transB` says which one; it is a matrix. The sums are those of MatMul. `ready` puts
-//! this node in the place of a Transpose of a weight and a MatMul.
+//! Attribute `transA` or `transB` says which one; it is a matrix. The sums are those of MatMul.
+//! `ready` puts this node in the place of a Transpose of a weight and a MatMul.
 
 use super::matmul::Sizes;
 use crate::error::{Error, ErrorKind, Result};

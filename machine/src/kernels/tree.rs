@@ -1,10 +1,11 @@
 //! Ensembles of decision trees:
 //! [TreeEnsemble](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html),
-//! [TreeEnsembleRegressor](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleRegressor.html) and
+//! [TreeEnsembleRegressor](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleRegressor.html)
+//! and
 //! [TreeEnsembleClassifier](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html).
 //!
-//! All are read into one [`Forest`]. The features of the older two are FLOAT, or DOUBLE where the input is; the
-//! weights of leaves are added in this type too, in the order of the trees.
+//! All are read into one [`Forest`]. The features of the older two are FLOAT, or DOUBLE where the
+//! input is; the weights of leaves are added in this type too, in the order of the trees.
 
 mod classes;
 mod forest;
@@ -55,7 +56,8 @@ struct Regressor {
 }
 
 impl Regressor {
-    /// That of a TreeEnsemble. Its numbers are those of ONNX; in onnxruntime 1 is LOGISTIC and 2 SOFTMAX.
+    /// That of a TreeEnsemble. Its numbers are those of ONNX; in onnxruntime 1 is LOGISTIC and 2
+    /// SOFTMAX.
     fn of_ensemble(call: &Call<'_>) -> Result<Self> {
         Self {
             forest: Forest::of_ensemble(call)?,
@@ -103,7 +105,8 @@ impl Regressor {
         for i in 0..rows {
             collect(&self.forest, row(&input, i, features), self.aggregate, &mut sums)?;
             let score = |(j, sum): (usize, &Option<R>)| {
-                // In onnxruntime one of several targets for which no leaf has a weight has no base value either.
+                // In onnxruntime one of several targets for which no leaf has a weight has no base
+                // value either.
                 let is_left_out = sum.is_none() && self.targets > 1;
                 let sum = sum.unwrap_or(R::ZERO);
                 let is_mean = self.aggregate == Aggregate::Average;
@@ -176,8 +179,8 @@ fn classify(cx: &mut RunCx<'_>) -> Result<()> {
 
 /// What one row of features collects, for every target; `None` where no leaf has a weight for it.
 ///
-/// Where there is one target, onnxruntime leaves out all but the first of several weights of a leaf for it; here all
-/// count, as ONNX says.
+/// Where there is one target, onnxruntime leaves out all but the first of several weights of a leaf
+/// for it; here all count, as ONNX says.
 fn collect<R: Real>(
     forest: &Forest,
     features: &[f64],

@@ -1,8 +1,9 @@
 //! [Unique](https://onnx.ai/onnx/operators/onnx__Unique.html): the distinct elements or slices, the
-//! index of the first of each, the number of the distinct one that each element is, and how often each
-//! occurs.
+//! index of the first of each, the number of the distinct one that each element is, and how often
+//! each occurs.
 //!
-//! Slices are ordered as their elements from first to last. NaN is equal to itself and behind all others.
+//! Slices are ordered as their elements from first to last. NaN is equal to itself and behind all
+//! others.
 
 use std::cmp::Ordering;
 
@@ -17,8 +18,8 @@ use crate::numeric::for_type;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Unique", infer, unique)];
 
-/// What is found: for each unique slice the index of its first one and the number of equal ones, and for
-/// each slice which unique one it is.
+/// What is found: for each unique slice the index of its first one and the number of equal ones,
+/// and for each slice which unique one it is.
 struct Found {
     first: Vec<usize>,
     counts: Vec<usize>,

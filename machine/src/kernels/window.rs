@@ -1,8 +1,9 @@
 //! Windows that slide over one to three spatial axes: the geometry of convolutions and poolings.
 //!
-//! Every operator with a window has the attributes `strides`, `dilations`, `pads` and `auto_pad`, which are read
-//! here, once. Elements are visited by rows of the output, tap by tap, so that a kernel's innermost loop runs
-//! over neighbouring outputs; for each output, the taps come in row-major order.
+//! Every operator with a window has the attributes `strides`, `dilations`, `pads` and `auto_pad`,
+//! which are read here, once. Elements are visited by rows of the output, tap by tap, so that a
+//! kernel's innermost loop runs over neighbouring outputs; for each output, the taps come in
+//! row-major order.
 
 use std::ops::Range;
 
@@ -96,7 +97,8 @@ impl Row {
     }
 }
 
-/// The window of one node: three axes, of which the first ones are [`Axis::NONE`] where there are fewer.
+/// The window of one node: three axes, of which the first ones are [`Axis::NONE`] where there are
+/// fewer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) axes: [Axis; 3],
@@ -114,16 +116,16 @@ impl Window {
         Self::sliding(call, input, kernel, [&at_least_one, &at_least_one])
     }
 
-    /// As [`new`](Self::new), of a pooling: attribute `ceil_mode` is about windows that are not within the input, but by the
-    /// text not where `auto_pad` is VALID. There may be no output.
+    /// As [`new`](Self::new), of a pooling: attribute `ceil_mode` is about windows that are not
+    /// within the input, but by the text not where `auto_pad` is VALID. There may be no output.
     pub(super) fn pooling(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Self> {
         let ceil = call.flag("ceil_mode", false)?;
         let by_mode = |axis| slide(axis, ceil);
         Self::sliding(call, input, kernel, [&by_mode, &|axis| slide(axis, false)])
     }
 
-    /// The window whose outputs are given by `slide`: with the padding of the attributes, and where there is none by
-    /// VALID.
+    /// The window whose outputs are given by `slide`: with the padding of the attributes, and where
+    /// there is none by VALID.
     fn sliding(
         call: &Call<'_>,
         input: &[usize],
@@ -259,9 +261,10 @@ pub(super) fn list(call: &Call<'_>, name: &str, len: usize, default: usize) -> R
     list.iter().map(|dim| size(*dim)).collect()
 }
 
-/// As many outputs as windows fit: `floor(room / stride) + 1`, where the room is what the input is longer than a window. It
-/// is negative for a shorter input, and the outputs are then none, or fewer, which is `None`. With `ceil`, one more if inputs
-/// would be left over and its window does not start behind them.
+/// As many outputs as windows fit: `floor(room / stride) + 1`, where the room is what the input is
+/// longer than a window. It is negative for a shorter input, and the outputs are then none, or
+/// fewer, which is `None`. With `ceil`, one more if inputs would be left over and its window does
+/// not start behind them.
 fn slide(axis: Axis, ceil: bool) -> Option<Axis> {
     let padded = axis.input.checked_add(axis.begin)?.checked_add(axis.end)?;
     let room = i128::try_from(padded).ok()? - i128::try_from(axis.extent()?).ok()?;
@@ -275,8 +278,8 @@ fn slide(axis: Axis, ceil: bool) -> Option<Axis> {
     Some(Axis { output, ..axis })
 }
 
-/// One output for every `stride` inputs, and as much padding as they need; if that is odd, the extra
-/// element is behind (`upper`) or in front.
+/// One output for every `stride` inputs, and as much padding as they need; if that is odd, the
+/// extra element is behind (`upper`) or in front.
 fn pad_same(axis: Axis, upper: bool) -> Option<Axis> {
     let output = axis.input.div_ceil(axis.stride);
     let needed = output.saturating_sub(1).checked_mul(axis.stride)?.checked_add(axis.extent()?)?;

@@ -1,7 +1,7 @@
 //! How a step applies a kernel: its inputs are read where they lie, its outputs get their places.
 //!
-//! The result of an elementwise kernel is written over an input that nothing needs after this step. The
-//! plan follows the same rule, so both put the result in the same place.
+//! The result of an elementwise kernel is written over an input that nothing needs after this step.
+//! The plan follows the same rule, so both put the result in the same place.
 
 use onnx_container::{Buffer, ByteSize, DataType, element_count};
 
@@ -19,8 +19,8 @@ use crate::program::{Node, ValueId};
 use crate::value::Value;
 
 impl Runner {
-    /// Applies `kernel` to the inputs of `node`, and returns the entry of each output, `None` where it
-    /// is left out.
+    /// Applies `kernel` to the inputs of `node`, and returns the entry of each output, `None` where
+    /// it is left out.
     pub(super) fn apply(
         &mut self,
         kernel: &dyn Kernel,
@@ -72,7 +72,8 @@ impl Runner {
         }
     }
 
-    /// Every NaN that was written to `slots`, which lie at `spans`, becomes the one NaN of its type.
+    /// Every NaN that was written to `slots`, which lie at `spans`, becomes the one NaN of its
+    /// type.
     fn settle(&mut self, slots: &[Option<Slot>], spans: &[Span]) -> Result<()> {
         let (_, written) = self.memory.borrow_step(&[], spans)?;
         slots.iter().flatten().zip(written).for_each(|(slot, bytes)| settle(slot.dtype, bytes));
@@ -89,7 +90,8 @@ impl Runner {
         is_last && span.is_some_and(|span| self.memory.holders(span) == 1)
     }
 
-    /// The bytes at `own`, which are about to be written over, if `watch` has to have them; and where they are.
+    /// The bytes at `own`, which are about to be written over, if `watch` has to have them; and
+    /// where they are.
     fn kept(&self, own: &Slot, watch: &dyn Watch) -> Result<Option<(u64, Buffer)>> {
         let span = own.span()?;
         let keep = || Ok((own.offset, Buffer::from(self.memory.read(span)?.to_vec())));
@@ -237,7 +239,8 @@ fn inputs<'t>(node: &Node, table: &'t TensorTable) -> Result<Vec<Option<&'t Entr
     node.inputs.iter().map(entry).collect()
 }
 
-/// The inputs as operands; `bytes` are those of the tensors in M, in order, as far as they can be read.
+/// The inputs as operands; `bytes` are those of the tensors in M, in order, as far as they can be
+/// read.
 fn operands<'a>(
     inputs: &[Option<&'a Entry>],
     bytes: Vec<Option<&'a [u8]>>,

@@ -13,9 +13,10 @@ impl Machine {
     /// initializer may be left out.
     ///
     /// # Errors
-    /// [`ErrorKind::Input`] when the graph has no such input or it is bound already, or after the first
-    /// step; [`ErrorKind::Type`] and [`ErrorKind::Shape`] when the value is not what the graph declares,
-    /// or a symbolic dimension has another size in another input; [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::Input`] when the graph has no such input or it is bound already, or after the
+    /// first step; [`ErrorKind::Type`] and [`ErrorKind::Shape`] when the value is not what the
+    /// graph declares, or a symbolic dimension has another size in another input;
+    /// [`ErrorKind::OutOfMemory`].
     pub fn bind(&mut self, name: &str, value: Value) -> Result<()> {
         self.bind_value(name, value).map_err(|error| error.with_value(name))
     }
@@ -29,7 +30,8 @@ impl Machine {
             return Err(Error::new(ErrorKind::Input, format!("the input is given {when}")));
         }
         check(declared, &value, &mut self.symbols)?;
-        // Where the run is planned, the value is copied into M when all are there and their places are known.
+        // Where the run is planned, the value is copied into M when all are there and their places
+        // are known.
         let entry = match self.planning {
             Some(_) => Entry::Outside(value),
             None => self.runner.put(value)?,

@@ -1,6 +1,7 @@
 //! The operators with graphs inside: they run blocks, where other operators have kernels.
 //!
-//! A [`Frame`] is what such an operator gets: its inputs as entries, and a way to run a block on entries.
+//! A [`Frame`] is what such an operator gets: its inputs as entries, and a way to run a block on
+//! entries.
 
 mod body;
 mod flex_attention;
@@ -152,8 +153,9 @@ pub(crate) fn condition(value: &Value) -> Result<bool> {
     }
 }
 
-/// The tensors `values`, which have one shape, as one with a first dimension in front. When there are
-/// none, the type and the other dimensions are those that the graph declares, and 0 where it does not.
+/// The tensors `values`, which have one shape, as one with a first dimension in front. When there
+/// are none, the type and the other dimensions are those that the graph declares, and 0 where it
+/// does not.
 pub(crate) fn stack(values: &[Value], declared: &Declared) -> Result<Value> {
     let Some(first) = values.first() else { return nothing(declared) };
     let (dtype, shape) = (first.tensor()?.dtype(), first.tensor()?.shape());

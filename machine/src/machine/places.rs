@@ -1,8 +1,9 @@
 //! Where the plan of a run puts each value of the main graph.
 //!
-//! A plan is made when the last input is bound, from the types and shapes of the inputs, and again behind each
-//! node whose shapes depend on data, with what is in memory then. Every step is checked against the plan: a
-//! tensor of another type or shape than planned is an error, never a tensor in a wrong place.
+//! A plan is made when the last input is bound, from the types and shapes of the inputs, and again
+//! behind each node whose shapes depend on data, with what is in memory then. Every step is checked
+//! against the plan: a tensor of another type or shape than planned is an error, never a tensor in
+//! a wrong place.
 
 use onnx_container::DataType;
 
@@ -56,7 +57,8 @@ impl Places {
 }
 
 impl Machine {
-    /// Plans the run, when every input is there that has to be, and puts the inputs in their places.
+    /// Plans the run, when every input is there that has to be, and puts the inputs in their
+    /// places.
     pub(super) fn settle(&mut self) -> Result<()> {
         let Some(options) = self.planning else { return Ok(()) };
         (self.places, self.is_unplanned) = (Vec::new(), false);
@@ -83,8 +85,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Plans the steps from the next one on, when the previous plan ended there because the next step is a
-    /// barrier. Nodes with graphs inside run without a plan.
+    /// Plans the steps from the next one on, when the previous plan ended there because the next
+    /// step is a barrier. Nodes with graphs inside run without a plan.
     pub(super) fn plan_on(&mut self) -> Result<()> {
         let Some(options) = self.planning.filter(|_| !self.places.is_empty()) else {
             return Ok(());

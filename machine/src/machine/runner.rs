@@ -1,7 +1,8 @@
-//! The step transition: read a node's inputs through T, apply its kernel, write its outputs through T.
+//! The step transition: read a node's inputs through T, apply its kernel, write its outputs through
+//! T.
 //!
-//! An entry of a table holds its range of M once: a copy of an entry holds it once more, and an entry that
-//! is removed gives it back. A value is removed after its last use.
+//! An entry of a table holds its range of M once: a copy of an entry holds it once more, and an
+//! entry that is removed gives it back. A value is removed after its last use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,8 +24,9 @@ use crate::value::Value;
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest number of bytes of the arena that a run may need, exactly. The same bound applies, one by one, to what lies outside of
-    /// the arena: a tensor of strings, a sequence, or what a loop collects.
+    /// The largest number of bytes of the arena that a run may need, exactly. The same bound
+    /// applies, one by one, to what lies outside of the arena: a tensor of strings, a sequence, or
+    /// what a loop collects.
     pub memory_bytes: Option<u64>,
     /// The largest number of steps, those of inner blocks included.
     pub steps: Option<u64>,
@@ -308,8 +310,8 @@ impl Runner {
         }
     }
 
-    /// Runs `block` on `inputs`, whose ranges it takes over, with its captures from `outer`. Returns its
-    /// outputs, whose ranges the caller has to release.
+    /// Runs `block` on `inputs`, whose ranges it takes over, with its captures from `outer`.
+    /// Returns its outputs, whose ranges the caller has to release.
     pub(crate) fn run_block(
         &mut self,
         block: &Block,

@@ -1,14 +1,15 @@
 //! Numbers of contents, which tell whether the bytes of a range are still those that they were.
 //!
-//! A range in use gets a new number when it is taken, and whenever a step or an input may write to a byte of it. No
-//! number is given twice by one memory.
+//! A range in use gets a new number when it is taken, and whenever a step or an input may write to
+//! a byte of it. No number is given twice by one memory.
 
 use super::Memory;
 use super::span::{Span, WEIGHT, WEIGHTS};
 
 impl Memory {
-    /// The number of the content of `span`: while it is the same, so are the bytes. `None` for a range that nobody
-    /// holds, and for constants of a body that a node runs: those of the next body have the same addresses.
+    /// The number of the content of `span`: while it is the same, so are the bytes. `None` for a
+    /// range that nobody holds, and for constants of a body that a node runs: those of the next
+    /// body have the same addresses.
     pub(crate) fn content(&self, span: Span) -> Option<u64> {
         if span.len == 0 {
             return Some(WEIGHT);

@@ -1,5 +1,5 @@
-//! Elements of tensors outside of M, which are taken apart and put together: those of sequences and of the
-//! slices of a Scan.
+//! Elements of tensors outside of M, which are taken apart and put together: those of sequences and
+//! of the slices of a Scan.
 //!
 //! In M, the same is done by `arrange`, without copies in between.
 

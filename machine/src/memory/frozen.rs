@@ -1,4 +1,5 @@
-//! M after a run, which nothing writes to any more: values are ranges of it, and not copied out of it.
+//! M after a run, which nothing writes to any more: values are ranges of it, and not copied out of
+//! it.
 
 use onnx_container::Buffer;
 

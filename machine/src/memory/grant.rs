@@ -8,8 +8,9 @@ impl Memory {
     /// The bytes of the ranges in `reads`, and those of `writes` to write to, in their order.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when a range does not lie in one piece of M, when one of `writes` is not
-    /// aligned, is a weight, or overlaps another of `writes` or one of `reads`.
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when a range does not lie in one piece
+    /// of M, when one of `writes` is not aligned, is a weight, or overlaps another of `writes` or
+    /// one of `reads`.
     pub fn borrow_step(&mut self, reads: &[Span], writes: &[Span]) -> Result<Granted<'_>> {
         let order = check_writes(reads, writes)?;
         order.iter().for_each(|(_, span)| self.renumber(*span));

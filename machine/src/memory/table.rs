@@ -1,7 +1,8 @@
 //! T: where each value of a program is while it runs, from its name to (offset, dtype, shape).
 //!
-//! Tensors are contiguous, without strides, as in the definition. What has no place in M (tensors of
-//! strings, sequences, optionals, maps) is held by the table itself. The bytes are left to the memory.
+//! Tensors are contiguous, without strides, as in the definition. What has no place in M (tensors
+//! of strings, sequences, optionals, maps) is held by the table itself. The bytes are left to the
+//! memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,15 +42,16 @@ pub fn byte_len(dtype: DataType, shape: &[usize]) -> Result<u64> {
     Ok(dtype.byte_len(&dims(shape)?)?)
 }
 
-/// The largest product of the other dimensions of a tensor that has no elements because one dimension is 0. No
-/// bytes stand behind these, so a few bytes of a model could ask for any number of slices, rows or steps.
+/// The largest product of the other dimensions of a tensor that has no elements because one
+/// dimension is 0. No bytes stand behind these, so a few bytes of a model could ask for any number
+/// of slices, rows or steps.
 const MOST_EMPTY: usize = 1 << 26;
 
 /// `shape` as the integers of a message.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] when the shape has more elements than fit 63 bits, or has none and other dimensions
-/// whose product is above 2^26.
+/// [`ErrorKind::Shape`] when the shape has more elements than fit 63 bits, or has none and other
+/// dimensions whose product is above 2^26.
 pub fn dims(shape: &[usize]) -> Result<Vec<i64>> {
     let dims: Option<Vec<i64>> = shape.iter().map(|dim| i64::try_from(*dim).ok()).collect();
     let valid = dims.filter(|dims| element_count(dims).is_ok() && !is_vast_and_empty(shape));

@@ -13,8 +13,8 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Gives `bytes` an address. They are shared, not copied, unless they are not aligned to `align`
-    /// bytes: then elements cannot be read in place.
+    /// Gives `bytes` an address. They are shared, not copied, unless they are not aligned to
+    /// `align` bytes: then elements cannot be read in place.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when the addresses do not suffice.

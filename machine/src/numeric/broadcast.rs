@@ -1,7 +1,7 @@
 //! Shapes and indices that families of kernels have in common: broadcasting, axes, strides.
 //!
-//! [Broadcasting](https://github.com/onnx/onnx/blob/main/docs/Broadcasting.md) aligns shapes at their last
-//! dimension and repeats dimensions of 1. Nothing here reads elements.
+//! [Broadcasting](https://github.com/onnx/onnx/blob/main/docs/Broadcasting.md) aligns shapes at
+//! their last dimension and repeats dimensions of 1. Nothing here reads elements.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -56,8 +56,8 @@ pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
     std::iter::repeat_n(0, missing).chain(own).collect()
 }
 
-/// For each element of a tensor of `shape` in row-major order, the sum of its indices times `strides`:
-/// where the element is in a tensor with these strides.
+/// For each element of a tensor of `shape` in row-major order, the sum of its indices times
+/// `strides`: where the element is in a tensor with these strides.
 pub(crate) fn offsets<'a>(
     shape: &'a [usize],
     strides: &'a [usize],
@@ -123,8 +123,8 @@ pub(crate) fn size(dim: i64) -> Result<usize> {
         .map_err(|_| Error::new(ErrorKind::Value, format!("a dimension of {dim} elements")))
 }
 
-/// `shape` as three: the product of the dimensions before `axis`, that dimension, and the product of those
-/// behind it. An element (o, i, n) is at `(o * dim + i) * inner + n`.
+/// `shape` as three: the product of the dimensions before `axis`, that dimension, and the product
+/// of those behind it. An element (o, i, n) is at `(o * dim + i) * inner + n`.
 pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     let outer = shape.get(..axis).map_or(1, count);
     let inner = shape.get(axis + 1..).map_or(1, count);

@@ -1,8 +1,8 @@
 //! Numbers in decimal text, rounded once to any type.
 //!
-//! The standard library reads the nearest `f64`. Its exact decimal digits, compared with those of the text, tell on
-//! which side of it the number is, and so how the number is [rounded to odd](crate::numeric::rounding), for a narrower type
-//! to be rounded from it.
+//! The standard library reads the nearest `f64`. Its exact decimal digits, compared with those of
+//! the text, tell on which side of it the number is, and so how the number is [rounded to
+//! odd](crate::numeric::rounding), for a narrower type to be rounded from it.
 
 use std::cmp::Ordering;
 
@@ -54,8 +54,8 @@ impl<'t> Stated<'t> {
     }
 }
 
-/// The absolute value of a decimal number: `0.d1d2d3.. * 10^point`, without zeros at either end. That of zero has no
-/// digits. Numbers are compared in the order of the fields.
+/// The absolute value of a decimal number: `0.d1d2d3.. * 10^point`, without zeros at either end.
+/// That of zero has no digits. Numbers are compared in the order of the fields.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Decimal {
     point: i64,

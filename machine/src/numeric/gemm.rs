@@ -1,20 +1,24 @@
 //! Matrix multiplication for MatMul, Gemm and the convolutions: one order of sums.
 //!
-//! The rule of profile `strict-1`: an element of the result starts with the value that it has and gains the
-//! products `a[i][k] * b[k][j]` for k = 0, 1, 2 and so on. Every product is rounded, then every sum; there is no fused
-//! multiply-add. The elements of a result do not depend on one another, so blocks, tiles and the width of the
-//! processor's vectors change nothing: every tiling has the same bits. Integers wrap. In profile `fast` a product
-//! and its sum are rounded once where the processor has vectors that do so; the order is the same.
+//! The rule of profile `strict-1`: an element of the result starts with the value that it has and
+//! gains the products `a[i][k] * b[k][j]` for k = 0, 1, 2 and so on. Every product is rounded, then
+//! every sum; there is no fused multiply-add. The elements of a result do not depend on one
+//! another, so blocks, tiles and the width of the processor's vectors change nothing: every tiling
+//! has the same bits. Integers wrap. In profile `fast` a product and its sum are rounded once where
+//! the processor has vectors that do so; the order is the same.
 //!
-//! Sums are kept in [`Number::Sum`] and rounded once. What is written has one NaN. Elements that are not of that type,
-//! FLOAT16 and BFLOAT16, are widened where they are packed or read: a part at a time, which stays in the caches.
+//! Sums are kept in [`Number::Sum`] and rounded once. What is written has one NaN. Elements that
+//! are not of that type, FLOAT16 and BFLOAT16, are widened where they are packed or read: a part at
+//! a time, which stays in the caches.
 //!
-//! There are two ways. [`tiles`] computes a part of the result at a time from packed columns of the right matrix;
-//! [`strips`], for few rows, computes all of the result from a few rows of the right matrix at a time, which are read where
-//! they lie. A right matrix whose columns are lines in memory is not packed in either: the transpose of the result is
-//! the product of the transposes, with that matrix on the left. So large weights are read once, in the order in
-//! which they lie. Both are loops over arrays of constant length, which the compiler turns into vector
-//! instructions; `pulp` has them compiled for the vectors of newer processors too, and chooses at run time.
+//! There are two ways. [`tiles`] computes a part of the result at a time from packed columns of the
+//! right matrix; [`strips`], for few rows, computes all of the result from a few rows of the right
+//! matrix at a time, which are read where they lie. A right matrix whose columns are lines in
+//! memory is not packed in either: the transpose of the result is the product of the transposes,
+//! with that matrix on the left. So large weights are read once, in the order in which they lie.
+//! Both are loops over arrays of constant length, which the compiler turns into vector
+//! instructions; `pulp` has them compiled for the vectors of newer processors too, and chooses at
+//! run time.
 
 mod matrix;
 mod strips;
@@ -33,7 +37,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::numeric::Number;
 use crate::numeric::profile::Profile;
 
-/// With so many rows, most of the time is spent on reading the right matrix, and each element serves several sums.
+/// With so many rows, most of the time is spent on reading the right matrix, and each element
+/// serves several sums.
 const FEW_ROWS: Range<usize> = 2..65;
 /// With fewer columns, preparing strips takes longer than packing.
 const FEW_COLUMNS: usize = 128;
@@ -135,7 +140,8 @@ mod tests {
         (0..m * n).map(|at| element(at / n, at % n)).collect()
     }
 
-    /// With one rounding of each product and sum, which profile `fast` has where the processor has it.
+    /// With one rounding of each product and sum, which profile `fast` has where the processor has
+    /// it.
     fn defined_fused<T: Number>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec<T> {
         let element = |i: usize, j: usize| {
             (0..k).fold(T::ONE, |sum, l| sum.fused(a[i * k + l], b[l * n + j]))

@@ -1,11 +1,12 @@
 //! Lines: what operators along one axis read and write, as slices.
 //!
-//! A tensor is, around an axis, `outer` blocks of `dim` rows of `inner` elements. A line is the `dim` elements
-//! with the same place in the other axes. Softmax, TopK and CumSum say what happens to one line, and
-//! nothing about where it lies.
+//! A tensor is, around an axis, `outer` blocks of `dim` rows of `inner` elements. A line is the
+//! `dim` elements with the same place in the other axes. Softmax, TopK and CumSum say what happens
+//! to one line, and nothing about where it lies.
 
-/// Calls `f` with each line of `dim` elements of `input`, and the line at the same place in `output`, which
-/// has `out_dim` elements. Lines lie `inner` elements apart. Without elements there are no lines.
+/// Calls `f` with each line of `dim` elements of `input`, and the line at the same place in
+/// `output`, which has `out_dim` elements. Lines lie `inner` elements apart. Without elements there
+/// are no lines.
 pub(crate) fn lines<X: Copy, Y: Copy>(
     (input, dim): (&[X], usize),
     (output, out_dim): (&mut [Y], usize),

@@ -1,8 +1,10 @@
 //! The one NaN of each float type, which results of computations have.
 //!
-//! What an instruction of a processor gives for a NaN, its sign and the bits of its fraction, is not the same
-//! everywhere. So whatever computes writes one NaN: the kernel itself, in the loop that writes a result, or the machine
-//! after the step ([`Kernel::leaves_nans`](crate::Kernel::leaves_nans)). What only moves elements keeps their bits.
+//! What an instruction of a processor gives for a NaN, its sign and the bits of its fraction, is
+//! not the same everywhere. So whatever computes writes one NaN: the kernel itself, in the loop
+//! that writes a result, or the machine after the step
+//! ([`Kernel::leaves_nans`](crate::Kernel::leaves_nans)). What only moves elements keeps their
+//! bits.
 
 use half::{bf16, f16};
 use onnx_container::{DataType, Element};
@@ -41,8 +43,8 @@ with_nan! {
     bf16 = 0x7fc0;
 }
 
-/// Every NaN in `bytes`, the elements of a tensor of `dtype`, becomes the one NaN. Floats of 8 bits and fewer are
-/// always written with it.
+/// Every NaN in `bytes`, the elements of a tensor of `dtype`, becomes the one NaN. Floats of 8 bits
+/// and fewer are always written with it.
 pub(crate) fn settle(dtype: DataType, bytes: &mut [u8]) {
     match dtype {
         DataType::Float | DataType::Complex64 => settle_all::<f32>(bytes),
@@ -57,8 +59,8 @@ fn settle_all<T: OneNan + PartialEq>(bytes: &mut [u8]) {
     settle_elements(bytemuck::checked::try_cast_slice_mut::<u8, T>(bytes).unwrap_or_default());
 }
 
-/// Every NaN in `elements` becomes the one NaN. Nearly all results have none, so a part is looked at before it is
-/// written.
+/// Every NaN in `elements` becomes the one NaN. Nearly all results have none, so a part is looked
+/// at before it is written.
 pub(crate) fn settle_elements<T: OneNan + PartialEq>(elements: &mut [T]) {
     const PART: usize = 1024;
     for part in elements.chunks_mut(PART) {

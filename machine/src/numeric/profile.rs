@@ -9,13 +9,14 @@ pub enum Profile {
     /// `strict-1`: the same bits on every processor, in every build.
     #[default]
     Strict,
-    /// `fast`: as fast as the processor can, within the rounding that is usual for inference. The same bits on one
-    /// processor; others may round otherwise.
+    /// `fast`: as fast as the processor can, within the rounding that is usual for inference. The
+    /// same bits on one processor; others may round otherwise.
     Fast,
 }
 
 impl Profile {
-    /// Its name, as traces have it. That of the strict profile has a version, because its bits never change.
+    /// Its name, as traces have it. That of the strict profile has a version, because its bits
+    /// never change.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict-1",

@@ -1,4 +1,5 @@
-//! Random numbers by a seed: the Mersenne Twister MT19937, seeded and read as by NumPy's `RandomState`.
+//! Random numbers by a seed: the Mersenne Twister MT19937, seeded and read as by NumPy's
+//! `RandomState`.
 //!
 //! ONNX leaves the generator open. This one gives, for the same seed, the draws of ONNX's reference
 //! evaluator. M. Matsumoto and T. Nishimura, "Mersenne Twister", ACM TOMACS 8 (1998), 3 to 30.

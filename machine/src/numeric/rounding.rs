@@ -1,13 +1,14 @@
-//! Conversions of floats that are the same on every processor: of FLOAT16 and BFLOAT16, and of what is wider than
-//! FLOAT to what is narrower, rounded once.
+//! Conversions of floats that are the same on every processor: of FLOAT16 and BFLOAT16, and of what
+//! is wider than FLOAT to what is narrower, rounded once.
 //!
-//! Those of the crate `half` are left to instructions of the processor where it has them, and differ in the bits of a NaN
-//! and, from DOUBLE, in the number of roundings. These are integer operations, which the compiler turns into
-//! vectors.
+//! Those of the crate `half` are left to instructions of the processor where it has them, and
+//! differ in the bits of a NaN and, from DOUBLE, in the number of roundings. These are integer
+//! operations, which the compiler turns into vectors.
 //!
-//! A number is rounded once although it passes through narrower types when each of them but the last
-//! is rounded *to odd*: what is not exact gets the neighbour whose last bit is set. A later rounding to the
-//! nearest, with two bits less or fewer, then sees on which side of a middle the number was.
+//! A number is rounded once although it passes through narrower types when each of them but the
+//! last is rounded *to odd*: what is not exact gets the neighbour whose last bit is set. A later
+//! rounding to the nearest, with two bits less or fewer, then sees on which side of a middle the
+//! number was.
 
 use std::cmp::Ordering;
 
@@ -91,8 +92,8 @@ pub(crate) fn odd_f64(value: i128) -> f64 {
     towards(near, farther)
 }
 
-/// `near`, the nearest `f64` of a number, as that number rounded to odd. `farther` compares the distances of `near`
-/// and of the number from zero.
+/// `near`, the nearest `f64` of a number, as that number rounded to odd. `farther` compares the
+/// distances of `near` and of the number from zero.
 pub(crate) fn towards(near: f64, farther: Ordering) -> f64 {
     let step = step(near.to_bits() & 1 == 1, Some(farther));
     f64::from_bits(near.to_bits().wrapping_add_signed(i64::from(step)))
@@ -154,7 +155,8 @@ mod tests {
         u16::try_from(if infinity == 0x7c00 { NAN_OF_F16 } else { NAN_OF_BF16 }).unwrap()
     }
 
-    /// Between two neighbours, what is below the middle goes down and what is above goes up, by however little.
+    /// Between two neighbours, what is below the middle goes down and what is above goes up, by
+    /// however little.
     #[test]
     fn doubles_round_once_to_the_nearest() {
         for (bits, bias, _, narrow) in [F16, BF16] {

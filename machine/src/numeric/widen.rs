@@ -1,4 +1,5 @@
-//! FLOAT16 widened to FLOAT, many elements at a time: by an instruction of the processor where it has one.
+//! FLOAT16 widened to FLOAT, many elements at a time: by an instruction of the processor where it
+//! has one.
 //!
 //! Widening is exact, so an instruction gives the bits of [`from_f16`], except those of a NaN.
 
@@ -6,7 +7,8 @@ use half::f16;
 
 use crate::numeric::rounding::from_f16;
 
-/// Writes the value of each element of `halves` to `room`, which is as long. NaNs stay NaNs, of unspecified bits.
+/// Writes the value of each element of `halves` to `room`, which is as long. NaNs stay NaNs, of
+/// unspecified bits.
 #[inline(always)]
 pub(crate) fn widen(halves: &[f16], room: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]

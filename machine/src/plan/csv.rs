@@ -1,8 +1,9 @@
 //! Lists of blocks as MiniMalloc reads and writes them: `id,lower,upper,size[,alignment][,offset]`.
 //!
-//! The first line names the columns, in any order. As in MiniMalloc, `upper` is the step after the last one
-//! that needs the block, and the names of older files are known: `start` or `begin`, and `end`, which is
-//! the last step itself. Fields may be quoted, as in RFC 4180. The files come from strangers: every error names the line, and there are limits.
+//! The first line names the columns, in any order. As in MiniMalloc, `upper` is the step after the
+//! last one that needs the block, and the names of older files are known: `start` or `begin`, and
+//! `end`, which is the last step itself. Fields may be quoted, as in RFC 4180. The files come from
+//! strangers: every error names the line, and there are limits.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -42,9 +43,10 @@ pub struct Named {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Plan`](crate::ErrorKind::Plan) names the line that is wrong: an unknown or missing column, a field too many or too
-/// few, a number that is none, steps that end before they begin, an id that an earlier line has. Files
-/// over 256 MiB or over 131,072 blocks are refused. [`ErrorKind::Container`](crate::ErrorKind::Container) when `file` cannot be read.
+/// [`ErrorKind::Plan`](crate::ErrorKind::Plan) names the line that is wrong: an unknown or missing
+/// column, a field too many or too few, a number that is none, steps that end before they begin, an
+/// id that an earlier line has. Files over 256 MiB or over 131,072 blocks are refused.
+/// [`ErrorKind::Container`](crate::ErrorKind::Container) when `file` cannot be read.
 pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(onnx_container::Error::from)?;
@@ -71,8 +73,8 @@ pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
     read_blocks(text, rows, &columns)
 }
 
-/// The number of the line of `text` in which `row` begins, from 1. The reader counts a row from the empty lines
-/// before it on.
+/// The number of the line of `text` in which `row` begins, from 1. The reader counts a row from the
+/// empty lines before it on.
 fn line_of(text: &str, row: &StringRecord) -> u64 {
     let Some(position) = row.position() else { return 1 };
     let start = usize::try_from(position.byte()).ok();
@@ -233,9 +235,10 @@ impl std::fmt::Display for Shown<'_> {
 /// Writes blocks and their offsets as MiniMalloc does: `id,lower,upper,size,offset`, with a column
 /// `alignment` when a block has one.
 ///
-/// Names with commas, quotes or line breaks are quoted as [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)
-/// has it, and [`read_csv`] reads them back; MiniMalloc knows no quotes. Other control characters and
-/// backslashes are written as `\u{1b}`, because the list may be shown on a terminal.
+/// Names with commas, quotes or line breaks are quoted as [RFC
+/// 4180](https://www.rfc-editor.org/rfc/rfc4180) has it, and [`read_csv`] reads them back;
+/// MiniMalloc knows no quotes. Other control characters and backslashes are written as `\u{1b}`,
+/// because the list may be shown on a terminal.
 pub fn write_csv(rows: &[Row<'_>]) -> String {
     let aligned = rows.iter().any(|row| row.block.alignment != Alignment::DENSE);
     let columns = if aligned { "size,alignment,offset" } else { "size,offset" };

@@ -1,8 +1,8 @@
 //! One block after the other, each where it fits best among those that lie already.
 //!
-//! The length of the plan depends on the order. The order by size is the "greedy by size" of Pisarchyk
-//! and Lee (2020, arXiv:2001.03288), which reaches the lower bound on most models; no order is the best
-//! on all, so the best of five counts.
+//! The length of the plan depends on the order. The order by size is the "greedy by size" of
+//! Pisarchyk and Lee (2020, arXiv:2001.03288), which reaches the lower bound on most models; no
+//! order is the best on all, so the best of five counts.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -11,7 +11,8 @@ use super::placed::{Placed, PlacedBlocks};
 use super::timeline::Timeline;
 use super::{Block, end_of};
 
-/// The orders in which blocks are placed; of two that are equal, the one that is needed first comes first.
+/// The orders in which blocks are placed; of two that are equal, the one that is needed first comes
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The largest first.
@@ -59,7 +60,8 @@ impl Order {
 
 type Key = (Reverse<u128>, Reverse<u128>, u64);
 
-/// The offsets of the best order; an order whose plan is not longer than `goal` bytes is good enough.
+/// The offsets of the best order; an order whose plan is not longer than `goal` bytes is good
+/// enough.
 pub fn best_of_all(blocks: &[Block], timeline: &Timeline, goal: u64) -> Vec<u64> {
     let short = |section: usize| u32::try_from(section).unwrap_or(u32::MAX);
     let sections = |block| timeline.sections(block);
@@ -81,8 +83,8 @@ pub fn best_of_all(blocks: &[Block], timeline: &Timeline, goal: u64) -> Vec<u64>
     best.map(|(_, offsets)| offsets).unwrap_or_default()
 }
 
-/// The offset of each block when they are placed in `order`, after the fixed ones; nothing when that plan is not
-/// shorter than `least` bytes.
+/// The offset of each block when they are placed in `order`, after the fixed ones; nothing when
+/// that plan is not shorter than `least` bytes.
 fn place_all(
     blocks: &[Block],
     order: &[(usize, &Block)],

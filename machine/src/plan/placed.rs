@@ -1,9 +1,9 @@
 //! The blocks that lie already, and where a further one fits best among them.
 //!
-//! They are kept by offset, which is the order in which gaps are found, and once more by time: most tensors of a long
-//! program are needed for a few steps, so only the few others of these steps have to be looked at.
-//! Where that does not help, all are compared, which compilers turn into a few instructions for many of
-//! them: so the sections are in columns of their own.
+//! They are kept by offset, which is the order in which gaps are found, and once more by time: most
+//! tensors of a long program are needed for a few steps, so only the few others of these steps have
+//! to be looked at. Where that does not help, all are compared, which compilers turn into a few
+//! instructions for many of them: so the sections are in columns of their own.
 
 use std::ops::Range;
 
@@ -65,8 +65,9 @@ impl PlacedBlocks {
         }
     }
 
-    /// The offset of the smallest gap that holds `block`, which is needed in `sections`, between the blocks that
-    /// are needed with it, the lowest of equal gaps; the end of these blocks when it fits in no gap.
+    /// The offset of the smallest gap that holds `block`, which is needed in `sections`, between
+    /// the blocks that are needed with it, the lowest of equal gaps; the end of these blocks when
+    /// it fits in no gap.
     pub fn best_fit(&self, block: &Block, sections: &Range<u32>) -> u64 {
         let mut gaps = Gaps::new(block);
         match self.few_in(sections) {
@@ -76,7 +77,8 @@ impl PlacedBlocks {
         gaps.best()
     }
 
-    /// The places of the blocks that are needed in `sections`, by offset, where they are few; some more than once.
+    /// The places of the blocks that are needed in `sections`, by offset, where they are few; some
+    /// more than once.
     fn few_in(&self, sections: &Range<u32>) -> Option<Vec<Range<u64>>> {
         let spans = Some(spans(sections)).filter(|spans| spans.len() <= SPANS_OF_SHORT)?;
         let known = self.short.len();
@@ -142,8 +144,9 @@ impl<'b> Gaps<'b> {
     }
 
     fn pass(&mut self, place: &Range<u64>) {
-        // One comparison for both, whether the gap is long enough and whether it is the smallest: the difference
-        // of one that is not long enough has its highest bit set, which no length has.
+        // One comparison for both, whether the gap is long enough and whether it is the smallest:
+        // the difference of one that is not long enough has its highest bit set, which no length
+        // has.
         let spare = place.start.wrapping_sub(self.top + self.block.bytes);
         if spare < self.spare {
             let start = self.block.align_up(self.top);

@@ -1,10 +1,10 @@
 //! Shorter plans than the greedy ones, for as long as there is time.
 //!
-//! Steps at which no block begins before and ends after divide a program into *parts* that are planned apart; the longest
-//! one decides. The search tries whether that part fits a capacity between the largest one that is known to be
-//! impossible and the length that it has: a round of attempts, each with one order and a limited number of
-//! placements, then the next round with twice as many. That sequence is fixed, so with enough time the answer
-//! is too.
+//! Steps at which no block begins before and ends after divide a program into *parts* that are
+//! planned apart; the longest one decides. The search tries whether that part fits a capacity
+//! between the largest one that is known to be impossible and the length that it has: a round of
+//! attempts, each with one order and a limited number of placements, then the next round with twice
+//! as many. That sequence is fixed, so with enough time the answer is too.
 
 mod canonical;
 
@@ -29,13 +29,14 @@ pub struct Found {
 
 /// The placements of one attempt in the first round.
 const FIRST_PLACEMENTS: u64 = 1024;
-/// The most blocks of a part that is searched: the memory that a search takes grows with their square.
+/// The most blocks of a part that is searched: the memory that a search takes grows with their
+/// square.
 pub const LARGEST_PART: usize = 2048;
 /// The stack that one placement takes at most, in bytes.
 const STACK_OF_PLACEMENT: usize = 4096;
 
-/// Looks for a plan of at most `goal` bytes, for at most `time`. `found` has a plan to begin with, and a
-/// length that no plan is shorter than.
+/// Looks for a plan of at most `goal` bytes, for at most `time`. `found` has a plan to begin with,
+/// and a length that no plan is shorter than.
 ///
 /// # Errors
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) when the system gives no thread.

@@ -1,10 +1,11 @@
 //! Types, shapes and small values of a program before it runs.
 //!
-//! Every kernel derives the shapes of its outputs from those of its inputs. Where it needs elements for that
-//! (the target of a Reshape, the axes of a reduction) they are known when they come from weights and shapes
-//! alone: small outputs are computed here by the kernel itself, with whatever is known of its inputs.
-//! Where a kernel asks for elements that only a run has, the shapes end: that node is the barrier. A run that has
-//! come to a barrier knows what is in M, and the shapes go on from there.
+//! Every kernel derives the shapes of its outputs from those of its inputs. Where it needs elements
+//! for that (the target of a Reshape, the axes of a reduction) they are known when they come from
+//! weights and shapes alone: small outputs are computed here by the kernel itself, with whatever is
+//! known of its inputs. Where a kernel asks for elements that only a run has, the shapes end: that
+//! node is the barrier. A run that has come to a barrier knows what is in M, and the shapes go on
+//! from there.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,8 +27,8 @@ use crate::{Error, ErrorKind, Result};
 /// The most bytes of an output that is computed before the run.
 const SMALL: u64 = 1 << 16;
 
-/// The most bytes of a value whose elements are known when a plan begins behind a barrier: shapes and axes are
-/// small.
+/// The most bytes of a value whose elements are known when a plan begins behind a barrier: shapes
+/// and axes are small.
 const SMALL_AND_LIVE: u64 = 512;
 
 /// What is known of a value.
@@ -76,8 +77,8 @@ pub struct Shapes<'p> {
     /// The values that are there before it.
     pub given: Vec<ValueId>,
     values: Vec<Option<Known>>,
-    /// For a view, and for a result that is written over an input: the value whose bytes it shares, which shares no
-    /// other's. Chains of views are as long as the model, so nothing may walk them.
+    /// For a view, and for a result that is written over an input: the value whose bytes it shares,
+    /// which shares no other's. Chains of views are as long as the model, so nothing may walk them.
     owners: HashMap<ValueId, ValueId>,
     /// For each value, how many values that are still needed lie on its bytes.
     holders: HashMap<ValueId, usize>,
@@ -85,8 +86,8 @@ pub struct Shapes<'p> {
 }
 
 impl<'p> Shapes<'p> {
-    /// The shapes of `program` from its first step on, when `memory` has its weights and symbolic dimensions
-    /// have these `sizes`.
+    /// The shapes of `program` from its first step on, when `memory` has its weights and symbolic
+    /// dimensions have these `sizes`.
     pub fn new(
         program: &'p Program,
         registry: &'p Registry,
@@ -96,8 +97,8 @@ impl<'p> Shapes<'p> {
         Self::of(program, registry, memory, declared_inputs(program, sizes)?)
     }
 
-    /// The shapes of `program` when its inputs have these types and, if they are tensors of numbers,
-    /// shapes. Inputs with a constant may be left out.
+    /// The shapes of `program` when its inputs have these types and, if they are tensors of
+    /// numbers, shapes. Inputs with a constant may be left out.
     pub fn bound(
         program: &'p Program,
         registry: &'p Registry,
@@ -125,8 +126,8 @@ impl<'p> Shapes<'p> {
         Ok(shapes)
     }
 
-    /// Every node of the main graph that refuses the shapes of its inputs, as far as these are known before inputs
-    /// are bound.
+    /// Every node of the main graph that refuses the shapes of its inputs, as far as these are
+    /// known before inputs are bound.
     pub fn refused(program: &'p Program, registry: &'p Registry, memory: &'p Memory) -> Errors {
         let mut shapes = Self::empty(program, registry, memory, 0);
         let mut errors = Errors::default();
@@ -168,7 +169,8 @@ impl<'p> Shapes<'p> {
         }
     }
 
-    /// The shapes of `program` from step `start` on, when the values in `table` are there before it.
+    /// The shapes of `program` from step `start` on, when the values in `table` are there before
+    /// it.
     pub fn from_step(
         program: &'p Program,
         registry: &'p Registry,
@@ -274,8 +276,8 @@ impl<'p> Shapes<'p> {
         self.holders.entry(owner).and_modify(|holders| *holders = holders.saturating_sub(1));
     }
 
-    /// Whether only one node still needs the bytes of `value`: the one after which nothing needs the values in
-    /// `dead`.
+    /// Whether only one node still needs the bytes of `value`: the one after which nothing needs
+    /// the values in `dead`.
     fn dies(&self, value: ValueId, dead: &[ValueId]) -> bool {
         let owner = self.owner(value);
         dead.contains(&value) && !self.is_weight(owner) && self.holders.get(&owner) == Some(&1)
@@ -341,8 +343,8 @@ impl<'p> Shapes<'p> {
     }
 }
 
-/// What is known of a value with this entry. Its elements are known when it is a weight, when it is small, and
-/// when a node needs them at once (`is_read`).
+/// What is known of a value with this entry. Its elements are known when it is a weight, when it is
+/// small, and when a node needs them at once (`is_read`).
 fn known(entry: &Entry, is_read: bool) -> Result<Known> {
     Ok(match entry {
         Entry::Tensor(slot) => {

@@ -188,7 +188,8 @@ impl Display for Text<'_> {
             '&' => f.write_str("&amp;"),
             '<' => f.write_str("&lt;"),
             '>' => f.write_str("&gt;"),
-            // XML has no way to say the others, and what turns the direction of text could forge some.
+            // XML has no way to say the others, and what turns the direction of text could forge
+            // some.
             c if c.is_control() || is_bidi(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
                 write!(f, "{}", c.escape_unicode())
             }

@@ -1,9 +1,10 @@
 //! The plan of a program: which tensors lie in M, from which step to which, and where.
 //!
-//! A result needs its bytes from the step that writes it to its last use, inner graphs included; an input
-//! from the start, an output to the end. A view has no bytes of its own: the tensor that it shows lives as long
-//! as the view does, and a tensor that a result is written over lives as long as that result. Weights lie
-//! outside of the arena. What is not a tensor of numbers lies outside of M.
+//! A result needs its bytes from the step that writes it to its last use, inner graphs included; an
+//! input from the start, an output to the end. A view has no bytes of its own: the tensor that it
+//! shows lives as long as the view does, and a tensor that a result is written over lives as long
+//! as that result. Weights lie outside of the arena. What is not a tensor of numbers lies outside
+//! of M.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -67,12 +68,13 @@ impl ProgramPlan {
 
 /// Plans the main graph of `program`, whose symbolic dimensions have these `sizes`.
 ///
-/// Where the shapes of a node depend on the elements of an input, the plan ends before that node, which
-/// [`ProgramPlan::barrier`] names.
+/// Where the shapes of a node depend on the elements of an input, the plan ends before that node,
+/// which [`ProgramPlan::barrier`] names.
 ///
 /// # Errors
-/// [`ErrorKind::Input`](crate::ErrorKind::Input) when a dimension of an input has no size, or a size is for none;
-/// [`ErrorKind::UnsupportedOp`](crate::ErrorKind::UnsupportedOp) when a node has no kernel; what kernels say of wrong types and shapes.
+/// [`ErrorKind::Input`](crate::ErrorKind::Input) when a dimension of an input has no size, or a
+/// size is for none; [`ErrorKind::UnsupportedOp`](crate::ErrorKind::UnsupportedOp) when a node has
+/// no kernel; what kernels say of wrong types and shapes.
 pub fn plan_program(
     program: &Program,
     registry: &Registry,

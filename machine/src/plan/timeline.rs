@@ -66,8 +66,8 @@ impl Timeline {
 
     /// The least that any plan needs, in bytes, and the first step that needs it.
     ///
-    /// Offsets are multiples of the alignment that all blocks have at least. So each block of one step
-    /// takes its length rounded up to that alignment, except the one that lies highest.
+    /// Offsets are multiples of the alignment that all blocks have at least. So each block of one
+    /// step takes its length rounded up to that alignment, except the one that lies highest.
     pub fn lower_bound(&self, blocks: &[Block]) -> (u64, u64) {
         let needed = || blocks.iter().filter(|block| !block.is_empty());
         let Some(unit) = needed().map(|block| block.alignment).min() else { return (0, 0) };

@@ -12,8 +12,9 @@ use crate::Result;
 /// bytes.
 ///
 /// # Errors
-/// [`ErrorKind::Plan`](crate::ErrorKind::Plan) when there are not as many offsets as blocks, when an offset is not aligned or not the
-/// fixed one, when a block ends beyond 2^63 bytes, or when two blocks that one step needs share bytes.
+/// [`ErrorKind::Plan`](crate::ErrorKind::Plan) when there are not as many offsets as blocks, when
+/// an offset is not aligned or not the fixed one, when a block ends beyond 2^63 bytes, or when two
+/// blocks that one step needs share bytes.
 pub fn verify(blocks: &[Block], offsets: &[u64]) -> Result<u64> {
     if blocks.len() != offsets.len() {
         return Err(refused(format!("{} blocks have {} offsets", blocks.len(), offsets.len())));

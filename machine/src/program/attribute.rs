@@ -1,7 +1,8 @@
 //! The attributes of a node, parsed: constant parameters of its operator.
 //!
-//! An attribute has one kind of value, and a kernel asks for the kind that its operator defines. Graphs
-//! are blocks of the program already. Defaults are the operator's and are left to its kernel.
+//! An attribute has one kind of value, and a kernel asks for the kind that its operator defines.
+//! Graphs are blocks of the program already. Defaults are the operator's and are left to its
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ impl Attribute {
 /// The attributes of one node by name. Each getter is `None` for an attribute that is not there.
 ///
 /// # Errors
-/// Every getter fails with [`ErrorKind::InvalidModel`] where the attribute has a value of another kind.
+/// Every getter fails with [`ErrorKind::InvalidModel`] where the attribute has a value of another
+/// kind.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes(BTreeMap<String, Attribute>);
 

@@ -1,7 +1,7 @@
 //! From a model's messages to the blocks of a program.
 //!
-//! One builder for each graph, with the one around it for the names that it captures. Bytes of constants
-//! get their addresses here.
+//! One builder for each graph, with the one around it for the names that it captures. Bytes of
+//! constants get their addresses here.
 
 use std::collections::HashMap;
 
@@ -25,8 +25,8 @@ use crate::program::schema::{Meaning, Written};
 use crate::program::{Attribute, Attributes};
 use crate::value::{Type, Value};
 
-/// The program of the model in `container`, as it is written. Calls of the local functions in `keep`
-/// (domain and name) stay nodes.
+/// The program of the model in `container`, as it is written. Calls of the local functions in
+/// `keep` (domain and name) stay nodes.
 pub(crate) fn program(
     container: &Container,
     keep: &[(String, String)],
@@ -70,8 +70,8 @@ fn not_computed(name: &str) -> Error {
     Error::new(ErrorKind::InvalidModel, "nothing computes the value").with_value(name)
 }
 
-/// The block of `graph`, which stands by itself and whose nodes mean the operators of `imports`. The bytes
-/// of its constants are added to `weights`.
+/// The block of `graph`, which stands by itself and whose nodes mean the operators of `imports`.
+/// The bytes of its constants are added to `weights`.
 pub(crate) fn block_of(
     graph: &GraphProto,
     imports: &HashMap<String, i64>,
@@ -225,7 +225,8 @@ impl<'c> Builder<'c> {
         self.resolve(innermost, &name)?.map(Some).ok_or_else(|| not_computed(&name))
     }
 
-    /// The value called `name` in the block at `depth`, which captures it if it is one of an outer block.
+    /// The value called `name` in the block at `depth`, which captures it if it is one of an outer
+    /// block.
     fn resolve(&mut self, depth: usize, name: &str) -> Result<Option<ValueId>> {
         let known = self.scopes.get(depth).and_then(|scope| scope.ids.get(name)).copied();
         let (None, Some(around)) = (known, depth.checked_sub(1)) else { return Ok(known) };
@@ -344,7 +345,8 @@ fn constant(weights: &mut Weights, tensor: Tensor) -> Result<Entry> {
     Ok(Entry::Tensor(Slot { offset, dtype, shape }))
 }
 
-/// The tensor of a [Constant](https://onnx.ai/onnx/operators/onnx__Constant.html) with these attributes.
+/// The tensor of a [Constant](https://onnx.ai/onnx/operators/onnx__Constant.html) with these
+/// attributes.
 fn constant_of(attributes: &Attributes) -> Result<Tensor> {
     let one_dim = |len: usize| i64::try_from(len).map(|len| vec![len]).unwrap_or_default();
     let bytes = |bytes: &[u8]| Buffer::from(bytes.to_vec());

@@ -1,8 +1,10 @@
-//! Local functions whose calls stay when a model is inlined: each call gets the function's graph inside.
+//! Local functions whose calls stay when a model is inlined: each call gets the function's graph
+//! inside.
 //!
-//! The inliner leaves a call where a node of the function would be another operator at the versions that the model
-//! imports. A block has operator versions of its own. So the body of such a call is made by inlining a model
-//! which imports what the function imports, and contains nothing but the call.
+//! The inliner leaves a call where a node of the function would be another operator at the versions
+//! that the model imports. A block has operator versions of its own. So the body of such a call is
+//! made by inlining a model which imports what the function imports, and contains nothing but the
+//! call.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use super::room::Room;
 use super::text::{domain, imports, text};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The name of the attribute that holds the graph of a call. A model that has an attribute of this name is refused.
+/// The name of the attribute that holds the graph of a call. A model that has an attribute of this
+/// name is refused.
 pub(crate) const FUNCTION_BODY: &str = "function body";
 
 /// Domain, name and overload of a function.
@@ -61,7 +64,8 @@ pub(super) struct Functions {
     expanded: HashMap<Vec<u8>, Arc<Expanded>>,
 }
 
-/// What computes a call: a graph over the distinct inputs that the call has, with nodes of these versions.
+/// What computes a call: a graph over the distinct inputs that the call has, with nodes of these
+/// versions.
 pub(super) struct Expanded {
     pub(super) graph: GraphProto,
     pub(super) imports: HashMap<String, i64>,
@@ -75,8 +79,8 @@ impl Functions {
         Self { list, by_id, ir_version: model.ir_version, keep, ..Self::default() }
     }
 
-    /// What computes `call` in a graph that imports `imports`; `None` when it calls no function. There has to be
-    /// `room` for each body; whoever reads it counts it as often as it is called.
+    /// What computes `call` in a graph that imports `imports`; `None` when it calls no function.
+    /// There has to be `room` for each body; whoever reads it counts it as often as it is called.
     pub(super) fn expand(
         &mut self,
         call: &NodeProto,
@@ -180,8 +184,9 @@ fn id(function: &FunctionProto) -> Id {
     ]
 }
 
-/// A graph with `call` alone, from its inputs to its outputs. They have names by their numbers, so that equal calls
-/// are equal here, unless a graph in an attribute uses outer values by their names.
+/// A graph with `call` alone, from its inputs to its outputs. They have names by their numbers, so
+/// that equal calls are equal here, unless a graph in an attribute uses outer values by their
+/// names.
 fn graph_of(call: &NodeProto) -> GraphProto {
     let captures = call.attribute.iter().any(|one| one.g.is_some() || !one.graphs.is_empty());
     let mut call = call.clone();

@@ -1,4 +1,5 @@
-//! What the operator of a node is by the schemas of ONNX, and whether the node is as its schema says.
+//! What the operator of a node is by the schemas of ONNX, and whether the node is as its schema
+//! says.
 
 use onnx_container::DataType;
 
@@ -11,7 +12,8 @@ impl Node {
     /// Whether the node has what its operator takes: attributes, and how many inputs and outputs.
     ///
     /// # Errors
-    /// What it has that the operator has not, or the other way round; or why no such operator is known.
+    /// What it has that the operator has not, or the other way round; or why no such operator is
+    /// known.
     pub(crate) fn check_written(&self) -> Result<()> {
         let attributes = self.attributes.iter().map(|(name, value)| (name, value.letter()));
         self.meaning.check(&Written {
@@ -24,7 +26,8 @@ impl Node {
         })
     }
 
-    /// Whether the node has no more outputs than the `given` number, which its operator or its graph gives for it.
+    /// Whether the node has no more outputs than the `given` number, which its operator or its
+    /// graph gives for it.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`](crate::ErrorKind::InvalidModel) when it has more.

@@ -66,7 +66,8 @@ fn producers(nodes: &[NodeProto]) -> Result<HashMap<&[u8], usize>> {
     Ok(producers)
 }
 
-/// Every name that `node` uses from the graph it stands in: its inputs, and what its graphs may capture.
+/// Every name that `node` uses from the graph it stands in: its inputs, and what its graphs may
+/// capture.
 fn visit_names<'n>(node: &'n NodeProto, visit: &mut impl FnMut(&'n [u8])) {
     node.input.iter().for_each(|input| visit(input.as_bytes()));
     for attribute in &node.attribute {

@@ -1,10 +1,11 @@
 //! Inputs by a seed: the same values everywhere, for every type and shape that a graph declares.
 //!
-//! The generator is [SplitMix64](https://prng.di.unimi.it/splitmix64.c). Input `i` of the graph, from 0, has
-//! a stream of its own whose state begins with `mix(seed) + i`, where `mix(s)` is the first output from state
-//! `s`; names play no part. Each element takes one output `u`: a float is `(u >> 40) / 2^23 - 1`, which lies in
-//! `[-1, 1)`, rounded to its type; an integer is `u >> 63`, 0 or 1, which is an index into any table with two
-//! rows; a string is `a` or `b` in the same way. A complex number takes two.
+//! The generator is [SplitMix64](https://prng.di.unimi.it/splitmix64.c). Input `i` of the graph,
+//! from 0, has a stream of its own whose state begins with `mix(seed) + i`, where `mix(s)` is the
+//! first output from state `s`; names play no part. Each element takes one output `u`: a float is
+//! `(u >> 40) / 2^23 - 1`, which lies in `[-1, 1)`, rounded to its type; an integer is `u >> 63`, 0
+//! or 1, which is an index into any table with two rows; a string is `a` or `b` in the same way. A
+//! complex number takes two.
 
 use std::collections::{HashMap, HashSet};
 
@@ -42,10 +43,12 @@ pub fn all(
     all_within(program, seed, sizes, u64::MAX)
 }
 
-/// As [`all`], of values that take at most `most` bytes together, their strings and the lists of them included.
+/// As [`all`], of values that take at most `most` bytes together, their strings and the lists of
+/// them included.
 ///
 /// # Errors
-/// As [`all`], and [`ErrorKind::OutOfMemory`] before the first value is made that takes more than is left.
+/// As [`all`], and [`ErrorKind::OutOfMemory`] before the first value is made that takes more than
+/// is left.
 pub fn all_within(
     program: &Program,
     seed: u64,
@@ -70,11 +73,13 @@ pub fn all_within(
     errors.join().map_or(Ok(values), Err)
 }
 
-/// A value for input `i` of the graph, whose open dimensions have these `sizes`: by name, or by place as `image[0]`.
+/// A value for input `i` of the graph, whose open dimensions have these `sizes`: by name, or by
+/// place as `image[0]`.
 ///
 /// # Errors
-/// [`ErrorKind::Input`] when the graph declares no shape, a dimension has no size, or the input is no tensor
-/// or of a type that random values are not defined for. [`ErrorKind::OutOfMemory`] when there is no memory for it.
+/// [`ErrorKind::Input`] when the graph declares no shape, a dimension has no size, or the input is
+/// no tensor or of a type that random values are not defined for. [`ErrorKind::OutOfMemory`] when
+/// there is no memory for it.
 pub fn one(
     program: &Program,
     i: usize,
@@ -84,7 +89,8 @@ pub fn one(
     one_within(program, i, seed, sizes, u64::MAX)
 }
 
-/// As [`one`], of a value that takes at most `most` bytes, its strings and the list of them included.
+/// As [`one`], of a value that takes at most `most` bytes, its strings and the list of them
+/// included.
 ///
 /// # Errors
 /// As [`one`], and [`ErrorKind::OutOfMemory`] before a value is made that takes more.

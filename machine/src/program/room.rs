@@ -1,9 +1,10 @@
 //! How much memory a program and its plan may take.
 //!
-//! A node of 13 bytes becomes a step with a lifetime and a place, which is fifty times as much. What the nodes, values
-//! and attributes of a model become is added up while they are read, so that an untrusted model of very small nodes, or
-//! of calls that multiply, is refused before it fills the memory. The sums are estimates of what is held at once while
-//! the program is planned, with what allocators add; `cli/tests/bounds` measures processes.
+//! A node of 13 bytes becomes a step with a lifetime and a place, which is fifty times as much.
+//! What the nodes, values and attributes of a model become is added up while they are read, so that
+//! an untrusted model of very small nodes, or of calls that multiply, is refused before it fills
+//! the memory. The sums are estimates of what is held at once while the program is planned, with
+//! what allocators add; `cli/tests/bounds` measures processes.
 
 use onnx_container::proto::{AttributeProto, Message, ModelProto, NodeProto, Str};
 use onnx_container::{ErrorKind, InlineOptions, Limit, Limits, inline_functions};
@@ -12,8 +13,9 @@ use crate::error::Result;
 
 /// What the program of any model may take, in bytes.
 const BASE: u64 = 20 << 20;
-/// What each byte of the model's messages may take more. A node of a real model takes 100 bytes and more, most of them names,
-/// so that five allow any number of nodes that are a little longer than that.
+/// What each byte of the model's messages may take more. A node of a real model takes 100 bytes and
+/// more, most of them names, so that five allow any number of nodes that are a little longer than
+/// that.
 const PER_BYTE: u64 = 5;
 
 /// A node, without its operands.
@@ -39,7 +41,8 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The memory that the program of `model` may take: what `limits` say, or what its length allows.
+    /// The memory that the program of `model` may take: what `limits` say, or what its length
+    /// allows.
     pub(super) fn of(model: &ModelProto, limits: Limits) -> Self {
         let by_len = || model.encoded_len().saturating_mul(PER_BYTE).saturating_add(BASE);
         let most = limits.get(Limit::Program).unwrap_or_else(by_len);
@@ -88,7 +91,8 @@ impl Room {
     }
 }
 
-/// The reason of an inlining, with the limit that can be raised: that of calls only where it was `given`.
+/// The reason of an inlining, with the limit that can be raised: that of calls only where it was
+/// `given`.
 fn with_limit(reason: &str, given: bool) -> String {
     let raise = |limit: Limit| format!("the limit `{limit}` can be raised");
     match reason.contains(&raise(Limit::Calls)) {

@@ -1,8 +1,10 @@
-//! What a node may have by the schemas of ONNX: attributes, inputs, outputs and their types, for every version.
+//! What a node may have by the schemas of ONNX: attributes, inputs, outputs and their types, for
+//! every version.
 //!
-//! `schema/operators.tsv` is generated from the schemas of onnx. Kernels read what they need and trust that a node
-//! has nothing else: an attribute that no kernel reads would be ignored, and one of another version obeyed. Which
-//! nodes are held to their schema is left to the machine: a kernel of the user takes what it likes.
+//! `schema/operators.tsv` is generated from the schemas of onnx. Kernels read what they need and
+//! trust that a node has nothing else: an attribute that no kernel reads would be ignored, and one
+//! of another version obeyed. Which nodes are held to their schema is left to the machine: a kernel
+//! of the user takes what it likes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -83,7 +85,8 @@ struct Formal {
     is_variadic: bool,
 }
 
-/// A set of types: the element types of each of the [`KINDS`]. Types that no [`Type`] stands for are left out.
+/// A set of types: the element types of each of the [`KINDS`]. Types that no [`Type`] stands for
+/// are left out.
 #[derive(Debug, Clone, Copy, Default)]
 struct Types([u32; 8]);
 
@@ -262,7 +265,8 @@ impl Meaning {
         if version > newest {
             return Self::TooNew(newest);
         }
-        // An operator that was deprecated from its first version on has no other meaning than that one.
+        // An operator that was deprecated from its first version on has no other meaning than that
+        // one.
         let is_first =
             |schema: &Schema| versions.first().is_some_and(|first| first.since == schema.since);
         match versions.iter().rfind(|schema| schema.since <= version) {
@@ -379,12 +383,14 @@ impl Schema {
         self.bind(count, types).map(|_| ())
     }
 
-    /// The type of each type variable, and the input that told it, as far as inputs of these types tell.
+    /// The type of each type variable, and the input that told it, as far as inputs of these types
+    /// tell.
     fn bind(&self, count: usize, types: impl Fn(usize) -> Option<Type>) -> Result<Bound> {
         let mut bound = Bound::default();
         for i in 0..count {
             let (Some(ty), Some(formal)) = (types(i), self.input(i)) else { continue };
-            // In a loop that carries an optional, the element itself stands for an optional that has one.
+            // In a loop that carries an optional, the element itself stands for an optional that
+            // has one.
             let optional = || Type::Optional(Box::new(ty.clone()));
             if !formal.types.contains(&ty) && !formal.types.contains(&optional()) {
                 let reason = format!(
@@ -411,7 +417,8 @@ impl Schema {
         Ok(bound)
     }
 
-    /// The types of `outputs` outputs when inputs have these types, as far as these and what attributes state tell.
+    /// The types of `outputs` outputs when inputs have these types, as far as these and what
+    /// attributes state tell.
     ///
     /// # Errors
     /// As [`check_types`](Self::check_types).
@@ -457,8 +464,8 @@ fn at(formals: &[Formal], i: usize) -> Option<&Formal> {
     formals.get(i).or_else(|| formals.last().filter(|last| last.is_variadic))
 }
 
-/// The type of an output that holds input 0, or is what that holds: of a sequence and its elements. `None` where the
-/// output may as well be of the type of the input.
+/// The type of an output that holds input 0, or is what that holds: of a sequence and its elements.
+/// `None` where the output may as well be of the type of the input.
 fn derived(input: Option<Type>, formal: &Formal) -> Option<Type> {
     let ty = input.filter(|ty| !formal.types.contains(ty))?;
     let inner = match &ty {

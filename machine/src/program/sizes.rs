@@ -1,5 +1,5 @@
-//! The sizes that a caller gives for dimensions that a model leaves open, by the name of the dimension, or by
-//! its place: `image[0]` is the first one of the input `image`.
+//! The sizes that a caller gives for dimensions that a model leaves open, by the name of the
+//! dimension, or by its place: `image[0]` is the first one of the input `image`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,8 +7,8 @@ use super::{Declared, Dim, Program};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Program {
-    /// Checks that every one of `sizes` is for a dimension of an input, by the dimension's name or as
-    /// `image[0]`.
+    /// Checks that every one of `sizes` is for a dimension of an input, by the dimension's name or
+    /// as `image[0]`.
     ///
     /// # Errors
     /// [`ErrorKind::Input`] for a name that stands for no dimension, with those that do.
@@ -25,8 +25,8 @@ impl Program {
         Err(Error::new(ErrorKind::Input, reason))
     }
 
-    /// What sizes can be given for: the names of open dimensions of inputs, and for those without a name their
-    /// places, as `image[0]`.
+    /// What sizes can be given for: the names of open dimensions of inputs, and for those without a
+    /// name their places, as `image[0]`.
     pub fn open_dimensions(&self) -> BTreeSet<String> {
         let of_input = |input: &Declared| -> Vec<String> {
             let dims = input.dims.iter().flatten().enumerate();
@@ -46,8 +46,8 @@ fn place(input: &str, axis: usize) -> String {
 }
 
 impl Declared {
-    /// The shape of this input, which is called `name`, with these `sizes`. The error names every dimension that
-    /// has no size.
+    /// The shape of this input, which is called `name`, with these `sizes`. The error names every
+    /// dimension that has no size.
     pub(crate) fn shape(&self, name: &str, sizes: &HashMap<String, usize>) -> Result<Vec<usize>> {
         let refused = |reason: String| Error::new(ErrorKind::Input, reason);
         let dims = self.dims.as_ref();

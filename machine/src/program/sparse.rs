@@ -1,7 +1,7 @@
 //! Sparse tensors of a model, which become dense ones: a machine has no others.
 //!
-//! A [SparseTensorProto](https://onnx.ai/onnx/repo-docs/IR.html#sparse-tensors) has the elements that are
-//! not zero, and where they are: by position, or by one index for each dimension.
+//! A [SparseTensorProto](https://onnx.ai/onnx/repo-docs/IR.html#sparse-tensors) has the elements
+//! that are not zero, and where they are: by position, or by one index for each dimension.
 
 use onnx_container::proto::SparseTensorProto;
 use onnx_container::{ByteSize, Container, Tensor};

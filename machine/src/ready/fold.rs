@@ -1,8 +1,8 @@
 //! Constant folding: a node that depends on constants alone is computed once, by its own kernel.
 //!
-//! The results are weights like any other. A node whose results would be too many bytes, or that fails,
-//! stays a step, which then says what is wrong. A node that draws random numbers, or has graphs inside, always
-//! stays a step.
+//! The results are weights like any other. A node whose results would be too many bytes, or that
+//! fails, stays a step, which then says what is wrong. A node that draws random numbers, or has
+//! graphs inside, always stays a step.
 
 use onnx_container::Buffer;
 
@@ -36,8 +36,8 @@ pub(super) struct Folder<'p> {
 }
 
 impl Folder<'_> {
-    /// The outputs of `node` of `block` with their entries, when all its inputs are `constants`. `None` for
-    /// a node that has to be a step.
+    /// The outputs of `node` of `block` with their entries, when all its inputs are `constants`.
+    /// `None` for a node that has to be a step.
     pub(super) fn fold(
         &mut self,
         node: &Node,

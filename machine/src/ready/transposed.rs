@@ -1,9 +1,10 @@
 //! Transposed weights are read where they lie.
 //!
-//! A Transpose of a matrix among the constants costs as many bytes as the matrix (of a tied embedding, often
-//! the largest tensor of a model). Where only MatMul and Gemm use it, they read the matrix itself: Gemm has
-//! attributes for it, and MatMul becomes the internal operator `onnx_container::TransposedMatMul`. The
-//! elements of a product are summed in the same order, so they have the same bits.
+//! A Transpose of a matrix among the constants costs as many bytes as the matrix (of a tied
+//! embedding, often the largest tensor of a model). Where only MatMul and Gemm use it, they read
+//! the matrix itself: Gemm has attributes for it, and MatMul becomes the internal operator
+//! `onnx_container::TransposedMatMul`. The elements of a product are summed in the same order, so
+//! they have the same bits.
 
 use std::collections::HashMap;
 
@@ -14,8 +15,8 @@ use crate::program::Attribute;
 use crate::program::schema::Meaning;
 use crate::program::{Block, Folded, Node, ValueId};
 
-/// Makes the nodes of `block` read transposed matrices of `constants` in place, and removes each Transpose
-/// that nothing uses any more.
+/// Makes the nodes of `block` read transposed matrices of `constants` in place, and removes each
+/// Transpose that nothing uses any more.
 pub(super) fn read_in_place(
     block: &mut Block,
     path: &str,
@@ -46,7 +47,8 @@ pub(super) fn read_in_place(
     block.nodes.retain(|node| !is_read_in_place(node));
 }
 
-/// The results of Transpose that only operands of products use, with the matrix that each is made of.
+/// The results of Transpose that only operands of products use, with the matrix that each is made
+/// of.
 fn candidates(block: &Block, constants: &Constants) -> HashMap<ValueId, ValueId> {
     let made = block.nodes.iter().filter_map(|node| transpose_of(node, constants));
     let mut candidates: HashMap<_, _> = made.collect();

@@ -1,9 +1,9 @@
 //! Where two runs first differ: each step of one has a counterpart in the other, and the first pair
 //! that wrote different values is named.
 //!
-//! The counterpart of a step is the step of the same operator that read the same values, wherever it is and
-//! whatever it is called, so inlined, renamed and reordered models are aligned as they are. Everything before
-//! the step that is named is the same in both runs.
+//! The counterpart of a step is the step of the same operator that read the same values, wherever
+//! it is and whatever it is called, so inlined, renamed and reordered models are aligned as they
+//! are. Everything before the step that is named is the same in both runs.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -20,7 +20,8 @@ use crate::value::data;
 /// The differences of two traces, A and B.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceDiff {
-    /// The inputs of the graph, by their number, that are not the same. Inputs that only one has are among them.
+    /// The inputs of the graph, by their number, that are not the same. Inputs that only one has
+    /// are among them.
     pub inputs: Vec<usize>,
     /// The outputs of the graph, by their number, that are not the same.
     pub outputs: Vec<usize>,
@@ -100,9 +101,9 @@ fn new_output(step: &Step, known: &HashSet<Identity<'_>>) -> Option<usize> {
     step.outputs.iter().position(|output| !known.contains(&output.identity()))
 }
 
-/// Steps `i` and `j`, if they differ. Steps of the same operator that read the same values differ when
-/// they wrote different values. Other steps differ only with `any_new`: one of them wrote a value that
-/// the other run does not have.
+/// Steps `i` and `j`, if they differ. Steps of the same operator that read the same values differ
+/// when they wrote different values. Other steps differ only with `any_new`: one of them wrote a
+/// value that the other run does not have.
 fn part([a, b]: [&Trace; 2], i: usize, j: usize, any_new: bool) -> Option<Part> {
     let (left, right) = (a.steps.get(i)?, b.steps.get(j)?);
     let output = unequal(&left.outputs, &right.outputs).first().copied()?;
@@ -141,8 +142,8 @@ const ALIGNMENTS: [(&[By], bool); 12] = {
     ]
 };
 
-/// For each step of A its counterpart in B, which is that of no other step. `new` has for each step of
-/// A and B its first output that the other run does not have.
+/// For each step of A its counterpart in B, which is that of no other step. `new` has for each step
+/// of A and B its first output that the other run does not have.
 fn counterparts(traces: [&Trace; 2], new: [&[Option<usize>]; 2]) -> Vec<Option<usize>> {
     let [a, b] = traces;
     let mut left: [Vec<(usize, &Step)>; 2] = traces.map(|t| t.steps.iter().enumerate().collect());
@@ -204,12 +205,12 @@ fn unequal(a: &[TracedValue], b: &[TracedValue]) -> Vec<usize> {
 }
 
 impl Trace {
-    /// Output `output` of step `step`, from the files in `folder` that have what [`TraceWriter::dump`](super::TraceWriter::dump)
-    /// gave; `None` for values that are no tensors.
+    /// Output `output` of step `step`, from the files in `folder` that have what
+    /// [`TraceWriter::dump`](super::TraceWriter::dump) gave; `None` for values that are no tensors.
     ///
     /// # Errors
-    /// When the file is missing, holds no tensor of the type that the trace states, or is not the one whose
-    /// digest the trace has.
+    /// When the file is missing, holds no tensor of the type that the trace states, or is not the
+    /// one whose digest the trace has.
     pub fn dumped(&self, folder: &Path, step: usize, output: usize) -> Result<Option<Value>> {
         let traced = self.steps.get(step).and_then(|step| step.outputs.get(output));
         let Some((traced, ty)) = traced.and_then(|t| Some((t, tensor_type(&t.dtype)?))) else {

@@ -1,8 +1,10 @@
-//! The SHA-256 of values: of the bytes of a tensor as they lie in M, and of what has no bytes there.
+//! The SHA-256 of values: of the bytes of a tensor as they lie in M, and of what has no bytes
+//! there.
 //!
-//! A tensor of strings is the strings in order, each with its length before it as 8 little-endian bytes. A
-//! sequence or an optional is its elements in order, each as one line of JSON: `{"dt":..,"sh":..,"sha":..}`. A map is
-//! a sequence of its keys in ascending order and its values, both vectors.
+//! A tensor of strings is the strings in order, each with its length before it as 8 little-endian
+//! bytes. A sequence or an optional is its elements in order, each as one line of JSON:
+//! `{"dt":..,"sh":..,"sha":..}`. A map is a sequence of its keys in ascending order and its values,
+//! both vectors.
 
 use onnx_container::Tensor;
 use serde::Serialize;

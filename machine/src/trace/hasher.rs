@@ -1,8 +1,8 @@
 //! The SHA-256 of what steps read and wrote, made by a thread of its own while the run goes on.
 //!
-//! The run changes the memory meanwhile, so the thread gets a copy: a copy takes a small part of the time that the
-//! digest takes. To wake the thread takes time too, so it gets several values at once. Digests come in the order in
-//! which they were asked for.
+//! The run changes the memory meanwhile, so the thread gets a copy: a copy takes a small part of
+//! the time that the digest takes. To wake the thread takes time too, so it gets several values at
+//! once. Digests come in the order in which they were asked for.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -82,7 +82,8 @@ impl Hasher {
     /// Asks for the digest of `bytes`.
     pub(super) fn ask(&mut self, bytes: &[u8]) -> Sha {
         let here = || known(hex(&Sha256::digest(bytes)));
-        // One step may read a tensor a thousand times, and digests are taken back between steps only.
+        // One step may read a tensor a thousand times, and digests are taken back between steps
+        // only.
         let is_much = self.copied.saturating_add(bytes.len()) > MOST;
         if self.worker.is_none() || bytes.len() < FEW || is_much {
             return here();
@@ -125,7 +126,8 @@ impl Hasher {
         }
     }
 
-    /// Sets the next of the digests that are being made. Returns whether any is made: with `wait` always.
+    /// Sets the next of the digests that are being made. Returns whether any is made: with `wait`
+    /// always.
     pub(super) fn advance(&mut self, wait: bool) -> Result<bool> {
         if wait {
             self.hand_over();

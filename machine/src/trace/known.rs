@@ -1,7 +1,9 @@
-//! The digests of what lies in M, so that bytes are hashed once as long as nothing writes over them.
+//! The digests of what lies in M, so that bytes are hashed once as long as nothing writes over
+//! them.
 //!
-//! What a step wrote is what later ones read, under that name or as a view. M numbers its contents, so a digest belongs
-//! to a range and the number that its content had. Digests of contents that are gone are forgotten from time to time.
+//! What a step wrote is what later ones read, under that name or as a view. M numbers its contents,
+//! so a digest belongs to a range and the number that its content had. Digests of contents that are
+//! gone are forgotten from time to time.
 
 use std::collections::HashMap;
 
@@ -47,7 +49,8 @@ impl KnownDigests {
             return Ok(sha.clone());
         }
         let sha = make();
-        // What was read and is not there any more was kept, or the bytes are not those of this number.
+        // What was read and is not there any more was kept, or the bytes are not those of this
+        // number.
         if touched.overwritten.is_some() || memory.content(span) == touched.content {
             self.digests.insert(key, sha.clone());
         }
@@ -60,8 +63,8 @@ impl KnownDigests {
         content.is_some_and(|content| self.digests.contains_key(&(content, span.offset, span.len)))
     }
 
-    /// Forgets the digests of contents that are gone, if there are many. A step that is not recorded yet may have
-    /// written over one whose digest its record needs.
+    /// Forgets the digests of contents that are gone, if there are many. A step that is not
+    /// recorded yet may have written over one whose digest its record needs.
     pub(super) fn forget(&mut self, memory: &Memory) {
         if self.digests.len() < self.most.max(FEW) {
             return;

@@ -1,19 +1,22 @@
-//! Reads a trace, which a stranger may have written: every line is checked, and the chain of digests too.
+//! Reads a trace, which a stranger may have written: every line is checked, and the chain of
+//! digests too.
 
 use std::io::{BufRead, Read as _};
 
 use super::{Chain, End, Head, Line, Step, Trace, VERSION, failed, json};
 use crate::error::Result;
 
-/// The longest line in bytes. A line names the inputs and outputs of one step; the head names the weights.
+/// The longest line in bytes. A line names the inputs and outputs of one step; the head names the
+/// weights.
 const LONGEST: u64 = 256 << 20;
 
 impl Trace {
     /// The trace in `lines`.
     ///
     /// # Errors
-    /// [`ErrorKind::Trace`](crate::ErrorKind::Trace), with the number of the line: it is no JSON, lacks a key,
-    /// or is not what was digested; the head is not first, steps are not in order, or the end is missing.
+    /// [`ErrorKind::Trace`](crate::ErrorKind::Trace), with the number of the line: it is no JSON,
+    /// lacks a key, or is not what was digested; the head is not first, steps are not in order, or
+    /// the end is missing.
     pub fn read(lines: impl BufRead) -> Result<Self> {
         Reader { lines, number: 0, chain: Chain::default() }.trace()
     }
@@ -97,7 +100,8 @@ impl<R: BufRead> Reader<R> {
         Ok(Some(line))
     }
 
-    /// A line that is no line of a trace. One that ends too early is the last one of a file that was cut off.
+    /// A line that is no line of a trace. One that ends too early is the last one of a file that
+    /// was cut off.
     fn unread(&self, error: &serde_json::Error) -> crate::error::Error {
         if !error.is_eof() {
             return self.wrong(error);

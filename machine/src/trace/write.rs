@@ -61,8 +61,8 @@ pub struct Dumped<'a> {
 }
 
 impl Dumped<'_> {
-    /// Writes it as onnx's test data: a TensorProto, SequenceProto or OptionalProto. The elements of a tensor in memory are not
-    /// copied.
+    /// Writes it as onnx's test data: a TensorProto, SequenceProto or OptionalProto. The elements
+    /// of a tensor in memory are not copied.
     ///
     /// # Errors
     /// When `out` fails.
@@ -132,7 +132,8 @@ impl<W> fmt::Debug for TraceWriter<W> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Writes the head: of `machine`, whose inputs are bound, and which runs the model of `container`.
+    /// Writes the head: of `machine`, whose inputs are bound, and which runs the model of
+    /// `container`.
     ///
     /// # Errors
     /// When the line cannot be written.
@@ -151,8 +152,9 @@ impl<W: Write> TraceWriter<W> {
         Ok(writer)
     }
 
-    /// Gives every output of every step to `dump`, with the name that a file for it has: output 0 of step 12 is `12_0.pb`.
-    /// [`Trace::dumped`](super::Trace::dumped) reads such files. Where they are, and what they may replace, is up to the caller.
+    /// Gives every output of every step to `dump`, with the name that a file for it has: output 0
+    /// of step 12 is `12_0.pb`. [`Trace::dumped`](super::Trace::dumped) reads such files. Where
+    /// they are, and what they may replace, is up to the caller.
     #[must_use]
     pub fn dump(
         mut self,
@@ -197,7 +199,8 @@ impl<W: Write> TraceWriter<W> {
         Ok(values)
     }
 
-    /// As [`values`](Self::values), but digests of what lies in M are [`LATER`], and added to `shas`.
+    /// As [`values`](Self::values), but digests of what lies in M are [`LATER`], and added to
+    /// `shas`.
     fn begun(
         &mut self,
         touched: &[Touched],
@@ -230,10 +233,11 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Takes all steps of `machine` that are left, and writes each. It is the machine that the head was written for: contents of memory are numbered by each machine for itself.
+    /// Takes all steps of `machine` that are left, and writes each. It is the machine that the head
+    /// was written for: contents of memory are numbered by each machine for itself.
     ///
-    /// The trace is the same as that of [`step`](Self::step) in [`Machine::run_with`]. It takes less time: bytes that a step
-    /// writes over are not kept when their digest is known.
+    /// The trace is the same as that of [`step`](Self::step) in [`Machine::run_with`]. It takes
+    /// less time: bytes that a step writes over are not kept when their digest is known.
     ///
     /// # Errors
     /// Those of [`Machine::run`] and of [`step`](Self::step).
@@ -241,8 +245,9 @@ impl<W: Write> TraceWriter<W> {
         machine.run_watched(self)
     }
 
-    /// Writes the line of a step: what [`Machine::step_with`] and [`Machine::run_with`] show. Its digests are made while
-    /// the run goes on, of copies, of which at most 64 MiB wait at a time. So a line may be written by a later step or [`finish`](Self::finish).
+    /// Writes the line of a step: what [`Machine::step_with`] and [`Machine::run_with`] show. Its
+    /// digests are made while the run goes on, of copies, of which at most 64 MiB wait at a time.
+    /// So a line may be written by a later step or [`finish`](Self::finish).
     ///
     /// # Errors
     /// When the line cannot be written, and those of the dump.
@@ -269,7 +274,8 @@ impl<W: Write> TraceWriter<W> {
         self.write_steps(false)
     }
 
-    /// Writes the lines of all steps that were taken, as [`finish`](Self::finish) does: for a run that ended in an error.
+    /// Writes the lines of all steps that were taken, as [`finish`](Self::finish) does: for a run
+    /// that ended in an error.
     ///
     /// # Errors
     /// When a line cannot be written.
@@ -309,7 +315,8 @@ impl<W: Write> TraceWriter<W> {
         let (_, stats) = line.take_chain();
         let mut text = json(&line)?;
         let last = Last { stats, chain: self.chain.next(&text) };
-        // Its last keys stand where the brace at the end of the line is, behind a comma for that at their start.
+        // Its last keys stand where the brace at the end of the line is, behind a comma for that at
+        // their start.
         let end = text.len().saturating_sub(1);
         text.splice(end.., json(&last)?);
         if let Some(brace) = text.get_mut(end) {

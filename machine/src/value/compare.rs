@@ -1,8 +1,8 @@
 //! Whether two values are the same, within a tolerance: how onnx's own tests compare.
 //!
-//! Types and shapes have to be equal. Integers, truth values and strings have to be equal too, whatever the
-//! tolerance is: they are not rounded, so any difference is an error. All other elements are to be within
-//! `atol + rtol * |expected|`, and a NaN is equal to a NaN.
+//! Types and shapes have to be equal. Integers, truth values and strings have to be equal too,
+//! whatever the tolerance is: they are not rounded, so any difference is an error. All other
+//! elements are to be within `atol + rtol * |expected|`, and a NaN is equal to a NaN.
 //!
 //! Elements are widened some thousands at a time: a comparison needs no memory beside its tensors.
 
@@ -94,8 +94,8 @@ impl Distance {
 /// How many elements are widened at a time: a multiple of those in a byte.
 const CHUNK: usize = 1 << 13;
 
-/// The elements of `tensor` in parts of some thousands, which share its bytes: each a tensor of one dimension. A scalar is
-/// one element. Of a tensor of strings there are none.
+/// The elements of `tensor` in parts of some thousands, which share its bytes: each a tensor of one
+/// dimension. A scalar is one element. Of a tensor of strings there are none.
 pub fn chunks(tensor: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
     let dtype = tensor.dtype();
     let parts = tensor.buffer().map(|bytes| (bytes, parts(dtype, tensor.element_count())));
@@ -278,8 +278,8 @@ impl Comparable for i128 {
     }
 }
 
-/// The elements of a tensor of integers or truth values, exactly: an `f64` cannot hold every integer of 64
-/// bits. `None` for other tensors.
+/// The elements of a tensor of integers or truth values, exactly: an `f64` cannot hold every
+/// integer of 64 bits. `None` for other tensors.
 ///
 /// # Errors
 /// When the elements cannot be read.
@@ -307,7 +307,8 @@ pub fn integers(tensor: &Tensor) -> Result<Option<Vec<i128>>> {
     }))
 }
 
-/// The shortest text that stands for `element`, which a tensor of type `dtype` holds, and for none of its other values.
+/// The shortest text that stands for `element`, which a tensor of type `dtype` holds, and for none
+/// of its other values.
 #[allow(clippy::cast_possible_truncation, reason = "all types but these fit a FLOAT")]
 pub fn text(dtype: DataType, element: f64) -> String {
     use DataType as D;
@@ -319,8 +320,8 @@ pub fn text(dtype: DataType, element: f64) -> String {
     }
 }
 
-/// The elements as `f64`; of complex numbers, the real and imaginary parts. Integers of 64 bits become the
-/// nearest `f64`.
+/// The elements as `f64`; of complex numbers, the real and imaginary parts. Integers of 64 bits
+/// become the nearest `f64`.
 ///
 /// # Errors
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) for tensors of strings.

@@ -1,11 +1,12 @@
-//! Values as onnx's test data stores them: files with a TensorProto, SequenceProto, OptionalProto or MapProto.
+//! Values as onnx's test data stores them: files with a TensorProto, SequenceProto, OptionalProto
+//! or MapProto.
 //!
-//! A file does not say which of these it is; that is known from the type of the input or output. What is read has to
-//! be a message of that kind: other fields, and elements of another kind than the type has, are refused. A SequenceProto
-//! of one element and an OptionalProto of it are the same bytes.
-//! Tensors are the library's. The messages around them are
-//! [onnx-data.proto](https://github.com/onnx/onnx/blob/main/onnx/onnx-data.proto), whose few fields are
-//! read here.
+//! A file does not say which of these it is; that is known from the type of the input or output.
+//! What is read has to be a message of that kind: other fields, and elements of another kind than
+//! the type has, are refused. A SequenceProto of one element and an OptionalProto of it are the
+//! same bytes. Tensors are the library's. The messages around them are
+//! [onnx-data.proto](https://github.com/onnx/onnx/blob/main/onnx/onnx-data.proto), whose few fields
+//! are read here.
 
 mod map;
 mod records;
@@ -54,7 +55,8 @@ const KINDS: [(&str, u64); 5] = [
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Container`] when it is no such message, [`ErrorKind::Type`] when it is one of another kind or type.
+/// [`ErrorKind::Container`] when it is no such message, [`ErrorKind::Type`] when it is one of
+/// another kind or type.
 pub fn decode(bytes: &Buffer, ty: &Type) -> Result<Value> {
     let decoded = match ty {
         Type::Tensor(dtype) => return tensor_of(bytes, *dtype).map(Value::Tensor),

@@ -25,11 +25,13 @@ pub struct Map {
 }
 
 impl Map {
-    /// The map from each element of the vector `keys` to that of `values` at the same place, in the order of the keys.
+    /// The map from each element of the vector `keys` to that of `values` at the same place, in the
+    /// order of the keys.
     ///
     /// # Errors
-    /// [`ErrorKind::Type`] for keys of another type than INT64 and STRING and for values narrower than a byte,
-    /// [`ErrorKind::Shape`] when both are not vectors of one length, [`ErrorKind::Value`] when a key is there twice.
+    /// [`ErrorKind::Type`] for keys of another type than INT64 and STRING and for values narrower
+    /// than a byte, [`ErrorKind::Shape`] when both are not vectors of one length,
+    /// [`ErrorKind::Value`] when a key is there twice.
     pub fn new(keys: Tensor, values: Tensor) -> Result<Self> {
         check_types(keys.dtype(), values.dtype())?;
         if keys.dims().len() != 1 || keys.dims() != values.dims() {

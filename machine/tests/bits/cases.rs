@@ -1,8 +1,10 @@
 //! Every operator that computes, with inputs that it takes, and how to run them.
 //!
-//! A line is `operators | attributes | inputs`, with a name for each of several operators. An input is a kind and a shape: `T`
-//! a float of the type in question, `F` FLOAT, `f` FLOAT that is plain, `h` 0.5, `u` UINT8, `c` INT8, `i` INT64 0, 1, 2.., `s` INT64 with one value,
-//! `b` BOOL. An attribute is an integer, a float, integers in brackets, or a word. `@N` is a version, 26 without one.
+//! A line is `operators | attributes | inputs`, with a name for each of several operators. An input
+//! is a kind and a shape: `T` a float of the type in question, `F` FLOAT, `f` FLOAT that is plain,
+//! `h` 0.5, `u` UINT8, `c` INT8, `i` INT64 0, 1, 2.., `s` INT64 with one value, `b` BOOL. An
+//! attribute is an integer, a float, integers in brackets, or a word. `@N` is a version, 26 without
+//! one.
 
 use half::{bf16, f16};
 use onnx_container::proto::{

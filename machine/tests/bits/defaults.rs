@@ -1,5 +1,5 @@
-//! Attributes that are left out have the defaults of the schema of the version, as the table that `scripts/make_opset.py`
-//! generates from onnx's schemas has them.
+//! Attributes that are left out have the defaults of the schema of the version, as the table that
+//! `scripts/make_opset.py` generates from onnx's schemas has them.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,10 @@
-//! The same bits on every processor: the digests of what every operator gives, for numbers of every kind, as they are in
-//! `tests/data/bits.tsv`, whatever this program was compiled for and runs on. `scripts/test.sh processors` runs it on several.
+//! The same bits on every processor: the digests of what every operator gives, for numbers of every
+//! kind, as they are in `tests/data/bits.tsv`, whatever this program was compiled for and runs on.
+//! `scripts/test.sh processors` runs it on several.
 //!
-//! A line of the table is a case, and for FLOAT, DOUBLE, FLOAT16 and BFLOAT16 the digests of plain and of special inputs, or
-//! `-` where the operator does not take them. With `ONNX_CONTAINER_WRITE_BITS=1` the test writes the table.
+//! A line of the table is a case, and for FLOAT, DOUBLE, FLOAT16 and BFLOAT16 the digests of plain
+//! and of special inputs, or `-` where the operator does not take them. With
+//! `ONNX_CONTAINER_WRITE_BITS=1` the test writes the table.
 
 #![allow(
     clippy::disallowed_methods,

@@ -144,7 +144,8 @@ pub fn proto(ty: &Type) -> TypeProto {
     message
 }
 
-/// A tensor of these numbers, the last of which repeats; of strings, letters. `None` where `dims` are too many.
+/// A tensor of these numbers, the last of which repeats; of strings, letters. `None` where `dims`
+/// are too many.
 pub fn tensor(dtype: DataType, dims: &[i64], numbers: &[f64]) -> Option<Tensor> {
     let count = onnx_container::element_count(dims).ok().filter(|count| *count <= 1 << 12)?;
     let count = usize::try_from(count).ok()?;
@@ -199,8 +200,8 @@ pub fn tensor_proto(dtype: DataType, dims: &[i64], numbers: &[f64]) -> Option<Te
     Some(tensor(dtype, dims, numbers)?.to_proto(""))
 }
 
-/// A graph for an attribute of a node with as many `inputs`: `constant` computes one value, `identity` gives its inputs,
-/// `loop` does so but for the first, and `scan` has one input less.
+/// A graph for an attribute of a node with as many `inputs`: `constant` computes one value,
+/// `identity` gives its inputs, `loop` does so but for the first, and `scan` has one input less.
 pub fn graph(kind: &str, inputs: usize) -> GraphProto {
     let mut graph = GraphProto::new(kind);
     let names: Vec<_> = (0..inputs).map(|i| format!("in{i}")).collect();

@@ -1,5 +1,5 @@
-//! Nodes of every operator and version: with any attributes and inputs they run or are refused, and each takes the
-//! types that its schema has.
+//! Nodes of every operator and version: with any attributes and inputs they run or are refused, and
+//! each takes the types that its schema has.
 
 #![allow(
     clippy::indexing_slicing,

@@ -47,8 +47,8 @@ pub fn of(recipes: &HashMap<String, Recipe>, schema: &Schema) -> Recipe {
 }
 
 impl Recipe {
-    /// The node of `schema`, whose inputs have the types that `pick` takes for each variable. `None` where nothing
-    /// here makes values of one.
+    /// The node of `schema`, whose inputs have the types that `pick` takes for each variable.
+    /// `None` where nothing here makes values of one.
     pub fn case(
         &self,
         schema: &Schema,

@@ -1,4 +1,5 @@
-//! What a node has and its operator has not is refused before a run, and `check_runnable` says exactly what a run refuses.
+//! What a node has and its operator has not is refused before a run, and `check_runnable` says
+//! exactly what a run refuses.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +31,9 @@ fn other_kind(name: &str, kind: char) -> AttributeProto {
     if kind == 'i' { AttributeProto::float(name, 1.0) } else { AttributeProto::int(name, 1) }
 }
 
-/// One attribute too many, of another version, twice, of another kind, and inputs and outputs that no operator has. Without the
-/// environment variable some of it for the last version of each operator alone.
+/// One attribute too many, of another version, twice, of another kind, and inputs and outputs that
+/// no operator has. Without the environment variable some of it for the last version of each
+/// operator alone.
 #[test]
 fn what_a_schema_does_not_have_is_refused_by_both() {
     let (schemas, recipes) = (schemas::all(), recipes::all());

@@ -1,4 +1,5 @@
-//! Every type that a schema has for an input is taken, but for those in a list here, each with its reason.
+//! Every type that a schema has for an input is taken, but for those in a list here, each with its
+//! reason.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ fn chosen(schemas: &[Schema], is_wide: bool) -> Vec<(&Schema, &'static str, Type
     all.into_values().flat_map(ends).collect()
 }
 
-/// Whether a valid node runs whose inputs of `variable` are of type `ty`, and the others of any that go with it.
+/// Whether a valid node runs whose inputs of `variable` are of type `ty`, and the others of any
+/// that go with it.
 fn runs(
     recipe: &Recipe,
     schema: &Schema,

@@ -1,5 +1,5 @@
-//! Operators over axes (reductions, normalizations, sums of products, attention): versions, types and wrong
-//! input that ONNX's node tests do not show.
+//! Operators over axes (reductions, normalizations, sums of products, attention): versions, types
+//! and wrong input that ONNX's node tests do not show.
 
 use half::{bf16, f16};
 use onnx_container::proto::AttributeProto;

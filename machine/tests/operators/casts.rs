@@ -1,6 +1,7 @@
 //! Cast between every two types: rounded once, by the definition of the types.
 //!
-//! The nearest number is looked for among all numbers of the target, whose values are those of mantissa and exponent.
+//! The nearest number is looked for among all numbers of the target, whose values are those of
+//! mantissa and exponent.
 
 use std::cmp::Ordering;
 
@@ -16,8 +17,9 @@ use DataType::{
     Uint2, Uint4, Uint8, Uint16, Uint32, Uint64,
 };
 
-/// A float type of at most 16 bits: its mantissa, bias and highest finite code, what is beyond, its NaN, and whether `saturate`
-/// is about it. Where there is no infinity and no NaN, what is beyond is the highest number.
+/// A float type of at most 16 bits: its mantissa, bias and highest finite code, what is beyond, its
+/// NaN, and whether `saturate` is about it. Where there is no infinity and no NaN, what is beyond
+/// is the highest number.
 struct Narrow {
     dtype: DataType,
     mantissa: u32,

@@ -152,8 +152,8 @@ fn a_nan_is_the_highest_element() {
     }
 }
 
-/// Two scores whose difference, 0.25, is lost in FLOAT16 and BFLOAT16: the softmax tells in which type they entered it.
-/// Without a precision it is that of the queries and keys.
+/// Two scores whose difference, 0.25, is lost in FLOAT16 and BFLOAT16: the softmax tells in which
+/// type they entered it. Without a precision it is that of the queries and keys.
 #[test]
 fn scores_enter_the_softmax_of_attention_in_its_precision() {
     let lost = 0.5;
@@ -188,7 +188,8 @@ fn scores_enter_the_softmax_of_attention_in_its_precision() {
     }
 }
 
-/// The error of FLOAT16 and BFLOAT16 is that of rounding scores, probabilities and the result once each.
+/// The error of FLOAT16 and BFLOAT16 is that of rounding scores, probabilities and the result once
+/// each.
 #[test]
 fn attention_in_halves_is_near_the_exact_result() {
     let (queries, keys, len) = (5, 9, 8);
@@ -215,7 +216,8 @@ fn attention_in_halves_is_near_the_exact_result() {
             for (j, found) in found.iter().enumerate() {
                 let column: Vec<_> = exact_v.iter().skip(j).step_by(8).copied().collect();
                 let exact = dot(&scores, &column) / scores.iter().sum::<f64>();
-                // Scores below 4, of which half a unit is `2 * unit`, and two roundings of numbers below 1.
+                // Scores below 4, of which half a unit is `2 * unit`, and two roundings of numbers
+                // below 1.
                 assert!((found - exact).abs() <= 4.0 * unit, "{dtype}: {found}, not {exact}");
             }
         }

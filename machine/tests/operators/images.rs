@@ -1,4 +1,5 @@
-//! Operators over images and signals: versions, types, groups and wrong input that ONNX's node tests do not show.
+//! Operators over images and signals: versions, types, groups and wrong input that ONNX's node
+//! tests do not show.
 
 use half::f16;
 use onnx_container::proto::AttributeProto;
@@ -149,7 +150,8 @@ fn impossible_windows_and_scales_are_errors() {
     }
 }
 
-/// `floor((6 - 7) / 2) + 1` is 0 outputs, and with `ceil_mode` one. Windows that are longer still have none.
+/// `floor((6 - 7) / 2) + 1` is 0 outputs, and with `ceil_mode` one. Windows that are longer still
+/// have none.
 #[test]
 fn a_pooling_of_a_window_that_is_a_little_too_long_is_empty() {
     let x = tensor([1, 1, 4], &[1.0_f32, 2.0, 3.0, 4.0]);
@@ -167,7 +169,8 @@ fn a_pooling_of_a_window_that_is_a_little_too_long_is_empty() {
     assert_eq!(output(("Conv", 22), &attributes, &[x, w]).unwrap_err().kind(), ErrorKind::Shape);
 }
 
-/// The text of VALID has one number of outputs for both: `ceil((7 - 3 + 1) / 3)` and `floor((7 - 3) / 3) + 1`.
+/// The text of VALID has one number of outputs for both: `ceil((7 - 3 + 1) / 3)` and `floor((7 - 3)
+/// / 3) + 1`.
 #[test]
 fn windows_without_padding_are_the_same_with_ceil_mode() {
     let x = tensor([1, 1, 7], &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);

@@ -1,4 +1,5 @@
-//! Operators of `ai.onnx.ml`: scores and labels as onnxruntime 1.31.1 has them, and attributes that do not fit each other.
+//! Operators of `ai.onnx.ml`: scores and labels as onnxruntime 1.31.1 has them, and attributes that
+//! do not fit each other.
 
 use onnx_container::proto::AttributeProto;
 use onnx_container::{Buffer, DataType, Tensor};
@@ -46,8 +47,8 @@ fn assert_near(found: &Value, expected: &[f64], what: &str) {
     }
 }
 
-/// The attributes of a tree of one node, which asks whether feature 0 is at most 0, and two leaves with these weights of
-/// `ids`: the first half belongs to the leaf of the rows that pass.
+/// The attributes of a tree of one node, which asks whether feature 0 is at most 0, and two leaves
+/// with these weights of `ids`: the first half belongs to the leaf of the rows that pass.
 fn stump(prefix: &str, ids: &[i64], weights: &[f32]) -> Vec<AttributeProto> {
     let half = ids.len().div_ceil(2);
     let leaves: Vec<i64> = (0..ids.len()).map(|i| if i < half { 1 } else { 2 }).collect();
@@ -455,7 +456,8 @@ fn a_map_is_read_as_it_is_written() {
     }
 }
 
-/// An operator, its version, its attributes, its input, and the lists whose length decides nothing else.
+/// An operator, its version, its attributes, its input, and the lists whose length decides nothing
+/// else.
 type Valid = (&'static str, i64, Vec<AttributeProto>, Value, &'static [&'static str]);
 
 /// Valid nodes of every operator with lists among its attributes.

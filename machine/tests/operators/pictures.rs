@@ -1,4 +1,5 @@
-//! ImageDecoder: every format, pixel order and kind of wrong stream. The files have 2 rows of 4 pixels.
+//! ImageDecoder: every format, pixel order and kind of wrong stream. The files have 2 rows of 4
+//! pixels.
 
 use onnx_container::proto::AttributeProto;
 use onnx_container_machine::{ErrorKind, Limits, Result, Value};

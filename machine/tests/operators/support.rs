@@ -24,7 +24,8 @@ fn map_input(name: &str, map: &Map) -> ValueInfoProto {
     input
 }
 
-/// The outputs of one node of operator `op` at version `version`. A domain is written in front: `my::Op`.
+/// The outputs of one node of operator `op` at version `version`. A domain is written in front:
+/// `my::Op`.
 pub fn outputs(
     op: (&str, i64),
     attributes: &[AttributeProto],
@@ -79,7 +80,8 @@ pub fn outputs_within(
     outs.iter().map(|name| machine.value(name)).collect()
 }
 
-/// The output of a node with one input, which is an initializer if it is to be `folded`, in profile `fast` or strict.
+/// The output of a node with one input, which is an initializer if it is to be `folded`, in profile
+/// `fast` or strict.
 pub fn output_of(
     (op, version): (&str, i64),
     attributes: &[AttributeProto],

@@ -8,7 +8,8 @@ use onnx_container::{Container, LoadOptions};
 use onnx_container_machine::plan::{PlanOptions, ProgramPlan, plan_program};
 use onnx_container_machine::{Dim, Program, ProgramOptions, Registry};
 
-/// The sizes that dimensions with names are given, all the same one: the first that the model takes.
+/// The sizes that dimensions with names are given, all the same one: the first that the model
+/// takes.
 const SIZES: [usize; 5] = [64, 1, 2, 8, 512];
 
 fn find_models(folder: &Path, models: &mut Vec<PathBuf>) {
@@ -25,7 +26,8 @@ fn find_models(folder: &Path, models: &mut Vec<PathBuf>) {
     }
 }
 
-/// The plan of the model in `path` up to its barrier, when it has at least four tensors that need a place.
+/// The plan of the model in `path` up to its barrier, when it has at least four tensors that need a
+/// place.
 fn planned(path: &Path) -> Option<ProgramPlan> {
     let container = Container::load(path, LoadOptions::new()).ok()?;
     let program = Program::new(&container, ProgramOptions::new()).ok()?;

@@ -11,7 +11,8 @@ use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry,
 
 type Node<'c> = (&'c str, &'c [&'c str], &'c str);
 
-/// A graph of `nodes` from x and z of `dims`, in which column has the rows of x and row its columns.
+/// A graph of `nodes` from x and z of `dims`, in which column has the rows of x and row its
+/// columns.
 fn graph(nodes: &[Node<'_>], dims: [i64; 2], outputs: &[&str]) -> GraphProto {
     let mut graph = GraphProto::new("g");
     let inputs = [("x", dims), ("z", dims), ("column", [dims[0], 1]), ("bits", dims)];

@@ -27,8 +27,8 @@ pub const HARD_SIZES: [u64; 11] = [154, 203, 220, 244, 276, 308, 340, 372, 400, 
 
 /// `count` blocks that fit [`CAPACITY`] and hardly less, hard for greedy orders.
 ///
-/// A rectangle of steps and bytes is cut in two again and again, the larger pieces first; then three pieces
-/// in ten lose up to a twentieth of their bytes.
+/// A rectangle of steps and bytes is cut in two again and again, the larger pieces first; then
+/// three pieces in ten lose up to a twentieth of their bytes.
 pub fn hard(count: u64, seed: u64) -> Vec<Block> {
     const UNIT: u64 = 1024;
     let mut numbers = Numbers::new(seed);
@@ -56,7 +56,8 @@ pub fn hard(count: u64, seed: u64) -> Vec<Block> {
     pieces.into_iter().map(block).collect()
 }
 
-/// The blocks of a network of `count` steps: each step reads the result before it, every fourth one also an older one.
+/// The blocks of a network of `count` steps: each step reads the result before it, every fourth one
+/// also an older one.
 pub fn network(count: u64, seed: u64) -> Vec<Block> {
     let mut numbers = Numbers::new(seed);
     let mut blocks: Vec<_> =

@@ -32,7 +32,8 @@ fn a_search_has_one_answer() {
 
 #[test]
 fn deep_searches_do_not_run_out_of_stack() {
-    // All are needed at once, so placements are nested 2048 deep; more blocks than that keep the greedy plan.
+    // All are needed at once, so placements are nested 2048 deep; more blocks than that keep the
+    // greedy plan.
     for count in [2048, 2049] {
         let mut blocks = network(count, 7);
         blocks.iter_mut().for_each(|block| block.steps = 0..block.steps.end);

@@ -1,9 +1,10 @@
-//! MobileNet v1 and v2 from their papers alone (arXiv:1704.04861, 1801.04381): the table of Pisarchyk and Lee (2020) has
-//! the same sums and minima.
+//! MobileNet v1 and v2 from their papers alone (arXiv:1704.04861, 1801.04381): the table of
+//! Pisarchyk and Lee (2020) has the same sums and minima.
 
 use onnx_container_machine::plan::{Block, Plan, PlanOptions, plan};
 
-/// A network under construction: every layer is one step, which writes one tensor. The image is the caller's.
+/// A network under construction: every layer is one step, which writes one tensor. The image is the
+/// caller's.
 #[derive(Default)]
 struct Network {
     blocks: Vec<Block>,

@@ -63,7 +63,8 @@ fn is_free(block: &Block, offset: u64, placed: &[(&Block, u64)]) -> bool {
     })
 }
 
-/// The length of the shortest plan: of all orders of placing each block at the lowest offset that is free.
+/// The length of the shortest plan: of all orders of placing each block at the lowest offset that
+/// is free.
 fn shortest<'b>(left: &[&'b Block], placed: &mut Vec<(&'b Block, u64)>) -> u64 {
     let ends = (0..left.len()).map(|i| {
         let mut rest = left.to_vec();

@@ -28,8 +28,8 @@ fn planned(program: &Program) -> ProgramPlan {
     plan_program(program, &Registry::new(), &HashMap::new(), PlanOptions::new()).unwrap()
 }
 
-/// A graph with views of views, of an input and of a weight, results that nobody reads, an output that others
-/// read, and a target shape that comes from shapes.
+/// A graph with views of views, of an input and of a weight, results that nobody reads, an output
+/// that others read, and a target shape that comes from shapes.
 pub(crate) fn graph() -> GraphProto {
     let mut graph = GraphProto::new("g");
     graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [4, 6]));

@@ -106,8 +106,8 @@ fn graph_with_loop() -> GraphProto {
     graph
 }
 
-/// Two nodes whose shapes depend on data, with views, constants and results in place around them; what the
-/// second segment needs is more than what the first one does.
+/// Two nodes whose shapes depend on data, with views, constants and results in place around them;
+/// what the second segment needs is more than what the first one does.
 fn graph_with_two_barriers() -> GraphProto {
     let nodes = vec![
         NodeProto::new("Abs", ["x"], ["a"]),
@@ -193,7 +193,8 @@ fn graph_with_inner_view(op: &str) -> GraphProto {
     graph
 }
 
-/// The outputs of `graph` when nothing is written over, shared, folded or planned: every result is kept.
+/// The outputs of `graph` when nothing is written over, shared, folded or planned: every result is
+/// kept.
 fn reference(graph: &GraphProto, inputs: &[(&str, Value)]) -> Vec<(String, Value)> {
     let mut kept = graph.clone();
     for name in graph

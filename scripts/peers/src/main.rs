@@ -1,8 +1,8 @@
 //! Prints how many seconds rten or tract takes for each run of a model on one thread.
 //!
-//! `onnx-container-peers rten|tract MODEL REPEAT [NAME=FILE.pb]...` loads the model with its external data and the
-//! inputs, runs once unmeasured, then `REPEAT` times. When the engine cannot run the model, the first line of
-//! standard error is the reason, and the exit code is 1.
+//! `onnx-container-peers rten|tract MODEL REPEAT [NAME=FILE.pb]...` loads the model with its
+//! external data and the inputs, runs once unmeasured, then `REPEAT` times. When the engine cannot
+//! run the model, the first line of standard error is the reason, and the exit code is 1.
 
 use std::fs::File;
 use std::path::Path;

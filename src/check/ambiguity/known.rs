@@ -1,4 +1,5 @@
-//! The fields of all messages, by their numbers: the table of `proto`, as a walk over records needs it.
+//! The fields of all messages, by their numbers: the table of `proto`, as a walk over records needs
+//! it.
 
 use std::sync::LazyLock;
 

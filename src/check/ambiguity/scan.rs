@@ -1,4 +1,5 @@
-//! One walk over the records of a model, which looks at tags, lengths and numbers. Payloads are passed over.
+//! One walk over the records of a model, which looks at tags, lengths and numbers. Payloads are
+//! passed over.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use crate::graph::stored_digests::hides_in_digest;
 use crate::limits::{Limit, Limits};
 use crate::proto::wire::Wire;
 
-/// What of the model in `bytes` readers differ on, in the order of the first bytes concerned; `None` where it is no message.
+/// What of the model in `bytes` readers differ on, in the order of the first bytes concerned;
+/// `None` where it is no message.
 pub(super) fn model(bytes: &[u8], limits: &Limits) -> Option<Vec<Ambiguity>> {
     let levels = limits.get(Limit::Nesting).and_then(|most| u32::try_from(most).ok());
     // The model itself is no level of nesting.
@@ -45,7 +47,8 @@ struct Seen {
 }
 
 impl Scan<'_> {
-    /// Walks over the message with this index, up to `end`. `left_out` says that no digest covers what is not known of it.
+    /// Walks over the message with this index, up to `end`. `left_out` says that no digest covers
+    /// what is not known of it.
     fn message(&mut self, index: usize, end: usize, left_out: bool) -> Option<()> {
         self.levels = self.levels.checked_sub(1)?;
         let (known, mut seen) = (Known::at(index)?, Seen::default());

@@ -1,10 +1,11 @@
 //! A graph that computes in the new type.
 //!
-//! A value of the old type may be needed in both types: in the new one by nodes that are converted, in the
-//! old one by the others. So each value has up to two forms, each with its own name. The old form keeps the
-//! name, so nodes that are not converted, and declarations, stay valid unchanged. The node that computes a
-//! value computes one form; one `Cast`, before the first node that needs it, computes the other. `opset`
-//! knows which operators take which types, and `cast` converts the weights.
+//! A value of the old type may be needed in both types: in the new one by nodes that are converted,
+//! in the old one by the others. So each value has up to two forms, each with its own name. The old
+//! form keeps the name, so nodes that are not converted, and declarations, stay valid unchanged.
+//! The node that computes a value computes one form; one `Cast`, before the first node that needs
+//! it, computes the other. `opset` knows which operators take which types, and `cast` converts the
+//! weights.
 
 use std::collections::{HashMap, HashSet};
 
@@ -132,7 +133,8 @@ impl<'o> Conversion<'o> {
         types
     }
 
-    /// Whether the new form of the value has the original name, which only values of the main graph can.
+    /// Whether the new form of the value has the original name, which only values of the main graph
+    /// can.
     fn is_flipped(&self, name: &Str) -> bool {
         self.scopes.len() == 1 && self.flipped.contains_key(name)
     }
@@ -440,7 +442,8 @@ impl<'o> Conversion<'o> {
         self.push(node);
     }
 
-    /// Converts the subgraphs of a node and returns the types of the node's outputs, which follow from theirs.
+    /// Converts the subgraphs of a node and returns the types of the node's outputs, which follow
+    /// from theirs.
     fn subgraphs(&mut self, node: &mut NodeProto) -> Vec<Option<i32>> {
         let mut types = Vec::new();
         for attribute in &mut node.attribute {

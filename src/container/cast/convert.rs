@@ -1,8 +1,9 @@
 //! Conversion between FLOAT, FLOAT16 and BFLOAT16, with the same bits as numpy and ml_dtypes.
 //!
-//! Every value is converted through FLOAT, which has all values of the other two. Narrowing rounds to the
-//! nearest, ties to even; numbers beyond the largest value become infinite; subnormals are kept. A NaN
-//! stays a NaN with its sign; its payload is not specified (numpy's differs between processors).
+//! Every value is converted through FLOAT, which has all values of the other two. Narrowing rounds
+//! to the nearest, ties to even; numbers beyond the largest value become infinite; subnormals are
+//! kept. A NaN stays a NaN with its sign; its payload is not specified (numpy's differs between
+//! processors).
 
 use half::{bf16, f16};
 

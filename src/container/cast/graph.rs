@@ -1,7 +1,7 @@
 //! `Cast` nodes that turn weights back into the type that the graph computes in.
 //!
-//! A weight `w` that was cast has a new name, and a `Cast` node computes `w` from it. So no user of `w`, in
-//! any subgraph, has to change, and the graph computes in the same type as before.
+//! A weight `w` that was cast has a new name, and a `Cast` node computes `w` from it. So no user of
+//! `w`, in any subgraph, has to change, and the graph computes in the same type as before.
 
 use std::collections::{HashMap, HashSet};
 
@@ -81,8 +81,8 @@ pub(super) fn add_casts(model: &mut ModelProto, renamed: &Renamed) -> Result<()>
     })
 }
 
-/// Puts `casts` before `nodes`, any of which may use a weight, and one behind each `Constant` that was
-/// renamed.
+/// Puts `casts` before `nodes`, any of which may use a weight, and one behind each `Constant` that
+/// was renamed.
 fn put_into(nodes: &mut Vec<NodeProto>, casts: Vec<NodeProto>, renamed: &Renamed) {
     let constant = |node: &NodeProto| {
         let tensors = node.attribute.iter().filter_map(tensor_of);
@@ -128,8 +128,8 @@ fn back(tensor: &TensorProto, renamed: &Renamed) -> Option<NodeProto> {
     Some(node)
 }
 
-/// Refuses a model without the standard operator set, and one where the model or a function imports a
-/// version of it below `least`.
+/// Refuses a model without the standard operator set, and one where the model or a function imports
+/// a version of it below `least`.
 pub(super) fn check_opsets(model: &ModelProto, least: i64) -> Result<()> {
     let functions = model.functions.iter().flat_map(|function| &function.opset_import);
     let all = model.opset_import.iter().chain(functions);

@@ -51,7 +51,8 @@ impl Default for CastOptions {
 }
 
 impl CastOptions {
-    /// The defaults: weights of 1024 bytes and more; FLOAT ones to a 16-bit type, 16-bit ones to FLOAT.
+    /// The defaults: weights of 1024 bytes and more; FLOAT ones to a 16-bit type, 16-bit ones to
+    /// FLOAT.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,16 +64,16 @@ impl CastOptions {
         self
     }
 
-    /// Casts weights of this length in bytes or more. Default 1024: smaller ones save nothing, and some must
-    /// stay exact, such as an epsilon that FLOAT16 would round to zero.
+    /// Casts weights of this length in bytes or more. Default 1024: smaller ones save nothing, and
+    /// some must stay exact, such as an epsilon that FLOAT16 would round to zero.
     #[must_use]
     pub fn min_bytes(mut self, min_bytes: u64) -> Self {
         self.min_bytes = min_bytes;
         self
     }
 
-    /// Leaves out the tensors with these names, with or without their scope. A name that no tensor has
-    /// changes nothing.
+    /// Leaves out the tensors with these names, with or without their scope. A name that no tensor
+    /// has changes nothing.
     #[must_use]
     pub fn except<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.except.extend(names.into_iter().map(Into::into));
@@ -89,30 +90,33 @@ impl CastOptions {
         self
     }
 
-    /// Whether the graph also computes in the new type. Default `false`: it computes in the old type.
+    /// Whether the graph also computes in the new type. Default `false`: it computes in the old
+    /// type.
     ///
-    /// With `true`, each node whose operator takes the new type, in the version that the model imports, reads
-    /// and writes the new type in place of the old. Nodes of other operators, of other domains, and with
-    /// values of unknown type are unchanged; `Cast` nodes convert between them and the others. Calls of
-    /// functions are unchanged too: call [`Container::inline_functions`](crate::Container::inline_functions) first to convert their bodies. `If`,
-    /// `Loop` and `Scan` keep the types of their own inputs and outputs, and the nodes of their bodies are
-    /// converted.
+    /// With `true`, each node whose operator takes the new type, in the version that the model
+    /// imports, reads and writes the new type in place of the old. Nodes of other operators, of
+    /// other domains, and with values of unknown type are unchanged; `Cast` nodes convert between
+    /// them and the others. Calls of functions are unchanged too: call
+    /// [`Container::inline_functions`](crate::Container::inline_functions) first to convert their
+    /// bodies. `If`, `Loop` and `Scan` keep the types of their own inputs and outputs, and the
+    /// nodes of their bodies are converted.
     #[must_use]
     pub fn compute(mut self, compute: bool) -> Self {
         self.compute = compute;
         self
     }
 
-    /// With [`compute`](Self::compute): whether inputs and outputs of the model keep their declared types.
-    /// Default `true`. With `false` those of the old type get the new one, except for inputs with an
-    /// initializer, and outputs that are initializers, constants or inputs.
+    /// With [`compute`](Self::compute): whether inputs and outputs of the model keep their declared
+    /// types. Default `true`. With `false` those of the old type get the new one, except for inputs
+    /// with an initializer, and outputs that are initializers, constants or inputs.
     #[must_use]
     pub fn keep_io(mut self, keep_io: bool) -> Self {
         self.keep_io = keep_io;
         self
     }
 
-    /// With [`compute`](Self::compute): operators (`Softmax`), or names of nodes, that are not converted.
+    /// With [`compute`](Self::compute): operators (`Softmax`), or names of nodes, that are not
+    /// converted.
     #[must_use]
     pub fn keep_ops<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.keep_ops.extend(names.into_iter().map(Into::into));
@@ -162,7 +166,8 @@ impl fmt::Debug for CastOptions {
 pub struct Casted {
     /// The number of tensors that were cast.
     pub cast: usize,
-    /// The length of these tensors before, in bytes. Tensors that share their bytes are counted once.
+    /// The length of these tensors before, in bytes. Tensors that share their bytes are counted
+    /// once.
     pub bytes_before: u64,
     /// Their length now, in bytes, counted the same way.
     pub bytes_after: u64,
@@ -170,8 +175,8 @@ pub struct Casted {
     pub uncast: Vec<Uncast>,
     /// The number of nodes that compute in the new type now, with [`CastOptions::compute`].
     pub nodes: usize,
-    /// Nodes that read or write the old type and are unchanged: their names, or operator and first output
-    /// where they have none.
+    /// Nodes that read or write the old type and are unchanged: their names, or operator and first
+    /// output where they have none.
     pub kept_nodes: Vec<String>,
 }
 
@@ -191,9 +196,11 @@ pub struct Uncast {
 pub enum UncastReason {
     /// It is also an input of the graph: a caller can give another value, of the declared type.
     GraphInput,
-    /// Shape inference reads it, such as the scales of a `Resize`, and does not look behind a `Cast`.
+    /// Shape inference reads it, such as the scales of a `Resize`, and does not look behind a
+    /// `Cast`.
     ShapeOperand,
-    /// It is an attribute of an operator other than `Constant`, and its type decides the operator's output.
+    /// It is an attribute of an operator other than `Constant`, and its type decides the operator's
+    /// output.
     Attribute,
     /// It has no name, so no node can compute its old value.
     Nameless,

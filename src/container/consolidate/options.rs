@@ -4,14 +4,15 @@ use crate::buffer::TensorBufferOptions;
 use crate::buffer::alignment::Alignment;
 use crate::proto::wire::DecodeOptions;
 
-/// Which tensors [`consolidate`](crate::container::consolidate) moves, and how. [`TensorBufferOptions`] convert.
+/// Which tensors [`consolidate`](crate::container::consolidate) moves, and how.
+/// [`TensorBufferOptions`] convert.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsolidateOptions {
     /// Which tensors take part, and how they are aligned. By default every tensor, at any address.
     pub buffers: TensorBufferOptions,
-    /// Whether tensors whose elements are in a typed field (`float_data` and others) take part: they
-    /// become `raw_data`.
+    /// Whether tensors whose elements are in a typed field (`float_data` and others) take part:
+    /// they become `raw_data`.
     pub typed_fields: bool,
 }
 
@@ -35,7 +36,8 @@ impl ConsolidateOptions {
         self
     }
 
-    /// Also moves tensors whose elements are in a typed field; they become `raw_data`. Default false.
+    /// Also moves tensors whose elements are in a typed field; they become `raw_data`. Default
+    /// false.
     #[must_use]
     pub fn typed_fields(mut self, typed_fields: bool) -> Self {
         self.typed_fields = typed_fields;

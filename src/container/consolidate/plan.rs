@@ -1,8 +1,8 @@
 //! Plans the place of each tensor in the new memory, and moves the bytes.
 //!
-//! A tensor whose bytes are part of another's is moved with the other. Bytes are taken out of the model
-//! before they are moved, so that only the plan holds them and each source can be freed as soon as it
-//! is copied. After an error every holder gets its old bytes back.
+//! A tensor whose bytes are part of another's is moved with the other. Bytes are taken out of the
+//! model before they are moved, so that only the plan holds them and each source can be freed as
+//! soon as it is copied. After an error every holder gets its old bytes back.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -37,8 +37,9 @@ struct Enclosing {
     start: usize,
 }
 
-/// For every member the one that contains its bytes, if any. A part that would not be aligned inside the
-/// enclosing member gets a destination of its own, which all members with the same bytes share.
+/// For every member the one that contains its bytes, if any. A part that would not be aligned
+/// inside the enclosing member gets a destination of its own, which all members with the same bytes
+/// share.
 fn enclosing_members(members: &[Member], alignment: Alignment) -> Vec<Option<Enclosing>> {
     let range = |(index, member): (usize, &Member)| match &member.source {
         Source::Bytes(bytes) => Some((bytes.as_ptr().addr(), Reverse(member.len), index)),
@@ -167,8 +168,8 @@ impl Plan {
         shapes
     }
 
-    /// Moves the bytes of all other members, and frees each source as soon as it is copied. After an
-    /// error, members that were not moved still have their source.
+    /// Moves the bytes of all other members, and frees each source as soon as it is copied. After
+    /// an error, members that were not moved still have their source.
     pub(super) fn move_bytes(&mut self, memory: &mut [u8]) -> Result<()> {
         for (member, destination) in self.members.iter_mut().zip(&self.destinations) {
             let mut fill = |bytes: &[u8]| fill(memory, destination.offset, member.len, bytes);

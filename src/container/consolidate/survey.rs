@@ -104,7 +104,8 @@ impl<'a> Survey<'a> {
         match tensor.raw_data.as_ref().filter(|bytes| !bytes.is_empty()) {
             Some(bytes) => self.add(holder, Source::Bytes(bytes.clone()), bytes.len()),
             None if self.options.typed_fields => {
-                // Converted to see that it is valid, and dropped: keeping all would need too much memory.
+                // Converted to see that it is valid, and dropped: keeping all would need too much
+                // memory.
                 let len = Tensor::try_from(tensor)?.byte_len();
                 self.add(holder, Source::Typed(Box::default()), len);
             }
@@ -121,8 +122,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The buffer that already holds all members, aligned, when tensors of the model extend from its
-    /// first byte to its last.
+    /// The buffer that already holds all members, aligned, when tensors of the model extend from
+    /// its first byte to its last.
     pub(super) fn consolidated(&self) -> Option<Buffer> {
         let Source::Bytes(first) = &self.members.first()?.source else { return None };
         let whole = first.whole_allocation()?;

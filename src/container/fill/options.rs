@@ -10,7 +10,8 @@ use std::sync::Arc;
 use crate::container::replace::Tied;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How [`Container::fill`](crate::Container::fill) matches the names of weights with those of tensors.
+/// How [`Container::fill`](crate::Container::fill) matches the names of weights with those of
+/// tensors.
 ///
 /// ```
 /// use onnx_container::FillOptions;
@@ -56,8 +57,9 @@ impl FillOptions {
         self
     }
 
-    /// The name of the tensor is what `tensor` makes of the name of the weights. A [`rename`](Self::rename) takes
-    /// precedence; prefix rules beside this are refused. An error of `tensor` is one of the fill.
+    /// The name of the tensor is what `tensor` makes of the name of the weights. A
+    /// [`rename`](Self::rename) takes precedence; prefix rules beside this are refused. An error of
+    /// `tensor` is one of the fill.
     #[must_use]
     pub fn rename_with(
         mut self,
@@ -67,9 +69,10 @@ impl FillOptions {
         self
     }
 
-    /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of several
-    /// rules that match, only the one with the longest `from` applies; two rules for one `from` are
-    /// refused. An empty `from` matches every name: `replace_prefix("", "m.")` prepends `m.`.
+    /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of
+    /// several rules that match, only the one with the longest `from` applies; two rules for one
+    /// `from` are refused. An empty `from` matches every name: `replace_prefix("", "m.")` prepends
+    /// `m.`.
     #[must_use]
     pub fn replace_prefix(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
         self.prefixes.push((from.into(), to.into()));
@@ -99,27 +102,28 @@ impl FillOptions {
     /// Whether weights that match no tensor are an error. Unless [`partial`](Self::partial) is set,
     /// inline tensors of several elements that get no weights are then errors too. Default false:
     /// they are listed in [`Filled::unused`](crate::Filled::unused) and
-    /// [`Filled::kept`](crate::Filled::kept). External tensors that have weights count as given in either case, and
-    /// are listed in [`Filled::own`](crate::Filled::own).
+    /// [`Filled::kept`](crate::Filled::kept). External tensors that have weights count as given in
+    /// either case, and are listed in [`Filled::own`](crate::Filled::own).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// What happens to tensors that no weights name and that have the bytes of one that they name. With
-    /// [`Tied::All`] they get its weights, whatever their dtypes and dims, and different weights for tensors on the
-    /// same bytes are errors ([`ErrorKind::InvalidArgument`]); with [`Tied::This`] they keep their bytes; with
-    /// [`Tied::Refuse`] they are errors ([`ErrorKind::Tied`]). Default `None`: those of the same dtype and dims
-    /// get the weights, unless different weights are given for several; the others keep their bytes.
+    /// What happens to tensors that no weights name and that have the bytes of one that they name.
+    /// With [`Tied::All`] they get its weights, whatever their dtypes and dims, and different
+    /// weights for tensors on the same bytes are errors ([`ErrorKind::InvalidArgument`]); with
+    /// [`Tied::This`] they keep their bytes; with [`Tied::Refuse`] they are errors
+    /// ([`ErrorKind::Tied`]). Default `None`: those of the same dtype and dims get the weights,
+    /// unless different weights are given for several; the others keep their bytes.
     #[must_use]
     pub fn tied(mut self, tied: impl Into<Option<Tied>>) -> Self {
         self.tied = tied.into();
         self
     }
 
-    /// Whether a fill may take none of the weights, as that of one file of many may. Default false: it is then an
-    /// error ([`ErrorKind::MissingTensor`]).
+    /// Whether a fill may take none of the weights, as that of one file of many may. Default false:
+    /// it is then an error ([`ErrorKind::MissingTensor`]).
     #[must_use]
     pub fn allow_no_match(mut self, allow: bool) -> Self {
         self.allow_no_match = allow;
@@ -154,8 +158,8 @@ impl FillOptions {
         Error::join(wrong).map_or(Ok(()), Err)
     }
 
-    /// The names of the tensors for weights called `name`, and whether the caller gave exactly these
-    /// names.
+    /// The names of the tensors for weights called `name`, and whether the caller gave exactly
+    /// these names.
     ///
     /// # Errors
     /// That of the caller's function.

@@ -6,7 +6,8 @@ use std::fmt;
 use crate::container::Container;
 use crate::graph::traversal;
 
-/// A rule for names that makes the name of a tensor of that of weights: the prefix `from` becomes `to`.
+/// A rule for names that makes the name of a tensor of that of weights: the prefix `from` becomes
+/// `to`.
 ///
 /// `Display` says it as a hint: `strip_prefix of "model." makes "w" of "model.w"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +35,9 @@ impl fmt::Display for PrefixRule {
 }
 
 impl Container {
-    /// The prefix rule that turns the name of one of `weights` into that of a tensor, when one name ends in the other:
-    /// what [`FillOptions::replace_prefix`](crate::FillOptions::replace_prefix) may lack.
+    /// The prefix rule that turns the name of one of `weights` into that of a tensor, when one name
+    /// ends in the other: what [`FillOptions::replace_prefix`](crate::FillOptions::replace_prefix)
+    /// may lack.
     pub fn prefix_rule<S: AsRef<str>>(&self, weights: &[S]) -> Option<PrefixRule> {
         let names = traversal::iter(self.model());
         let names: Vec<_> = names.map(|(place, tensor)| place.qualified_name(tensor)).collect();

@@ -30,8 +30,8 @@ pub(super) struct Slot {
     pub(super) given: Option<Initializer>,
     /// The name of the weights.
     pub(super) given_as: String,
-    /// The first slot of those that are one thing: tensors of one handle, or of one type and shape on one range of
-    /// a file. A name may stand for all of them.
+    /// The first slot of those that are one thing: tensors of one handle, or of one type and shape
+    /// on one range of a file. A name may stand for all of them.
     pub(super) thing: usize,
 }
 
@@ -86,8 +86,8 @@ impl Slot {
         Ok(())
     }
 
-    /// `initializer` with the type and dimensions that this slot declares. `others` are dimensions that it may
-    /// have besides, of tensors on the same handle.
+    /// `initializer` with the type and dimensions that this slot declares. `others` are dimensions
+    /// that it may have besides, of tensors on the same handle.
     pub(super) fn fit(
         &self,
         initializer: Initializer,
@@ -151,8 +151,8 @@ impl Slot {
     }
 }
 
-/// Whether both have the same bytes; an initializer that cannot be read equals no other, and in a call that is
-/// cancelled none does.
+/// Whether both have the same bytes; an initializer that cannot be read equals no other, and in a
+/// call that is cancelled none does.
 pub(crate) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
     const CHUNK: usize = 1 << 20;
     let len = one.byte_len();

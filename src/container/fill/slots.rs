@@ -1,8 +1,9 @@
-//! The slots of a model that weights are put into, one for each tensor, and which of them share bytes.
+//! The slots of a model that weights are put into, one for each tensor, and which of them share
+//! bytes.
 //!
 //! Tensors of one handle share its initializer, and tensors of one byte range of a file share these
-//! bytes, whatever types and dimensions they have. Matching weights with names is left to `fill`; what weights
-//! for one of several tensors do to the others is decided in `ties`.
+//! bytes, whatever types and dimensions they have. Matching weights with names is left to `fill`;
+//! what weights for one of several tensors do to the others is decided in `ties`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,8 +32,8 @@ pub(super) struct Range {
 pub(super) struct Tie {
     /// In graph order.
     pub(super) slots: Vec<usize>,
-    /// Whether one of the tensors has an `offset` or `length` entry, or a handle. If none has, the location may
-    /// be a placeholder that many tensors of a structure share.
+    /// Whether one of the tensors has an `offset` or `length` entry, or a handle. If none has, the
+    /// location may be a placeholder that many tensors of a structure share.
     pub(super) explicit: bool,
     /// Of a handle: the dimensions of its tensors.
     dims: BTreeSet<Vec<i64>>,
@@ -179,8 +180,8 @@ impl Slots {
         self.slots.get_mut(number)
     }
 
-    /// `initializer` as the slot `number` declares it; weights for a handle may have the dimensions of any of its
-    /// tensors.
+    /// `initializer` as the slot `number` declares it; weights for a handle may have the dimensions
+    /// of any of its tensors.
     pub(super) fn fit(&self, number: usize, initializer: Initializer) -> Result<Initializer> {
         let slot = self.get(number).ok_or_else(no_slot)?;
         let none = BTreeSet::new();

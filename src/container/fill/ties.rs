@@ -1,8 +1,9 @@
 //! What weights for one of several tensors on the same bytes do to the others.
 //!
-//! A file does not tell why tensors share bytes: because the model ties them, or because a writer stores equal bytes
-//! once. So a tensor that no weights name follows only one of its own type and dimensions, and only where the
-//! weights agree; the caller may decide otherwise. All that followed or stayed is told.
+//! A file does not tell why tensors share bytes: because the model ties them, or because a writer
+//! stores equal bytes once. So a tensor that no weights name follows only one of its own type and
+//! dimensions, and only where the weights agree; the caller may decide otherwise. All that followed
+//! or stayed is told.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +13,8 @@ use crate::container::lookup::list;
 use crate::container::replace::Tied;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The tensors whose bytes were shared with those that got weights, as pairs of slots: the tensor, and the other one.
+/// The tensors whose bytes were shared with those that got weights, as pairs of slots: the tensor,
+/// and the other one.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// What changed although no weights name it.
@@ -29,7 +31,8 @@ struct Form {
     others: Vec<usize>,
 }
 
-/// Decides for all ties which slots get the weights that were given for others. `tied` is the caller's decision.
+/// Decides for all ties which slots get the weights that were given for others. `tied` is the
+/// caller's decision.
 pub(super) fn resolve(slots: &mut Slots, tied: Option<Tied>) -> Outcome {
     let mut outcome = Outcome::default();
     let handles = std::mem::take(&mut slots.handles);
@@ -46,8 +49,8 @@ pub(super) fn resolve(slots: &mut Slots, tied: Option<Tied>) -> Outcome {
     outcome
 }
 
-/// The ties of `ranges` without those at a placeholder. Tensors of several lengths cannot all begin at the first
-/// byte of one file, so a location that they share is one.
+/// The ties of `ranges` without those at a placeholder. Tensors of several lengths cannot all begin
+/// at the first byte of one file, so a location that they share is one.
 fn ranges_that_tie(ranges: &BTreeMap<Range, Tie>) -> impl Iterator<Item = &Tie> {
     let mut lengths: HashMap<&str, usize> = HashMap::new();
     for (range, _) in ranges.iter().filter(|(_, tie)| !tie.explicit) {
@@ -83,7 +86,8 @@ impl Outcome {
         }
     }
 
-    /// Shares the weights of the first tensor in `form` that has some, where all agree and `tied` allows it.
+    /// Shares the weights of the first tensor in `form` that has some, where all agree and `tied`
+    /// allows it.
     fn share(
         &mut self,
         slots: &mut Slots,
@@ -164,8 +168,8 @@ fn follow(slots: &mut Slots, leader: usize, other: usize) {
     }
 }
 
-/// Decides which of the weights given for the tensors of one handle are put behind it: none while a tensor keeps what
-/// is there, else the first. The others get handles of their own.
+/// Decides which of the weights given for the tensors of one handle are put behind it: none while a
+/// tensor keeps what is there, else the first. The others get handles of their own.
 fn settle_handles(slots: &mut Slots, tie: &Tie) -> Result<()> {
     let is_free = tie.slots.iter().all(|slot| is_given(slots, *slot));
     let mut groups = BTreeMap::<usize, Vec<usize>>::new();

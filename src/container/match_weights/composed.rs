@@ -40,11 +40,13 @@ fn wrong(reason: String) -> Error {
 }
 
 impl Composed {
-    /// `composition` as a tensor of this type and these dimensions. `weight` has the weights by name.
+    /// `composition` as a tensor of this type and these dimensions. `weight` has the weights by
+    /// name.
     ///
     /// # Errors
-    /// Those of `weight`; [`ErrorKind::Shape`] for a weight of other dimensions, [`ErrorKind::DataType`] for one that is
-    /// not cast to this type, [`ErrorKind::InvalidArgument`] when the parts do not make up the tensor.
+    /// Those of `weight`; [`ErrorKind::Shape`] for a weight of other dimensions,
+    /// [`ErrorKind::DataType`] for one that is not cast to this type,
+    /// [`ErrorKind::InvalidArgument`] when the parts do not make up the tensor.
     pub(super) fn new<'w>(
         composition: &Composition,
         (dtype, dims): (DataType, &[i64]),
@@ -73,7 +75,8 @@ impl Composed {
         Ok(Self { parts, row, dtype, width: width(dtype)?, dims, len })
     }
 
-    /// The weight itself, where it is one whole weight in its order and of its type; else what reads it.
+    /// The weight itself, where it is one whole weight in its order and of its type; else what
+    /// reads it.
     pub(super) fn initializer(self) -> Result<Initializer> {
         if let [part] = self.parts.as_slice()
             && part.order.is_whole()
@@ -113,7 +116,8 @@ impl Composed {
         Ok(())
     }
 
-    /// With the bytes of each weight that is made when it is read, and read in another order, in memory.
+    /// With the bytes of each weight that is made when it is read, and read in another order, in
+    /// memory.
     pub(super) fn resident(&self) -> Result<Self> {
         let mut resident = self.clone();
         for part in resident.parts.iter_mut().filter(|part| part.is_lazy()) {

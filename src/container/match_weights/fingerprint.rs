@@ -1,7 +1,7 @@
 //! Fingerprints: a few numbers of the elements of a tensor that do not depend on their order.
 //!
-//! They are sums over the elements, so those of a tensor that is joined of others are their sums. Equal ones only say
-//! what is worth comparing: what is found is compared element by element.
+//! They are sums over the elements, so those of a tensor that is joined of others are their sums.
+//! Equal ones only say what is worth comparing: what is found is compared element by element.
 
 use std::ops::{Add, AddAssign, Sub};
 

@@ -1,4 +1,5 @@
-//! The forms in which a tensor may have the elements of a weight: its axes in another order, another shape, a slice.
+//! The forms in which a tensor may have the elements of a weight: its axes in another order,
+//! another shape, a slice.
 
 use super::mapping::{WeightPart, WeightSlice};
 
@@ -23,8 +24,9 @@ fn squeezed(dims: &[i64]) -> Vec<i64> {
     dims.iter().copied().filter(|dim| *dim != 1).collect()
 }
 
-/// The forms of a whole weight of `dims` as a tensor of dimensions `wanted`, which has as many elements: as it is, then
-/// with its axes in another order, then with the axes of the tensor in another order.
+/// The forms of a whole weight of `dims` as a tensor of dimensions `wanted`, which has as many
+/// elements: as it is, then with its axes in another order, then with the axes of the tensor in
+/// another order.
 pub(super) fn of_whole(weight: &str, dims: &[i64], wanted: &[i64]) -> Vec<WeightPart> {
     let mut forms = vec![WeightPart::whole(weight, dims)];
     let (own, target) = (squeezed(dims), squeezed(wanted));
@@ -59,8 +61,8 @@ pub(super) fn of_whole(weight: &str, dims: &[i64], wanted: &[i64]) -> Vec<Weight
     forms
 }
 
-/// The slices along one axis of a weight of `dims` that have the dimensions `wanted`, each in an order of its axes. They
-/// begin at index 0: where they begin has to be found.
+/// The slices along one axis of a weight of `dims` that have the dimensions `wanted`, each in an
+/// order of its axes. They begin at index 0: where they begin has to be found.
 pub(super) fn of_slice(weight: &str, dims: &[i64], wanted: &[i64]) -> Vec<WeightPart> {
     let mut forms = Vec::new();
     if dims.len() != wanted.len() || dims.len() > AXES {

@@ -11,7 +11,8 @@ const VERSION: u32 = 1;
 
 /// Which weights of a checkpoint each tensor of a model is, found by [`Container::match_weights`].
 ///
-/// All lists are in graph order, but `unused`, which is sorted. The JSON form is stable: fields are only added.
+/// All lists are in graph order, but `unused`, which is sorted. The JSON form is stable: fields are
+/// only added.
 ///
 /// [`Container::match_weights`]: crate::Container::match_weights
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +21,8 @@ const VERSION: u32 = 1;
 pub struct WeightMapping {
     /// The tensors that are made of weights.
     pub matched: Vec<MatchedTensor>,
-    /// Tensors whose elements are all equal, so that their content does not tell where they come from, and whose name
-    /// is not that of such a weight.
+    /// Tensors whose elements are all equal, so that their content does not tell where they come
+    /// from, and whose name is not that of such a weight.
     pub uniform: Vec<String>,
     /// Tensors of floats that are made of no weights in a form that is looked for.
     pub unmatched: Vec<String>,
@@ -62,8 +63,8 @@ pub struct Composition {
     pub parts: Vec<WeightPart>,
 }
 
-/// A weight, or a slice of one, with its axes in another order: the slice is reshaped to `shape`, and its axes are
-/// permuted as numpy's `transpose(permutation)` does.
+/// A weight, or a slice of one, with its axes in another order: the slice is reshaped to `shape`,
+/// and its axes are permuted as numpy's `transpose(permutation)` does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -144,7 +145,8 @@ impl WeightMapping {
     /// The mapping of a JSON text.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] for text that is no such JSON; [`ErrorKind::Unsupported`] for another version of it.
+    /// [`ErrorKind::Decode`] for text that is no such JSON; [`ErrorKind::Unsupported`] for another
+    /// version of it.
     pub fn from_json(text: &str) -> Result<Self> {
         let wrong = |error: serde_json::Error| {
             Error::new(ErrorKind::Decode, format!("not a mapping of weights: {error}"))

@@ -1,5 +1,5 @@
-//! The search for the weights that one tensor is made of. Fingerprints say what is worth a look; what is returned was
-//! compared with the tensor, all of it.
+//! The search for the weights that one tensor is made of. Fingerprints say what is worth a look;
+//! what is returned was compared with the tensor, all of it.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,12 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::tensor::initializer::Initializer;
 
-/// How many bytes are compared at first, which tells nearly all that are not equal, and then at a time.
+/// How many bytes are compared at first, which tells nearly all that are not equal, and then at a
+/// time.
 const FIRST: usize = 1 << 10;
 const BLOCK: usize = 256 << 10;
-/// At most this many weights with one fingerprint, and this many compositions of one tensor, are looked at: tensors
-/// with so many twins are told by no content.
+/// At most this many weights with one fingerprint, and this many compositions of one tensor, are
+/// looked at: tensors with so many twins are told by no content.
 const MOST: usize = 16;
 /// How many elements of a slice are looked at to find where it begins.
 const SAMPLE: usize = 32;
@@ -210,7 +211,8 @@ impl<'s> Search<'s> {
         Ok(found)
     }
 
-    /// The weights `set` joined along `axis`, if they are the tensor; with each other form of one of them.
+    /// The weights `set` joined along `axis`, if they are the tensor; with each other form of one
+    /// of them.
     fn along(&mut self, set: &[usize], axis: usize, dims: &[i64]) -> Result<Vec<Composition>> {
         let total = i64::try_from(self.tensor.count).map_err(Error::internal)?;
         let dim = dims.get(axis).copied().unwrap_or_default();
@@ -271,7 +273,8 @@ impl<'s> Search<'s> {
         Ok(found)
     }
 
-    /// Where in the weight the slice `form` may begin: where a few elements along its axis are those of the tensor.
+    /// Where in the weight the slice `form` may begin: where a few elements along its axis are
+    /// those of the tensor.
     fn starts(&mut self, form: &WeightPart) -> Result<Vec<i64>> {
         let Some(slice) = form.slice else { return Ok(Vec::new()) };
         let width = super::convert::width(self.dtype())?;

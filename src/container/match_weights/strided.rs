@@ -4,7 +4,8 @@ use super::mapping::WeightPart;
 use crate::dtype::element_count;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Columns that are copied together, so that what is loaded for one row is still in the cache for the next.
+/// Columns that are copied together, so that what is loaded for one row is still in the cache for
+/// the next.
 const TILE: usize = 64;
 
 /// Elements of a weight, in row-major order of `dims`. All numbers count elements.
@@ -121,7 +122,8 @@ impl Strided {
         self.run() == Some(0) && self.count() == self.of
     }
 
-    /// Fills `out` with the elements from number `first` on, of `width` bytes each; `weight` has the bytes of the weight.
+    /// Fills `out` with the elements from number `first` on, of `width` bytes each; `weight` has
+    /// the bytes of the weight.
     pub(super) fn read(
         &self,
         weight: &[u8],
@@ -172,7 +174,8 @@ impl Strided {
     }
 }
 
-/// Copies rows of `len` elements: from `start`, `step` elements from one to the next, `down` from row to row.
+/// Copies rows of `len` elements: from `start`, `step` elements from one to the next, `down` from
+/// row to row.
 fn tiles<const W: usize>(
     weight: &[[u8; W]],
     (start, step, down): (usize, usize, usize),

@@ -1,7 +1,8 @@
 //! Weights whose fingerprints add up to that of a tensor: it may be joined of them.
 //!
-//! Runs of weights with one name but for its numbers, in the order of the numbers, of any length (experts of a layer);
-//! any two weights; any three of one module (its projections), or of few weights.
+//! Runs of weights with one name but for its numbers, in the order of the numbers, of any length
+//! (experts of a layer); any two weights; any three of one module (its projections), or of few
+//! weights.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,8 @@ const MODULE: usize = 64;
 /// At most this many sets are returned.
 const MOST: usize = 64;
 
-/// Weights of one pattern in the order of their numbers, with the sum of those before each, and after all.
+/// Weights of one pattern in the order of their numbers, with the sum of those before each, and
+/// after all.
 struct Family {
     numbers: Vec<usize>,
     sums: Vec<Fingerprint>,
@@ -30,7 +32,8 @@ pub(super) struct Sums<'s> {
     modules: Vec<Vec<usize>>,
 }
 
-/// A name in which each number is `#`, and the numbers. Numbers of many digits count by their length first.
+/// A name in which each number is `#`, and the numbers. Numbers of many digits count by their
+/// length first.
 fn pattern(name: &str) -> (String, Vec<(usize, &str)>) {
     let (mut text, mut numbers) = (String::new(), Vec::new());
     let mut rest = name;
@@ -48,7 +51,8 @@ fn pattern(name: &str) -> (String, Vec<(usize, &str)>) {
     (text, numbers)
 }
 
-/// The module that a weight belongs to: its name without the last two parts, of `layers.0.attn.q.weight` `layers.0.attn`.
+/// The module that a weight belongs to: its name without the last two parts, of
+/// `layers.0.attn.q.weight` `layers.0.attn`.
 fn module(name: &str) -> &str {
     let without = |name: &'_ str| name.rfind(['.', '/']).map_or(0, |at| at);
     let parent = name.get(..without(name)).unwrap_or_default();
@@ -86,8 +90,8 @@ impl<'s> Sums<'s> {
         Self { of_type, families, modules }
     }
 
-    /// Sets of at least two weights whose fingerprints add up to `wanted`. Those of runs are in their order, of the
-    /// others any order is possible.
+    /// Sets of at least two weights whose fingerprints add up to `wanted`. Those of runs are in
+    /// their order, of the others any order is possible.
     pub(super) fn of(&self, wanted: Fingerprint) -> Vec<(Vec<usize>, bool)> {
         let mut sets = Vec::new();
         self.families.iter().for_each(|family| family.runs(wanted, &mut sets));

@@ -1,4 +1,5 @@
-//! What is known of the tensors and weights before any two of them are compared: their fingerprints.
+//! What is known of the tensors and weights before any two of them are compared: their
+//! fingerprints.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};

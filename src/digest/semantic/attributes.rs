@@ -1,8 +1,8 @@
 //! The canonical form of attributes: their values, whatever their documentation and order.
 //!
-//! The type of an attribute says which field holds its value. A value in another field would be read by one
-//! reader and not by the next, so that is refused. Which graph a name in an attribute's graph belongs to is
-//! left to `scope`; graphs come here as digests.
+//! The type of an attribute says which field holds its value. A value in another field would be
+//! read by one reader and not by the next, so that is refused. Which graph a name in an attribute's
+//! graph belongs to is left to `scope`; graphs come here as digests.
 
 pub(super) use super::body::graphs;
 use super::hash::{Digest, Form};
@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::opset::DefaultValue;
 use crate::proto::AttributeProto;
 
-/// The type of an attribute's value. Models of the first versions of the format do not say it; there, it is
-/// that of the only field that is set.
+/// The type of an attribute's value. Models of the first versions of the format do not say it;
+/// there, it is that of the only field that is set.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidModel`] when another field is set, or none.
@@ -42,7 +42,8 @@ pub(super) fn has_value(attribute: &AttributeProto) -> bool {
     fields(attribute).iter().any(|(_, set)| *set)
 }
 
-/// Whether the value of `attribute` is so long that it is worth keeping its digest: calls may read it many times.
+/// Whether the value of `attribute` is so long that it is worth keeping its digest: calls may read
+/// it many times.
 fn is_long(a: &AttributeProto) -> bool {
     let text = a.s.as_ref().map_or(0, |text| text.len());
     let numbers = a.ints.len().max(a.floats.len());
@@ -182,7 +183,8 @@ pub(super) fn of_default(value: DefaultValue) -> Digest {
     form.end()
 }
 
-/// The digest of the tensor that a Constant with this attribute gives; `None` if it is no such attribute.
+/// The digest of the tensor that a Constant with this attribute gives; `None` if it is no such
+/// attribute.
 ///
 /// # Errors
 /// Those of the tensor.

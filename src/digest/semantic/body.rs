@@ -1,8 +1,8 @@
 //! [`Body`]: what each name of a graph or function stands for.
 //!
-//! A name means what its own graph defines under it, wherever in the graph that is, else what the graph around
-//! it defines. Two definitions of one name have no such meaning and are an error. Following names from graph
-//! to graph is left to `scope`.
+//! A name means what its own graph defines under it, wherever in the graph that is, else what the
+//! graph around it defines. Two definitions of one name have no such meaning and are an error.
+//! Following names from graph to graph is left to `scope`.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::hash_map::Entry;
@@ -155,7 +155,8 @@ impl<'m> Body<'m> {
         early
     }
 
-    /// How many bytes this use of the body takes, if it is not the first, which the length of the model allows.
+    /// How many bytes this use of the body takes, if it is not the first, which the length of the
+    /// model allows.
     pub(super) fn take(&self) -> u64 {
         if self.used.replace(true) { self.size() } else { 0 }
     }
@@ -180,8 +181,8 @@ impl<'m> Body<'m> {
     }
 }
 
-/// Calls `visit` with every name that `node` reads of the graph that it stands in: its inputs, and what its graphs
-/// read and do not define themselves.
+/// Calls `visit` with every name that `node` reads of the graph that it stands in: its inputs, and
+/// what its graphs read and do not define themselves.
 fn reads<'m>(node: &'m NodeProto, visit: &mut dyn FnMut(&'m [u8])) {
     node.input.iter().for_each(|name| visit(name.as_bytes()));
     for graph in node.attribute.iter().flat_map(graphs) {

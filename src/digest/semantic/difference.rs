@@ -1,8 +1,9 @@
 //! [`SemanticDifference`]: the first place where two models part.
 //!
-//! From the first output whose digests differ, the search goes back through the first input, or graph, that differs,
-//! until there is a node whose inputs are the same in both models and which is another itself, or a weight or
-//! input that is another. Digests guide the search, so it looks at one path and not at the whole models.
+//! From the first output whose digests differ, the search goes back through the first input, or
+//! graph, that differs, until there is a node whose inputs are the same in both models and which is
+//! another itself, or a weight or input that is another. Digests guide the search, so it looks at
+//! one path and not at the whole models.
 
 use std::fmt;
 
@@ -28,8 +29,8 @@ pub struct SemanticDifference {
 }
 
 impl SemanticDifference {
-    /// The index of the first output whose digests differ; `None` when all outputs are the same, and the models
-    /// differ in an input that no output depends on.
+    /// The index of the first output whose digests differ; `None` when all outputs are the same,
+    /// and the models differ in an input that no output depends on.
     pub fn output(&self) -> Option<usize> {
         self.output
     }
@@ -275,7 +276,8 @@ impl<'m> Search<'m> {
         Ok(Some(Err(format!("attribute `{}` differs", text(name)))))
     }
 
-    /// The first output that differs of the first graph that differs, from the graphs of these indices on.
+    /// The first output that differs of the first graph that differs, from the graphs of these
+    /// indices on.
     fn graphs(&mut self, from: [(Node<'m>, usize); 2]) -> Result<Option<Names<'m>>> {
         let [(a, i), (b, j)] = from;
         let [model_a, model_b] = &mut self.0;

@@ -8,8 +8,8 @@ use super::scope::Imports;
 use crate::graph::inline::Callable;
 use crate::proto::{ModelProto, NodeProto};
 
-/// Whether any node, of the main graph or of a function of `model`, may give something else each time.
-/// `imports` are those of the main graph.
+/// Whether any node, of the main graph or of a function of `model`, may give something else each
+/// time. `imports` are those of the main graph.
 pub(super) fn draws_anywhere(
     model: &ModelProto,
     callable: &Callable<'_>,

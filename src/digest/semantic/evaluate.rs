@@ -1,13 +1,14 @@
 //! [`Evaluator`]: computes the digest of every value that an output depends on.
 //!
-//! Work starts at the outputs and goes to what they need, inputs before attributes, so the order of nodes in the
-//! model does not matter and what no output needs is not looked at. What waits for other values is on a stack
-//! of its own: a chain of nodes may be longer than the thread's stack is deep.
+//! Work starts at the outputs and goes to what they need, inputs before attributes, so the order of
+//! nodes in the model does not matter and what no output needs is not looked at. What waits for
+//! other values is on a stack of its own: a chain of nodes may be longer than the thread's stack is
+//! deep.
 //!
-//! A call is evaluated as if its function's body stood in its place. Where every operator of the model is known to
-//! give the same for the same inputs, calls of one function with the same inputs and attributes are evaluated
-//! once. Otherwise each is evaluated by itself, in the order in which the nodes would be met after inlining: the
-//! draws of random operators are numbered in that order.
+//! A call is evaluated as if its function's body stood in its place. Where every operator of the
+//! model is known to give the same for the same inputs, calls of one function with the same inputs
+//! and attributes are evaluated once. Otherwise each is evaluated by itself, in the order in which
+//! the nodes would be met after inlining: the draws of random operators are numbered in that order.
 
 use std::collections::HashMap;
 use std::mem;
@@ -45,7 +46,8 @@ pub(super) struct Evaluator<'m> {
     bodies: HashMap<*const GraphProto, Rc<Body<'m>>, RandomState>,
     /// The functions that are called, by their indices.
     callees: HashMap<usize, Rc<Callee<'m>>, RandomState>,
-    /// The calls by function, inputs and attributes; `None` where two calls of the same are not one.
+    /// The calls by function, inputs and attributes; `None` where two calls of the same are not
+    /// one.
     same_calls: Option<HashMap<Digest, usize, RandomState>>,
     /// How many nodes of one level draw that are otherwise the same.
     draws: HashMap<(Digest, usize), usize, RandomState>,
@@ -209,8 +211,8 @@ impl<'m> Evaluator<'m> {
         step.map_err(|error| error.because(&self.store.describe(scope, node)))
     }
 
-    /// Adds the values of a node's inputs to `inputs`, those that are not there yet, up to the first that has to
-    /// be computed.
+    /// Adds the values of a node's inputs to `inputs`, those that are not there yet, up to the
+    /// first that has to be computed.
     fn inputs(
         &mut self,
         scope: ScopeId,
@@ -253,7 +255,8 @@ impl<'m> Evaluator<'m> {
         Ok(Step::Done)
     }
 
-    /// The graph in an attribute that is being computed, or the next one, with its scope and its outputs so far.
+    /// The graph in an attribute that is being computed, or the next one, with its scope and its
+    /// outputs so far.
     fn next_graph(
         &mut self,
         task: &mut NodeTask<'m>,
@@ -375,7 +378,8 @@ impl<'m> Evaluator<'m> {
         }
     }
 
-    /// Opens the scope of a call, or finds that of the same call; what has to be computed first is returned.
+    /// Opens the scope of a call, or finds that of the same call; what has to be computed first is
+    /// returned.
     fn open_call(&mut self, task: &mut OutputTask<'m>) -> Result<Option<Task<'m>>> {
         let (index, function) = task.function;
         if task.proto.input.len() > function.input.len() {

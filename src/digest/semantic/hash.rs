@@ -1,15 +1,17 @@
 //! [`Form`]: the canonical form of one part of a model, on its way through SHA-256.
 //!
-//! Two different parts must never have one form. So each form begins with the version of the scheme and
-//! the kind of the part, numbers have a fixed width, and text and lists begin with their length. What is in
-//! the form of a node, a tensor or a type is written in their files, and in `docs/semantic-digest.md`.
+//! Two different parts must never have one form. So each form begins with the version of the scheme
+//! and the kind of the part, numbers have a fixed width, and text and lists begin with their
+//! length. What is in the form of a node, a tensor or a type is written in their files, and in
+//! `docs/semantic-digest.md`.
 
 use sha2::{Digest as _, Sha256};
 
 pub(super) use crate::digest::Digest;
 use crate::proto::wire::Unknown;
 
-/// The version of the scheme. Another scheme has another text, so that no digest of one equals one of the other.
+/// The version of the scheme. Another scheme has another text, so that no digest of one equals one
+/// of the other.
 const SCHEME: &str = "onnx-container/semantic/1/";
 
 /// A form that is being written.

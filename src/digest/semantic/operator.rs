@@ -1,8 +1,10 @@
-//! The canonical form of a node that applies an operator, when its inputs and graphs have their digests.
+//! The canonical form of a node that applies an operator, when its inputs and graphs have their
+//! digests.
 //!
-//! The version of an operator is that of its last change, so that two versions in which it is the same have
-//! one digest. Attributes that are left out have the operator's defaults. What a node gives is part of its form:
-//! some operators compute something else when fewer outputs are asked for.
+//! The version of an operator is that of its last change, so that two versions in which it is the
+//! same have one digest. Attributes that are left out have the operator's defaults. What a node
+//! gives is part of its form: some operators compute something else when fewer outputs are asked
+//! for.
 
 use std::fmt;
 
@@ -96,8 +98,8 @@ impl<'m> Operator<'m> {
         Err(Error::new(ErrorKind::Unsupported, reason))
     }
 
-    /// Whether its outputs may be something else each time, for the same inputs. `inputs` tells which inputs
-    /// the node has.
+    /// Whether its outputs may be something else each time, for the same inputs. `inputs` tells
+    /// which inputs the node has.
     pub(super) fn draws(&self, has_input: impl Fn(usize) -> bool) -> bool {
         let Version::Since(since) = self.version else { return true };
         match (self.domain, self.op_type) {
@@ -196,8 +198,9 @@ pub(super) fn given_attributes<'m>(
     each.collect()
 }
 
-/// Those of a node's inputs or outputs that count: without those at the end that are left out, where each of them has a
-/// meaning of its own. In a list each one counts, and so does each where nothing is known of the operator.
+/// Those of a node's inputs or outputs that count: without those at the end that are left out,
+/// where each of them has a meaning of its own. In a list each one counts, and so does each where
+/// nothing is known of the operator.
 fn counted<T>(values: &[Option<T>], formals: Option<Formals>) -> &[Option<T>] {
     match formals {
         Some(formals) if values.len() <= formals.single() => trimmed(values),
@@ -234,8 +237,8 @@ pub(super) fn digest(
     form.end()
 }
 
-/// The digest of a node that draws: the one of this number among those that are otherwise the same, in a graph
-/// of this level. A draw inside of a loop is made in each turn, one outside of it once.
+/// The digest of a node that draws: the one of this number among those that are otherwise the same,
+/// in a graph of this level. A draw inside of a loop is made in each turn, one outside of it once.
 pub(super) fn draw(node: &Digest, level: usize, number: usize) -> Digest {
     let mut form = Form::new("draw");
     form.digest(node);

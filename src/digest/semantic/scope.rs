@@ -1,8 +1,8 @@
 //! [`Scope`]: a graph or function body at one place where it is used, and what its names stand for there.
 //!
-//! A body that is called twice has two scopes, with their own inputs and attributes. A subgraph sees the scope
-//! around it; a graph that a call passes as an attribute sees the scope of its caller. What a node computes is
-//! left to `evaluate`.
+//! A body that is called twice has two scopes, with their own inputs and attributes. A subgraph
+//! sees the scope around it; a graph that a call passes as an attribute sees the scope of its
+//! caller. What a node computes is left to `evaluate`.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -26,7 +26,8 @@ pub(super) type Value = Option<Digest>;
 pub(super) struct Scope<'m> {
     pub(super) body: Rc<Body<'m>>,
     pub(super) kind: Kind,
-    /// The number of graphs around this one, those of callers included. It tells the inputs of nested graphs apart.
+    /// The number of graphs around this one, those of callers included. It tells the inputs of
+    /// nested graphs apart.
     pub(super) level: usize,
     pub(super) frame: Rc<Frame<'m>>,
     pub(super) nodes: Vec<NodeState>,
@@ -157,7 +158,8 @@ pub(super) struct Callee<'m> {
 
 impl<'m> Callee<'m> {
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] when the function has two defaults for one attribute, or two values of one name.
+    /// [`ErrorKind::InvalidModel`] when the function has two defaults for one attribute, or two
+    /// values of one name.
     pub(super) fn new(function: &'m FunctionProto, around: &Rc<Imports<'m>>) -> Result<Self> {
         let imports = Rc::new(Imports::new(&function.opset_import, Some(around)));
         let references = References::Closed;
@@ -195,12 +197,12 @@ impl<'m> Frame<'m> {
         self.imports.version(domain)
     }
 
-    /// The attributes of `node`, which is the one at `here`, by name, with references resolved. One that refers to
-    /// what the call does not have is left out.
+    /// The attributes of `node`, which is the one at `here`, by name, with references resolved. One
+    /// that refers to what the call does not have is left out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] for a reference outside of a function or with a value of its own, and for two
-    /// attributes of one name.
+    /// [`ErrorKind::InvalidModel`] for a reference outside of a function or with a value of its
+    /// own, and for two attributes of one name.
     pub(super) fn attributes(
         self: &Rc<Self>,
         node: &'m NodeProto,

@@ -1,8 +1,8 @@
 //! [`Store`]: the scopes of a model and what is known of their values so far.
 //!
-//! Finding what a name stands for leads through graphs, calls and their inputs, until there is a value, or a
-//! node that has to be computed first. Computing it is left to `evaluate`. The store keeps every scope, so that
-//! `difference` can go back from an output to what it was computed from.
+//! Finding what a name stands for leads through graphs, calls and their inputs, until there is a
+//! value, or a node that has to be computed first. Computing it is left to `evaluate`. The store
+//! keeps every scope, so that `difference` can go back from an output to what it was computed from.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -144,8 +144,8 @@ impl<'m> Store<'m> {
     /// What `name` stands for in `scope`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] when nothing defines it, or when it is computed from itself; the error of its
-    /// weights.
+    /// [`ErrorKind::InvalidModel`] when nothing defines it, or when it is computed from itself; the
+    /// error of its weights.
     pub(super) fn find(&mut self, scope: ScopeId, name: &'m [u8]) -> Result<Found> {
         // The inputs of calls on the way, which are then known too.
         let mut passed = Vec::new();
@@ -195,8 +195,8 @@ impl<'m> Store<'m> {
         Ok(Found::Value(value))
     }
 
-    /// Fails when `name`, which a node reads before a node gives it, stands for a value before the graph at `around` too:
-    /// a reader that goes through the nodes in their order takes that one.
+    /// Fails when `name`, which a node reads before a node gives it, stands for a value before the
+    /// graph at `around` too: a reader that goes through the nodes in their order takes that one.
     fn refuse_shadow(&self, around: Around, name: &[u8]) -> Result<()> {
         let mut next = Some(around);
         while let Some(Around { scope, node: holder }) = next {
@@ -240,7 +240,8 @@ impl<'m> Store<'m> {
         }
     }
 
-    /// The digest of an input of a graph in an attribute: its number, and how deep the graph is nested.
+    /// The digest of an input of a graph in an attribute: its number, and how deep the graph is
+    /// nested.
     fn bound(&self, scope: &Scope<'m>, input: usize) -> Result<Digest> {
         let default =
             scope.body.defaults.get(&input).map(|default| self.weights.constant(*default));
@@ -259,7 +260,8 @@ impl<'m> Store<'m> {
         }
     }
 
-    /// Where the value of `name` in `scope` comes from: nodes that only pass a value on are left out.
+    /// Where the value of `name` in `scope` comes from: nodes that only pass a value on are left
+    /// out.
     pub(super) fn origin(&self, scope: ScopeId, name: &'m [u8]) -> Result<Origin<'m>> {
         let (mut scope, mut name) = (scope, name);
         loop {
@@ -297,7 +299,8 @@ impl<'m> Store<'m> {
         }
     }
 
-    /// A node as messages say it: its name or first output, its operator, and the function that it is in.
+    /// A node as messages say it: its name or first output, its operator, and the function that it
+    /// is in.
     pub(super) fn describe(&self, scope: ScopeId, node: usize) -> String {
         let named = |name: &&Str| !name.is_empty();
         let Ok(proto) = self.node(scope, node) else { return String::new() };
@@ -310,7 +313,8 @@ impl<'m> Store<'m> {
     }
 }
 
-/// The error of a model whose calls multiply beyond all bounds, with another way out: a model without functions.
+/// The error of a model whose calls multiply beyond all bounds, with another way out: a model
+/// without functions.
 fn or_inlined(error: Error) -> Error {
     Error::new(error.kind(), format!("{}; or inline them first", error.reason()))
 }

@@ -1,7 +1,7 @@
 //! The canonical form of types: what a value may be, without what is said for people.
 //!
-//! A symbolic dimension says that sizes are equal, whatever it is called. So it is numbered, in the order in
-//! which symbols appear. Denotations are left out.
+//! A symbolic dimension says that sizes are equal, whatever it is called. So it is numbered, in the
+//! order in which symbols appear. Denotations are left out.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,10 @@
 //! The digests of all tensors of a model, by all cores, and of its long attributes.
 //!
-//! The digest of a tensor is made of that of its bytes with its type and dimensions. An error is kept for its tensor:
-//! it counts only if an output depends on it.
+//! The digest of a tensor is made of that of its bytes with its type and dimensions. An error is
+//! kept for its tensor: it counts only if an output depends on it.
 //!
-//! The graph is gone through while the bytes are hashed. Who needs a digest that is not there yet hashes with the
-//! others until it is.
+//! The graph is gone through while the bytes are hashed. Who needs a digest that is not there yet
+//! hashes with the others until it is.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,8 +26,8 @@ use crate::proto::{SparseTensorProto, TensorProto};
 pub(super) struct Weights<'c> {
     container: &'c Container,
     jobs: Arc<Jobs<'c>>,
-    /// Each tensor's address, its place in the model, and the job that hashes its bytes: in the order of the addresses,
-    /// which takes less memory than a map.
+    /// Each tensor's address, its place in the model, and the job that hashes its bytes: in the
+    /// order of the addresses, which takes less memory than a map.
     tensors: Vec<(usize, Place<'c>, Result<usize>)>,
     /// The digests of long attributes by their addresses: calls may read one many times.
     long: RefCell<HashMap<usize, Digest, RandomState>>,

@@ -1,11 +1,13 @@
-//! Attributes of windows that move over an image, where they are written as what they are when left out.
+//! Attributes of windows that move over an image, where they are written as what they are when left
+//! out.
 //!
-//! A convolution or pool without `strides` takes steps of one, without `dilations` it has neighbours side by
-//! side, without `pads` nothing around the image. The schema says so in words, because how many numbers that are
-//! depends on the rank of the window. Here the rank is that of `kernel_shape`: where that is left out too, a
-//! list that is written counts as another one.
+//! A convolution or pool without `strides` takes steps of one, without `dilations` it has
+//! neighbours side by side, without `pads` nothing around the image. The schema says so in words,
+//! because how many numbers that are depends on the rank of the window. Here the rank is that of
+//! `kernel_shape`: where that is left out too, a list that is written counts as another one.
 //!
-//! Source: the operators' pages of ONNX. Before version 11 most of them do not say what is left out.
+//! Source: the operators' pages of ONNX. Before version 11 most of them do not say what is left
+//! out.
 
 use super::scope::Given;
 use crate::proto::AttributeProto;

@@ -1,7 +1,9 @@
-//! Opening the files that locations name: beneath the handle of a directory, and by the rules of a [`PathPolicy`].
+//! Opening the files that locations name: beneath the handle of a directory, and by the rules of a
+//! [`PathPolicy`].
 //!
-//! A path is never checked and then opened: the kernel resolves it beneath an open descriptor, or it is resolved first and
-//! then opened beneath the descriptor without following any link. So a link that is changed meanwhile leads nowhere.
+//! A path is never checked and then opened: the kernel resolves it beneath an open descriptor, or
+//! it is resolved first and then opened beneath the descriptor without following any link. So a
+//! link that is changed meanwhile leads nowhere.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -12,8 +14,8 @@ use crate::files::external_data::location::{check_location, directory_of};
 use crate::files::external_data::root::{Opened, Refusal, Root, has_other_names};
 use crate::util::retry::{is_link, retried};
 
-/// Where links that lead to weights may lead. Each policy refuses absolute locations, `..`, NUL bytes, in-memory tags, and
-/// what is not a regular file.
+/// Where links that lead to weights may lead. Each policy refuses absolute locations, `..`, NUL
+/// bytes, in-memory tags, and what is not a regular file.
 ///
 /// ```no_run
 /// use onnx_container::external_data::PathPolicy;
@@ -26,11 +28,12 @@ use crate::util::retry::{is_link, retried};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PathPolicy {
-    /// No links: neither a symbolic one on the way to a file, nor a file with other names (hard links). This is what onnx
-    /// reads since 1.21.
+    /// No links: neither a symbolic one on the way to a file, nor a file with other names (hard
+    /// links). This is what onnx reads since 1.21.
     Strict,
-    /// Links lead to files beneath the model's directory, or beneath the directory of the model's own file where the
-    /// path of the model is a link itself, as in the cache of Hugging Face. This is what onnxruntime reads.
+    /// Links lead to files beneath the model's directory, or beneath the directory of the model's
+    /// own file where the path of the model is a link itself, as in the cache of Hugging Face. This
+    /// is what onnxruntime reads.
     #[default]
     ModelDirs,
     /// Links lead anywhere. Whoever wrote the folder of the model chooses which files are read.
@@ -50,10 +53,10 @@ impl PathPolicy {
 
 /// A directory that files are opened beneath.
 ///
-/// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that neither
-/// `..` nor a symbolic link leads out of the directory. Elsewhere on Unix, links are resolved, and the result is opened
-/// component by component without following any. On Windows, the resolved path is compared with the directory's.
-/// Only regular files are opened.
+/// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that
+/// neither `..` nor a symbolic link leads out of the directory. Elsewhere on Unix, links are
+/// resolved, and the result is opened component by component without following any. On Windows, the
+/// resolved path is compared with the directory's. Only regular files are opened.
 #[derive(Debug)]
 pub struct Directory {
     policy: PathPolicy,
@@ -63,8 +66,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory `path`; the empty path is the current directory. Links lead to files inside it
-    /// ([`PathPolicy::ModelDirs`]).
+    /// Opens the directory `path`; the empty path is the current directory. Links lead to files
+    /// inside it ([`PathPolicy::ModelDirs`]).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when it is not a directory, [`ErrorKind::MissingFile`] or
@@ -82,8 +85,9 @@ impl Directory {
         Ok(Self { policy, root, of_own_file: None })
     }
 
-    /// Opens the directory that has the model at `path`. Where that path is a link, links of the directory may also lead
-    /// to files beneath the directory that has the model's own file ([`PathPolicy::ModelDirs`]).
+    /// Opens the directory that has the model at `path`. Where that path is a link, links of the
+    /// directory may also lead to files beneath the directory that has the model's own file
+    /// ([`PathPolicy::ModelDirs`]).
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -127,14 +131,14 @@ impl Directory {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::UnsafePath`] when the location leads to what the policy refuses or is not a regular file,
-    /// [`ErrorKind::MissingFile`] when nothing is there, [`ErrorKind::Io`] otherwise.
+    /// [`ErrorKind::UnsafePath`] when the location leads to what the policy refuses or is not a
+    /// regular file, [`ErrorKind::MissingFile`] when nothing is there, [`ErrorKind::Io`] otherwise.
     pub fn open_file(&self, location: &str) -> Result<File> {
         self.open_known(location).map(|(file, _)| file)
     }
 
-    /// As [`open_file`](Self::open_file), with the metadata that were read to see that the file is a
-    /// regular one.
+    /// As [`open_file`](Self::open_file), with the metadata that were read to see that the file is
+    /// a regular one.
     pub(crate) fn open_known(&self, location: &str) -> Result<(File, Metadata)> {
         check_location(location).map_err(|e| e.with_path(self.join(location)))?;
         let opened = self.opened(Path::new(location));
@@ -160,7 +164,8 @@ impl Directory {
         Ok((file, metadata))
     }
 
-    /// Opens what is beneath the model's directory or that of its own file, wherever links lead on the way.
+    /// Opens what is beneath the model's directory or that of its own file, wherever links lead on
+    /// the way.
     fn open_inside(&self, location: &Path) -> Opened {
         match self.root.open_beneath(location)? {
             Some(file) => Ok(file),

@@ -1,4 +1,5 @@
-//! Locations as texts: which of them may name a file beneath the model's directory, and when two name the same.
+//! Locations as texts: which of them may name a file beneath the model's directory, and when two
+//! name the same.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Refuses a `location` that could name anything but a file beneath the model's directory.
 ///
 /// Each component is checked, so `w..bin` passes and `a/../w.bin` does not. The rule is the same on
-/// every platform: a drive letter is refused on Linux too, since the model may be copied to Windows.
+/// every platform: a drive letter is refused on Linux too, since the model may be copied to
+/// Windows.
 ///
 /// ```
 /// use onnx_container::external_data::check_location;
@@ -41,8 +43,8 @@ pub fn check_location(location: &str) -> Result<()> {
     Err(Error::new(ErrorKind::UnsafePath, format!("{reason}: {location:?}")))
 }
 
-/// `location` without its `.` and empty components, so that `./w` and `w` are recognized as the same
-/// file.
+/// `location` without its `.` and empty components, so that `./w` and `w` are recognized as the
+/// same file.
 pub(crate) fn without_dots(location: &str) -> String {
     let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
     parts.collect::<Vec<_>>().join("/")

@@ -1,4 +1,5 @@
-//! A directory as a handle that files are opened beneath, with links or without, by what the system offers.
+//! A directory as a handle that files are opened beneath, with links or without, by what the system
+//! offers.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -50,7 +51,8 @@ impl Root {
         })
     }
 
-    /// The path of `target`, which has no links, from this directory; `None` where it is not inside.
+    /// The path of `target`, which has no links, from this directory; `None` where it is not
+    /// inside.
     pub(super) fn inside<'a>(&self, target: &'a Path) -> io::Result<Option<&'a Path>> {
         Ok(target.strip_prefix(retried(|| self.path.canonicalize())?).ok())
     }
@@ -70,7 +72,8 @@ mod unix {
     const FILE: OFlags =
         OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-    /// A descriptor to open files beneath, which on Linux needs no permission to list the directory.
+    /// A descriptor to open files beneath, which on Linux needs no permission to list the
+    /// directory.
     #[cfg(target_os = "linux")]
     const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
     #[cfg(not(target_os = "linux"))]
@@ -82,13 +85,14 @@ mod unix {
 
     #[cfg(target_os = "linux")]
     impl Root {
-        /// Opens what is beneath the directory, also where links lead there; `None` where links lead out, and where
-        /// the kernel cannot tell.
+        /// Opens what is beneath the directory, also where links lead there; `None` where links
+        /// lead out, and where the kernel cannot tell.
         pub(crate) fn open_beneath(&self, location: &Path) -> io::Result<Option<File>> {
             use rustix::fs::ResolveFlags;
             match self.openat2(location, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS) {
                 Ok(file) => Ok(Some(file)),
-                // An absolute link is refused also where it leads inside. A folder may have been moved meanwhile.
+                // An absolute link is refused also where it leads inside. A folder may have been
+                // moved meanwhile.
                 Err(Errno::XDEV | Errno::AGAIN) => Ok(None),
                 // Kernels before 5.6 and some sandboxes do not have `openat2`.
                 Err(Errno::NOSYS | Errno::PERM) => Ok(None),
@@ -121,7 +125,8 @@ mod unix {
 
     #[cfg(not(target_os = "linux"))]
     impl Root {
-        /// Opens what is beneath the directory, also where links lead there; `None` where that cannot be told.
+        /// Opens what is beneath the directory, also where links lead there; `None` where that
+        /// cannot be told.
         #[allow(clippy::unused_self, clippy::unnecessary_wraps)] // as on Linux
         pub(crate) fn open_beneath(&self, _: &Path) -> io::Result<Option<File>> {
             Ok(None)
@@ -180,7 +185,8 @@ mod unix {
 
 #[cfg(not(unix))]
 impl Root {
-    /// Opens what is beneath the directory, also where links lead there; `None` where that cannot be told.
+    /// Opens what is beneath the directory, also where links lead there; `None` where that cannot
+    /// be told.
     #[allow(clippy::unused_self, clippy::unnecessary_wraps)] // as on Linux
     pub(super) fn open_beneath(&self, _: &Path) -> io::Result<Option<File>> {
         Ok(None)

@@ -1,8 +1,9 @@
 //! Staging folders that killed saves left.
 //!
-//! A save in progress holds a lock on its staging folder; the lock ends with the process. While no journal
-//! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody. A folder of
-//! the user that has such a name is none: a save lists its files in it.
+//! A save in progress holds a lock on its staging folder; the lock ends with the process. While no
+//! journal names a folder, the files of the old save are all in place, and those in the folder are
+//! needed by nobody. A folder of the user that has such a name is none: a save lists its files in
+//! it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,8 @@ pub(super) struct Abandoned {
 }
 
 impl Abandoned {
-    /// The abandoned folders in `directory`, sorted: those of a model, or all. None where the file system cannot
-    /// lock.
+    /// The abandoned folders in `directory`, sorted: those of a model, or all. None where the file
+    /// system cannot lock.
     pub(super) fn all(directory: &Path, model_name: Option<&str>) -> Vec<Self> {
         let is_one = |name: &str| match model_name {
             Some(model_name) => is_staging_name(name, model_name),
@@ -48,9 +49,9 @@ impl Abandoned {
         abandoned.collect()
     }
 
-    /// Whether there are folders for files in it, or there have been none for a while. A save makes them when it has the
-    /// lock, so there are none yet in a folder that was made just now, and none any more in one that was removed while it
-    /// was being locked.
+    /// Whether there are folders for files in it, or there have been none for a while. A save makes
+    /// them when it has the lock, so there are none yet in a folder that was made just now, and
+    /// none any more in one that was removed while it was being locked.
     fn is_begun(&self) -> bool {
         let is_old = || {
             let made = retried(|| self.path.metadata()).and_then(|metadata| metadata.modified());
@@ -76,8 +77,8 @@ impl Abandoned {
     /// Removes the folder.
     ///
     /// # Errors
-    /// When that is not possible, and when there are files in it that were moved away, which no save of this version
-    /// leaves without a journal.
+    /// When that is not possible, and when there are files in it that were moved away, which no
+    /// save of this version leaves without a journal.
     pub(super) fn remove(&self) -> Result<(), Error> {
         if self.has_old_files() {
             let reason = "files that a save moved away, and no journal: move them back, or delete this folder";
@@ -92,8 +93,8 @@ impl Abandoned {
     }
 }
 
-/// Removes the abandoned folders of a model, or of all models, that no journal names. Returns how many, and an error
-/// for each that is still there.
+/// Removes the abandoned folders of a model, or of all models, that no journal names. Returns how
+/// many, and an error for each that is still there.
 pub(super) fn remove_abandoned(directory: &Path, model_name: Option<&str>) -> (usize, Vec<Error>) {
     // Locked before the journals are read: a save that was still running may have written one.
     let left = Abandoned::all(directory, model_name);
@@ -119,10 +120,11 @@ fn named_by_journals(directory: &Path) -> Result<HashSet<String>, Error> {
         .collect()
 }
 
-/// The staging folders beside `model` that interrupted saves of it left and nobody needs, sorted. The files of the model are
-/// complete without them: loading completes a save that was interrupted while it replaced files. The next
-/// save of the model, and [`recover`](crate::recover), remove the folders. Those of saves in progress are not listed.
-/// Where folders cannot be locked (Windows, some network file systems) the list is empty.
+/// The staging folders beside `model` that interrupted saves of it left and nobody needs, sorted.
+/// The files of the model are complete without them: loading completes a save that was interrupted
+/// while it replaced files. The next save of the model, and [`recover`](crate::recover), remove the
+/// folders. Those of saves in progress are not listed. Where folders cannot be locked (Windows,
+/// some network file systems) the list is empty.
 ///
 /// ```
 /// let folder = tempfile::tempdir().unwrap();

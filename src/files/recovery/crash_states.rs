@@ -1,7 +1,9 @@
-//! Every state that a switch, its undo and its deletions can end in, by a kill or by a power failure, is recovered.
+//! Every state that a switch, its undo and its deletions can end in, by a kill or by a power
+//! failure, is recovered.
 //!
-//! All files have one length and one time, old ones and new ones, as two checkpoints of a model have on a file system with
-//! a coarse clock. After each recovery all files are old or all are new, and nothing else is left.
+//! All files have one length and one time, old ones and new ones, as two checkpoints of a model
+//! have on a file system with a coarse clock. After each recovery all files are old or all are new,
+//! and nothing else is left.
 
 use std::collections::BTreeMap;
 use std::fs;

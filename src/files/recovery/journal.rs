@@ -1,8 +1,9 @@
 //! The journal of a switch: which files a save is about to put in the place of which.
 //!
-//! It is written into the staging folder and renamed to its place beside the model, so it is there whole or
-//! not at all. Its name follows from the model's, so a reader needs one look to know that there is
-//! none. The content is text, fields ended by NUL, which no file name contains: `docs/safety.md`.
+//! It is written into the staging folder and renamed to its place beside the model, so it is there
+//! whole or not at all. Its name follows from the model's, so a reader needs one look to know that
+//! there is none. The content is text, fields ended by NUL, which no file name contains:
+//! `docs/safety.md`.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -24,7 +25,8 @@ const HEADER_1: &str = "onnx-container switch 1";
 pub(super) const IN_STAGING: &str = "journal";
 /// The last field.
 const END: &str = "end";
-/// The most files of a switch. Each takes memory and several system calls, and a journal may have come with a download.
+/// The most files of a switch. Each takes memory and several system calls, and a journal may have
+/// come with a download.
 const MOST_FILES: usize = 100_000;
 /// The longest journal, in bytes: of so many files with long names.
 const LONGEST: u64 = 32 << 20;
@@ -33,10 +35,11 @@ const FEW: usize = 4;
 /// The longest name of a file in bytes. On Linux the system allows 255, elsewhere 255 characters.
 const LONGEST_NAME: usize = 1024;
 
-/// What tells a file from one that a stranger put in its place: its length in bytes, when it was written, and its inode.
+/// What tells a file from one that a stranger put in its place: its length in bytes, when it was
+/// written, and its inode.
 ///
-/// It does not tell the old file from the new one: these may have one length, and one time where the clock of the file
-/// system is coarse. Where they are does that; see `switch`.
+/// It does not tell the old file from the new one: these may have one length, and one time where
+/// the clock of the file system is coarse. Where they are does that; see `switch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) len: u64,
@@ -118,8 +121,8 @@ pub(super) struct Entry {
 pub(crate) struct Journal {
     /// The name of the staging folder, which is beside the model.
     pub(super) staging: String,
-    /// Its inode. Where it is another one now, as on a file system that numbers files anew when it is mounted, or in a
-    /// copy of the folder, the inodes of the files say nothing.
+    /// Its inode. Where it is another one now, as on a file system that numbers files anew when it
+    /// is mounted, or in a copy of the folder, the inodes of the files say nothing.
     pub(super) inode: Option<u64>,
     /// The files, the model last.
     pub(super) files: Vec<Entry>,
@@ -132,8 +135,8 @@ impl Journal {
     /// The journal of saves of the model in `directory`; `None` where there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] for what is not a journal, [`ErrorKind::UnsafePath`] for one that somebody else
-    /// may have put there.
+    /// [`ErrorKind::InvalidModel`] for what is not a journal, [`ErrorKind::UnsafePath`] for one
+    /// that somebody else may have put there.
     pub(super) fn read(directory: &Path, model_name: &str) -> Result<Option<Self>> {
         let name = journal_name(model_name);
         match Self::named(directory, &name, invalid)? {
@@ -150,8 +153,8 @@ impl Journal {
         }
     }
 
-    /// The names in `directory` that may be those of journals, sorted. A folder that may not be listed has none that
-    /// could be followed.
+    /// The names in `directory` that may be those of journals, sorted. A folder that may not be
+    /// listed has none that could be followed.
     pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
         let entries = match retried(|| std::fs::read_dir(directory)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
@@ -163,8 +166,8 @@ impl Journal {
         Ok(names)
     }
 
-    /// The journals in `directory` by the names of their files, with the names of their models; an error for each that
-    /// cannot be read, as [`read`](Self::read) has them.
+    /// The journals in `directory` by the names of their files, with the names of their models; an
+    /// error for each that cannot be read, as [`read`](Self::read) has them.
     ///
     /// # Errors
     /// When the directory cannot be listed.
@@ -262,7 +265,8 @@ impl Journal {
     }
 }
 
-/// The error for what is in the place of the journal `name`: where the files of its save are, as far as that is seen.
+/// The error for what is in the place of the journal `name`: where the files of its save are, as
+/// far as that is seen.
 fn invalid(directory: &Path, name: &str) -> Error {
     let staged = staged_beside(directory, name);
     if staged.is_empty() {
@@ -284,7 +288,8 @@ fn invalid_one_of_many(directory: &Path, name: &str) -> Error {
 
 const NO_JOURNAL: &str = "not the journal of a save, or a damaged one";
 
-/// The folders with files that saves of the model of the journal `journal` staged or moved away, a few of them, as text.
+/// The folders with files that saves of the model of the journal `journal` staged or moved away, a
+/// few of them, as text.
 fn staged_beside(directory: &Path, journal: &str) -> Vec<String> {
     let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -308,8 +313,8 @@ fn is_plain(name: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// The text of the regular file at `path`, not a link, which must belong to whoever may replace any file of
-/// `directory`.
+/// The text of the regular file at `path`, not a link, which must belong to whoever may replace any
+/// file of `directory`.
 fn read_owned(path: &Path, directory: &Path) -> Result<Option<String>> {
     match retried(|| path.symlink_metadata()) {
         Err(error) if is_not_there(&error) => return Ok(None),
@@ -342,8 +347,8 @@ fn is_not_there(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
-/// Whether a file with this metadata in `directory` is not from a stranger: in a folder that all users share, such as
-/// `/tmp`, everybody can make files, but only the owner of one may move it.
+/// Whether a file with this metadata in `directory` is not from a stranger: in a folder that all
+/// users share, such as `/tmp`, everybody can make files, but only the owner of one may move it.
 #[cfg(unix)]
 fn is_ours(metadata: &Metadata, directory: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -1,8 +1,8 @@
-//! Advisory locks on folders: saves to one folder, and the recovery of saves that were killed, take turns to
-//! rename files, and a staging folder that is locked belongs to a save in progress.
+//! Advisory locks on folders: saves to one folder, and the recovery of saves that were killed, take
+//! turns to rename files, and a staging folder that is locked belongs to a save in progress.
 //!
-//! Some network file systems cannot lock, and Windows has no such lock. A save then continues without
-//! one, and no staging folder is known to be abandoned.
+//! Some network file systems cannot lock, and Windows has no such lock. A save then continues
+//! without one, and no staging folder is known to be abandoned.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -54,12 +54,12 @@ fn attempt(_: &File, _: Kind) -> Attempt {
 }
 
 impl FolderLock {
-    /// Locks `folder` where the file system can. While somebody else holds the lock, waits at most for `timeout`,
-    /// and calls `report` with the time that has passed.
+    /// Locks `folder` where the file system can. While somebody else holds the lock, waits at most
+    /// for `timeout`, and calls `report` with the time that has passed.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the lock is still held after the timeout, and the error of
-    /// `report`, which ends the wait.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the lock is still held after the timeout, and
+    /// the error of `report`, which ends the wait.
     pub(crate) fn wait(
         folder: &Path,
         timeout: Duration,
@@ -68,8 +68,8 @@ impl FolderLock {
         Self::poll(folder, Kind::Exclusive, timeout, report)
     }
 
-    /// Locks `folder` against renames, together with other readers, where the file system can and no save keeps the lock
-    /// for as long as `timeout`.
+    /// Locks `folder` against renames, together with other readers, where the file system can and
+    /// no save keeps the lock for as long as `timeout`.
     pub(crate) fn share(folder: &Path, timeout: Duration) -> Self {
         let shared = Self::poll(folder, Kind::Shared, timeout, |_, _| Ok(()));
         shared.unwrap_or(Self { file: None })

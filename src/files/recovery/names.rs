@@ -5,7 +5,8 @@ pub(super) const RANDOM: usize = 6;
 /// The most characters of a model's name that these names contain.
 const SHORT: usize = 48;
 
-/// The name of the journal of saves of the model. There is one at a time, so a reader looks for one name.
+/// The name of the journal of saves of the model. There is one at a time, so a reader looks for one
+/// name.
 pub(crate) fn journal_name(model_name: &str) -> String {
     format!(".{}.switching", short(model_name))
 }
@@ -39,9 +40,10 @@ pub(super) fn may_be_staging_name(name: &str) -> bool {
     parts.is_some_and(|(_, random)| is_random(random))
 }
 
-/// Whether a file or folder beside models that is called `name` is one that a save makes and removes again: its staging
-/// folder, or the journal of a switch. Where no save is running, one that was interrupted left it, and
-/// [`recover`](crate::recover) completes that save or removes what it left.
+/// Whether a file or folder beside models that is called `name` is one that a save makes and
+/// removes again: its staging folder, or the journal of a switch. Where no save is running, one
+/// that was interrupted left it, and [`recover`](crate::recover) completes that save or removes
+/// what it left.
 ///
 /// ```
 /// use onnx_container::is_left_by_saves;
@@ -57,8 +59,8 @@ fn is_random(text: &str) -> bool {
     text.len() == RANDOM && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// The model's name in names that are derived from it. A long one is cut and a hash of it appended, so that
-/// models whose names begin alike do not share them.
+/// The model's name in names that are derived from it. A long one is cut and a hash of it appended,
+/// so that models whose names begin alike do not share them.
 fn short(model_name: &str) -> String {
     let short: String = model_name.chars().take(SHORT).collect();
     if short.len() == model_name.len() {

@@ -1,8 +1,8 @@
-//! A folder whose files a switch renames, as a handle: what is renamed lies in that folder itself, wherever links are
-//! put meanwhile.
+//! A folder whose files a switch renames, as a handle: what is renamed lies in that folder itself,
+//! wherever links are put meanwhile.
 //!
-//! A journal and its staging folder may have come with a download. So neither the staging folder nor the folders in it are
-//! reached through a link.
+//! A journal and its staging folder may have come with a download. So neither the staging folder
+//! nor the folders in it are reached through a link.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -71,7 +71,8 @@ impl Place {
         }
     }
 
-    /// The mark of what is called `name` itself, a link included, and what it is; `None` where there is nothing.
+    /// The mark of what is called `name` itself, a link included, and what it is; `None` where
+    /// there is nothing.
     pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
         use rustix::fs::{AtFlags, FileType, statat};
         use rustix::io::Errno;
@@ -191,7 +192,8 @@ impl Place {
         }
     }
 
-    /// The mark of what is called `name` itself, a link included, and what it is; `None` where there is nothing.
+    /// The mark of what is called `name` itself, a link included, and what it is; `None` where
+    /// there is nothing.
     pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
         match retried(|| self.path.join(name.as_ref()).symlink_metadata()) {
             Ok(metadata) => {

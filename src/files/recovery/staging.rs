@@ -1,7 +1,9 @@
-//! The staging folder of a save: how it is made, and how it is removed by the save itself or by whoever finds it later.
+//! The staging folder of a save: how it is made, and how it is removed by the save itself or by
+//! whoever finds it later.
 //!
-//! What is in it belongs to a save beyond doubt: the list `files` in it names every file before it is made. So a folder
-//! of the user that has such a name, or a file that the user put into one, is never deleted.
+//! What is in it belongs to a save beyond doubt: the list `files` in it names every file before it
+//! is made. So a folder of the user that has such a name, or a file that the user put into one, is
+//! never deleted.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -121,8 +123,8 @@ pub(super) fn holds_others(path: &Path) -> Error {
     Error::new(ErrorKind::AlreadyExists, reason).with_path(path)
 }
 
-/// Removes the staging folder `path` with the files that a save put there. Whether it is gone: nothing is removed where
-/// anything else is in it.
+/// Removes the staging folder `path` with the files that a save put there. Whether it is gone:
+/// nothing is removed where anything else is in it.
 pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
     let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(false) };
     let (parent, name) = (Place::open(parent)?, name.to_string_lossy());
@@ -150,7 +152,8 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
     parent.remove_empty(&name)
 }
 
-/// Removes what a save makes in its staging `folder` besides the files of the model: its own folders, where they are empty.
+/// Removes what a save makes in its staging `folder` besides the files of the model: its own
+/// folders, where they are empty.
 pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
     let mut are_gone = true;
     for part in ["new", "old"] {
@@ -166,7 +169,8 @@ pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a save made the folder `path`: its list is there, or nothing is yet, as when a save is killed that begins.
+/// Whether a save made the folder `path`: its list is there, or nothing is yet, as when a save is
+/// killed that begins.
 pub(super) fn is_of_a_save(path: &Path) -> io::Result<bool> {
     let folder = Place::open(path)?;
     let text = list_of(&folder)?;
@@ -181,8 +185,8 @@ pub(super) fn is_of_a_save(path: &Path) -> io::Result<bool> {
     Ok(is_empty)
 }
 
-/// The files that the save of a staging folder made, by its list; `None` where anything is in the folder that no save
-/// makes.
+/// The files that the save of a staging folder made, by its list; `None` where anything is in the
+/// folder that no save makes.
 fn listed(folder: &Place) -> io::Result<Option<HashSet<OsString>>> {
     Ok(if holds_only_parts(folder)? { parse(&list_of(folder)?) } else { None })
 }
@@ -205,7 +209,8 @@ fn list_of(folder: &Place) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The names of a list. What was cut off at its end is no name: a file is made when its name is there.
+/// The names of a list. What was cut off at its end is no name: a file is made when its name is
+/// there.
 fn parse(text: &[u8]) -> Option<HashSet<OsString>> {
     let Some(names) = text.strip_prefix(HEADER) else {
         return HEADER.starts_with(text).then(HashSet::new);

@@ -1,17 +1,20 @@
 //! The switch from the files of one save to those of the next, and the same switch after a crash.
 //!
-//! All new files are in the folder `new` of the staging folder, complete. The journal is put beside the model. Then
-//! the old model is moved to `old`, the old weights after it, the new weights are moved into place, and the
-//! new model last; so a model that is in place has its own weights at any time. Where no weights are replaced, the
-//! new model replaces the old one with one rename. Then what is in the staging folder is deleted, and the journal last.
+//! All new files are in the folder `new` of the staging folder, complete. The journal is put beside
+//! the model. Then the old model is moved to `old`, the old weights after it, the new weights are
+//! moved into place, and the new model last; so a model that is in place has its own weights at any
+//! time. Where no weights are replaced, the new model replaces the old one with one rename. Then
+//! what is in the staging folder is deleted, and the journal last.
 //!
-//! Every step is a rename or the deletion of what nobody needs, and what is done is seen from where the files
-//! are: whoever finds the journal and holds the lock of the folder goes on where the switch ended.
+//! Every step is a rename or the deletion of what nobody needs, and what is done is seen from where
+//! the files are: whoever finds the journal and holds the lock of the folder goes on where the
+//! switch ended.
 //!
 //! # Where the files are says it, not how old or long they are
 //!
-//! Old and new files often have one length, as those of two checkpoints of a model do, and one time, where the clock of the
-//! file system is coarser than a save is quick. So neither tells the old file of a name from the new one. This does:
+//! Old and new files often have one length, as those of two checkpoints of a model do, and one
+//! time, where the clock of the file system is coarser than a save is quick. So neither tells the
+//! old file of a name from the new one. This does:
 //!
 //! | in `new` | in `old` | the file in place is |
 //! |---|---|---|
@@ -20,18 +23,20 @@
 //! | no | no, and it had an old one | the old one: the new one is lost, or was deleted by an undo |
 //! | no | no, and it had none | the new one |
 //!
-//! The third line has an exception: a model that replaces the old one with one rename, since the old one is not kept then.
-//! It is the new one where no weights are left in `new`, as they are moved first, unless its mark is that of the old one
-//! alone. Where both have one mark and the new model was lost, that is wrong and harms nobody: the weights of such a switch
-//! have names of their own, so that each of the two models has its weights.
+//! The third line has an exception: a model that replaces the old one with one rename, since the
+//! old one is not kept then. It is the new one where no weights are left in `new`, as they are
+//! moved first, unless its mark is that of the old one alone. Where both have one mark and the new
+//! model was lost, that is wrong and harms nobody: the weights of such a switch have names of their
+//! own, so that each of the two models has its weights.
 //!
-//! Of two kinds of files, old and new ones, never are both in place: all old files are moved away before a new one is moved
-//! into place, and an undo takes all new ones back before it returns the first old one. Deleting begins when all new files
-//! are in place. So where every name is taken and nothing is in `new`, all files in place are of one save, and what is in
-//! `old` is needed by nobody: the switch is done, whatever their marks are (`is_done`).
+//! Of two kinds of files, old and new ones, never are both in place: all old files are moved away
+//! before a new one is moved into place, and an undo takes all new ones back before it returns the
+//! first old one. Deleting begins when all new files are in place. So where every name is taken and
+//! nothing is in `new`, all files in place are of one save, and what is in `old` is needed by
+//! nobody: the switch is done, whatever their marks are (`is_done`).
 //!
-//! The marks in the journal are compared where the table above has said which file it must be. One that is another was put
-//! there by a stranger, and nothing is touched.
+//! The marks in the journal are compared where the table above has said which file it must be. One
+//! that is another was put there by a stranger, and nothing is touched.
 
 use std::fs;
 use std::io;
@@ -103,8 +108,8 @@ pub(super) enum Way {
 }
 
 impl Switch {
-    /// The switch to the files `names` in the folder `new` of `staging`, the model last. `is_there` says which of them
-    /// may replace a file of `directory`; `shown` is the directory in messages.
+    /// The switch to the files `names` in the folder `new` of `staging`, the model last. `is_there`
+    /// says which of them may replace a file of `directory`; `shown` is the directory in messages.
     pub(crate) fn new(
         (directory, shown): (&Path, &Path),
         staging: &Path,
@@ -135,7 +140,8 @@ impl Switch {
     /// The switch of a journal in `directory`. What it renames is flushed to the disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] where links or files are in the place of the staging folder or of those in it.
+    /// [`ErrorKind::Io`] where links or files are in the place of the staging folder or of those in
+    /// it.
     pub(super) fn of_journal(journal: Journal, directory: &Path) -> Result<Self> {
         let switch = Self::open((directory, directory), &journal.staging, true, true)?;
         let knows_inodes = journal.inode.is_some() && journal.inode == switch.inode()?;
@@ -184,8 +190,8 @@ impl Switch {
         self.files.len() == 1
     }
 
-    /// Puts the journal beside the model, or leaves none. Files of the staging folder are on the disk before, where that
-    /// was asked for.
+    /// Puts the journal beside the model, or leaves none. Files of the staging folder are on the
+    /// disk before, where that was asked for.
     pub(crate) fn announce(&self) -> Result<()> {
         let fail = |error| Error::io(&self.staging, error);
         let model = self.model().ok_or_else(|| Error::internal("a switch without a model"))?;
@@ -200,7 +206,8 @@ impl Switch {
             io::ErrorKind::AlreadyExists => interrupted(&self.directory.path().join(&model.name)),
             _ => fail(error),
         })?;
-        // Nothing was renamed yet. A journal that stays all the same is known to be done by its staging folder, which goes.
+        // Nothing was renamed yet. A journal that stays all the same is known to be done by its
+        // staging folder, which goes.
         self.flush().inspect_err(|_| drop(self.close()))
     }
 
@@ -240,8 +247,9 @@ impl Switch {
         &self.staging
     }
 
-    /// Removes the files of this switch from the staging folder, and then the folder, which stays where anything else is
-    /// in it. Where it is gone, that is on the disk before anybody deletes the journal.
+    /// Removes the files of this switch from the staging folder, and then the folder, which stays
+    /// where anything else is in it. Where it is gone, that is on the disk before anybody deletes
+    /// the journal.
     pub(crate) fn remove_staging(&self) -> Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let failed = |error| Error::io(&self.staging, error);
@@ -255,7 +263,8 @@ impl Switch {
         let name = self.staging.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
         self.directory.remove_empty(name).map_err(failed)?;
-        // Where a disk cannot do that, a power failure may bring back old files, of which nobody knows that they are.
+        // Where a disk cannot do that, a power failure may bring back old files, of which nobody
+        // knows that they are.
         drop(self.flush());
         Ok(())
     }
@@ -313,12 +322,14 @@ impl Switch {
         !self.replaces_weights() && self.model().is_some_and(|model| model.old.is_some())
     }
 
-    /// Moves the new files back to the staging folder, the model first, and then the old ones into place, the
-    /// model last. The new model is deleted, so that whoever goes on with this switch undoes it too; but not where it would
-    /// have replaced the old one with one rename, since one that is gone may have done so.
+    /// Moves the new files back to the staging folder, the model first, and then the old ones into
+    /// place, the model last. The new model is deleted, so that whoever goes on with this switch
+    /// undoes it too; but not where it would have replaced the old one with one rename, since one
+    /// that is gone may have done so.
     ///
     /// # Errors
-    /// When a file cannot be renamed. That a folder cannot be flushed ends nothing here: the old files come first.
+    /// When a file cannot be renamed. That a folder cannot be flushed ends nothing here: the old
+    /// files come first.
     pub(crate) fn undo(&self) -> Result<()> {
         for (number, entry) in self.files.iter().enumerate().rev() {
             if self.found(entry)?.position == Position::New {
@@ -396,8 +407,8 @@ impl Switch {
         Ok(Found { position, has_length, staged: is_whole, damaged, saved, foreign })
     }
 
-    /// Which file is in place: the one that has to be there, as is told from whether the new one is `staged` and the old
-    /// one `saved`, or one that the switch does not know.
+    /// Which file is in place: the one that has to be there, as is told from whether the new one is
+    /// `staged` and the old one `saved`, or one that the switch does not know.
     fn position(
         &self,
         entry: &Entry,
@@ -464,7 +475,8 @@ impl Switch {
         }
     }
 
-    /// Makes the renames before it durable, where that was asked for and the file system supports it.
+    /// Makes the renames before it durable, where that was asked for and the file system supports
+    /// it.
     pub(crate) fn flush(&self) -> Result<()> {
         if self.sync {
             self.directory.flush().map_err(|error| Error::io(&self.shown, error))
@@ -484,8 +496,9 @@ pub(crate) fn flush_folder(folder: &Path, shown: &Path) -> Result<()> {
     Place::open(folder).and_then(|folder| folder.flush()).map_err(|error| Error::io(shown, error))
 }
 
-/// Whether nothing is left to do: all files in place are of one save and no new one is left to be moved there, or all is as
-/// it was before, or nothing is left to do it with. Of a switch that `replaces_model` the old model may be in place.
+/// Whether nothing is left to do: all files in place are of one save and no new one is left to be
+/// moved there, or all is as it was before, or nothing is left to do it with. Of a switch that
+/// `replaces_model` the old model may be in place.
 fn is_done(all: &[(&Entry, Found)], replaces_model: bool) -> bool {
     let is_in_place = |found: &Found| found.has_length && !found.staged && !found.damaged;
     let has_old_model =

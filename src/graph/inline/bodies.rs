@@ -17,8 +17,8 @@ pub(super) struct Bodies<'m> {
     decision: &'m Decision,
     /// The bodies of functions, in the order of the decision.
     functions: Vec<Body<'m>>,
-    /// Graphs outside of bodies that are pasted into bodies, by the address of the graph: arguments of
-    /// the place's own calls, and defaults of functions.
+    /// Graphs outside of bodies that are pasted into bodies, by the address of the graph: arguments
+    /// of the place's own calls, and defaults of functions.
     arguments: HashMap<usize, Body<'m>>,
 }
 
@@ -75,8 +75,9 @@ impl<'m> Bodies<'m> {
         self.arguments.get(&ptr::from_ref(graph).addr())
     }
 
-    /// Whether all calls of a function take equally many numbers and second attempts. Of two names with one base, the
-    /// second needs another attempt unless the first is that of an output, which may have the caller's name.
+    /// Whether all calls of a function take equally many numbers and second attempts. Of two names
+    /// with one base, the second needs another attempt unless the first is that of an output, which
+    /// may have the caller's name.
     pub(super) fn are_uniform(&self) -> bool {
         let uniform = |body: &Body<'_>| {
             let outputs = body.computed;

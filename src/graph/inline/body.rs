@@ -1,4 +1,5 @@
-//! A function's body with its names resolved once, so that each call only fills in names of its own.
+//! A function's body with its names resolved once, so that each call only fills in names of its
+//! own.
 //!
 //! Every name in a function's nodes, at any depth, stands for a *slot*: an input of the function, a
 //! value that the body defines, or nothing (the empty name). The innermost scope that has the name
@@ -141,7 +142,8 @@ struct Resolver<'c, 'm> {
     scopes: usize,
     free: Vec<&'m Str>,
     last_of: HashMap<&'m [u8], usize>,
-    /// The slots of the present graph's outputs, made before the nodes that compute them are walked.
+    /// The slots of the present graph's outputs, made before the nodes that compute them are
+    /// walked.
     reserved: HashMap<&'m [u8], Slot>,
     body: Body<'m>,
 }
@@ -284,8 +286,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         nodes.iter().try_for_each(|node| self.node(node))
     }
 
-    /// Resolves a node in the order of a copy: inputs, outputs, name, sharded tensors, then the graphs in
-    /// attributes.
+    /// Resolves a node in the order of a copy: inputs, outputs, name, sharded tensors, then the
+    /// graphs in attributes.
     fn node(&mut self, node: &'m NodeProto) -> Result<()> {
         let callee = self.context.callee(node);
         self.body.callees.push(callee);
@@ -294,9 +296,9 @@ impl<'c, 'm> Resolver<'c, 'm> {
             let slot = self.resolve(input)?;
             self.push(slot);
         }
-        // The name's local is made before those of the outputs, and its slot is listed after theirs. The
-        // name of a call is not used, but onnx's inliner makes one for it too, and this keeps the numbers
-        // of second attempts equal to onnx's.
+        // The name's local is made before those of the outputs, and its slot is listed after
+        // theirs. The name of a call is not used, but onnx's inliner makes one for it too, and this
+        // keeps the numbers of second attempts equal to onnx's.
         let named = node.name.as_ref().filter(|name| !name.is_empty());
         let name_slot = named.map_or(ABSENT, |name| self.local(name));
         let mut defined = Vec::with_capacity(node.output.len());
@@ -323,8 +325,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         reserved.unwrap_or_else(|| self.local(output))
     }
 
-    /// Resolves the tensors of the node's shardings: each is one of its inputs or outputs, whose slots
-    /// are listed from `start` on.
+    /// Resolves the tensors of the node's shardings: each is one of its inputs or outputs, whose
+    /// slots are listed from `start` on.
     fn shardings(&mut self, node: &'m NodeProto, start: usize) {
         if node.device_configurations.is_empty() {
             return;
@@ -396,8 +398,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         Ok(())
     }
 
-    /// Resolves an input or initializer of the graph. An input and an initializer of one name are one
-    /// value.
+    /// Resolves an input or initializer of the graph. An input and an initializer of one name are
+    /// one value.
     fn start(&mut self, name: Option<&'m Str>) -> Result<()> {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             self.push(ABSENT);

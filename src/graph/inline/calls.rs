@@ -1,4 +1,5 @@
-//! The call graph: which functions each function calls, an order in it, and the size of a copy of each.
+//! The call graph: which functions each function calls, an order in it, and the size of a copy of
+//! each.
 //!
 //! People understand a limit in nodes, but it is memory and time that run out. So the limit also
 //! applies to the bytes of copies and to the number of calls. Strings and payloads that a copy
@@ -51,8 +52,8 @@ impl Calls {
     pub(super) fn order(&self, functions: &Functions<'_>) -> Result<Vec<usize>> {
         let mut order = Vec::with_capacity(self.callees.len());
         let mut seen = vec![false; self.callees.len()];
-        // The functions on the path to the present one, each with its next call. The model decides how deep
-        // calls nest, so this is an explicit stack and not a recursion.
+        // The functions on the path to the present one, each with its next call. The model decides
+        // how deep calls nest, so this is an explicit stack and not a recursion.
         let mut stack: Vec<(usize, usize)> = Vec::new();
         let mut on_stack = vec![false; self.callees.len()];
         for root in 0..self.callees.len() {
@@ -85,7 +86,8 @@ impl Calls {
     }
 }
 
-/// How deep `functions` call each other; 1 where none calls another. Faults are left to those that follow the calls.
+/// How deep `functions` call each other; 1 where none calls another. Faults are left to those that
+/// follow the calls.
 pub(crate) fn call_depth(functions: &[FunctionProto]) -> u64 {
     let Ok(functions) = Functions::new(functions) else { return 0 };
     let calls = Calls::new(&functions);

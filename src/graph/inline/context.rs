@@ -4,9 +4,9 @@
 //! there; the version numbers need not be equal. This is the rule of onnx.proto's comment on
 //! `FunctionProto.opset_import`. A body that may not move stays a function, with all that it calls.
 //!
-//! A body may also not move into a kept function that passes on an attribute of its own for which the
-//! body has a default. The kept function's callers may leave that attribute out, and a reference to it
-//! has no place for the default.
+//! A body may also not move into a kept function that passes on an attribute of its own for which
+//! the body has a default. The kept function's callers may leave that attribute out, and a
+//! reference to it has no place for the default.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -108,8 +108,8 @@ impl Decision {
 const LOST: &str = "inlining would drop a default: the caller that stays passes on an attribute that it may \
                     not have";
 
-/// Decides which functions move to a place that calls `roots`, and adds the operator sets that they need
-/// to its `imports`. The functions in `lost` would lose a default there and are kept.
+/// Decides which functions move to a place that calls `roots`, and adds the operator sets that they
+/// need to its `imports`. The functions in `lost` would lose a default there and are kept.
 pub(super) fn decide(
     functions: &Functions<'_>,
     calls: &Calls,

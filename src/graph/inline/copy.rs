@@ -1,8 +1,8 @@
 //! Copies nodes under the names of their call, with bodies in the place of calls.
 //!
 //! One walk serves every place. In a body, names are read from its slots; in the model's own graphs
-//! they stay as written. The depth of calls has no limit, so the walk keeps them as a stack of frames;
-//! graphs may not nest deeper than readers accept, so they are a recursion with that limit.
+//! they stay as written. The depth of calls has no limit, so the walk keeps them as a stack of
+//! frames; graphs may not nest deeper than readers accept, so they are a recursion with that limit.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -66,7 +66,8 @@ pub(super) struct Copier<'m> {
     max_nodes: u64,
     made: Size,
     identity: Identity,
-    /// The bindings of calls without attributes and metadata, shared by all such calls of a function.
+    /// The bindings of calls without attributes and metadata, shared by all such calls of a
+    /// function.
     pub(super) bindings: HashMap<usize, Rc<Binding<'m>>, RandomState>,
     /// For the present call, the caller's name for each output.
     pub(super) taken: Vec<Option<Name<'m>>>,
@@ -143,8 +144,9 @@ impl<'m> Copier<'m> {
             frames.push(frame);
             self.run(&mut frames, scope, out, depth)
         });
-        // Drops the last frame first, also on errors: a frame may hold the only reference to what the
-        // frame before it holds, so dropping the list from the front would recurse once per frame.
+        // Drops the last frame first, also on errors: a frame may hold the only reference to what
+        // the frame before it holds, so dropping the list from the front would recurse once per
+        // frame.
         while frames.pop().is_some() {}
         self.frames = frames;
         result
@@ -331,9 +333,9 @@ impl<'m> Copier<'m> {
         Ok(Frame { nodes: function.node.iter(), scope, passed, value_info })
     }
 
-    /// Writes the caller's name for each output that the body computes to `self.taken`. Returns the outputs
-    /// that the body passes through, or that repeat an earlier one; and where not every type has an
-    /// Identity, the names and slots of the computed outputs.
+    /// Writes the caller's name for each output that the body computes to `self.taken`. Returns the
+    /// outputs that the body passes through, or that repeat an earlier one; and where not every
+    /// type has an Identity, the names and slots of the computed outputs.
     fn outputs(
         &mut self,
         function: &FunctionProto,

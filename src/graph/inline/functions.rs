@@ -1,8 +1,8 @@
 //! The local functions of a model, and which of them a node calls.
 //!
 //! A function is looked up by the triple of domain, name and overload: joined to one string, two
-//! different triples could be equal. The small helpers on nodes and types are here too: the walk over
-//! all nodes at any depth, references, shardings, the beginning of a long name.
+//! different triples could be equal. The small helpers on nodes and types are here too: the walk
+//! over all nodes at any depth, references, shardings, the beginning of a long name.
 
 use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +22,8 @@ const FEW: usize = 8;
 pub(super) struct Functions<'m> {
     list: &'m [FunctionProto],
     by_id: HashMap<Id<'m>, usize, RandomState>,
-    /// The domains of the functions, if they are few. Most nodes are of other domains and are no calls.
+    /// The domains of the functions, if they are few. Most nodes are of other domains and are no
+    /// calls.
     domains: Option<Vec<&'m [u8]>>,
 }
 
@@ -129,8 +130,8 @@ pub(super) fn sharded(node: &NodeProto) -> impl Iterator<Item = Option<&Str>> {
     specs.map(|spec| spec.tensor_name.as_ref())
 }
 
-/// The first version of the ONNX operators whose Identity takes values of this type. A value of unknown
-/// type is taken for a tensor.
+/// The first version of the ONNX operators whose Identity takes values of this type. A value of
+/// unknown type is taken for a tensor.
 pub(super) fn identity_since(r#type: Option<&TypeProto>) -> i64 {
     match r#type.and_then(|r#type| r#type.value.as_ref()) {
         Some(Value::TensorType(_)) | None => 1,
@@ -142,7 +143,8 @@ pub(super) fn identity_since(r#type: Option<&TypeProto>) -> i64 {
 /// The most bytes of a name that its fresh names repeat.
 pub(super) const LONGEST: usize = 1024;
 
-/// The part of `name` that its fresh names repeat: [`LONGEST`] bytes, without a part of a character.
+/// The part of `name` that its fresh names repeat: [`LONGEST`] bytes, without a part of a
+/// character.
 pub(super) fn shortened(name: &[u8]) -> &[u8] {
     let Some(cut) = name.get(..LONGEST).filter(|_| name.len() > LONGEST) else { return name };
     let starts = (LONGEST - 3..=LONGEST).rev().find(|at| name.get(*at).is_some_and(is_start));

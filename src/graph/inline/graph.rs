@@ -1,4 +1,5 @@
-//! Copies graphs and the attributes that hold them, in the order in which their names were resolved.
+//! Copies graphs and the attributes that hold them, in the order in which their names were
+//! resolved.
 
 use super::copy::{Copied, Copier, check_names};
 use super::functions::{graphs, is_reference};
@@ -70,7 +71,8 @@ impl<'m> Copier<'m> {
         })
     }
 
-    /// Copies a graph that a call passed. The names that it defines are fresh each time, as in a call.
+    /// Copies a graph that a call passed. The names that it defines are fresh each time, as in a
+    /// call.
     fn paste(&mut self, closure: &Closure<'m>, depth: usize) -> Result<GraphProto> {
         self.spend(closure.body.size)?;
         let mut names = vec![Name::Absent];

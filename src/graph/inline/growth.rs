@@ -1,9 +1,10 @@
 //! How many bytes what calls become takes, counted before the first copy.
 //!
-//! A call becomes the nodes of its function. What the call itself gives is there once more for each place of the body that
-//! asks for it: an attribute for each reference to it, a graph with its nodes and the calls among them, a name for each
-//! use. Bodies hand all of this on to other calls, so that the numbers multiply, and a few bytes of a model could become
-//! gigabytes. The sums are those of the memory that copies take, and of the names and strings that they are written with.
+//! A call becomes the nodes of its function. What the call itself gives is there once more for each
+//! place of the body that asks for it: an attribute for each reference to it, a graph with its
+//! nodes and the calls among them, a name for each use. Bodies hand all of this on to other calls,
+//! so that the numbers multiply, and a few bytes of a model could become gigabytes. The sums are
+//! those of the memory that copies take, and of the names and strings that they are written with.
 
 use std::collections::HashMap;
 
@@ -24,7 +25,8 @@ type Uses<'m> = HashMap<&'m [u8], u64, RandomState>;
 struct Made<'m> {
     bytes: u64,
     nodes: u64,
-    /// References to the attributes of the function that the nodes are in, copies of calls included.
+    /// References to the attributes of the function that the nodes are in, copies of calls
+    /// included.
     attributes: Uses<'m>,
     /// Uses of the function's inputs and outputs; other names are not in the map.
     formals: Uses<'m>,
@@ -88,7 +90,8 @@ impl<'p, 'm> Growth<'p, 'm> {
         growth
     }
 
-    /// Counts what the calls among `nodes` become, at any depth. The nodes themselves are there already.
+    /// Counts what the calls among `nodes` become, at any depth. The nodes themselves are there
+    /// already.
     ///
     /// # Errors
     /// That of the counter.
@@ -195,7 +198,8 @@ fn own(node: &NodeProto) -> u64 {
     wide(size_of::<NodeProto>() + bytes(node) + text)
 }
 
-/// An attribute that is copied for a reference, with the strings that it shares with its copies in memory.
+/// An attribute that is copied for a reference, with the strings that it shares with its copies in
+/// memory.
 fn value(of: &AttributeProto) -> u64 {
     let strings = of.s.iter().chain(&of.strings).map(|text| text.len()).sum::<usize>();
     wide(attribute(of) + strings)

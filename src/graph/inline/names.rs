@@ -7,9 +7,9 @@
 //! none. Every call makes a fresh name from the same name, so of a very long one only the beginning
 //! is repeated.
 //!
-//! Fresh names are parts of one shared text, because an allocation for each would cost more than the rest
-//! of the copy. Calls are numbered in the order in which they are met. Where no call's names depend on
-//! another's, the names of many calls are made at once, ahead of the copies.
+//! Fresh names are parts of one shared text, because an allocation for each would cost more than
+//! the rest of the copy. Calls are numbered in the order in which they are met. Where no call's
+//! names depend on another's, the names of many calls are made at once, ahead of the copies.
 
 use std::collections::{HashMap, HashSet};
 use std::iter::successors;
@@ -148,8 +148,8 @@ impl Dimensions {
         }
     }
 
-    /// The fresh name of dimension `name` in the body of call `number`. It is unique: all fresh names end
-    /// with the same number of underscores after `__n`, and no name of the model does.
+    /// The fresh name of dimension `name` in the body of call `number`. It is unique: all fresh
+    /// names end with the same number of underscores after `__n`, and no name of the model does.
     pub(super) fn fresh(&self, name: &Str, number: u64) -> Str {
         let underscores = (0..).find(|count| !self.endings.contains(count)).unwrap_or_default();
         let mut text = self.base(name);
@@ -258,8 +258,8 @@ impl<'m> Fresh<'m> {
         self.call
     }
 
-    /// Moves to the next call and appends a name for each local of its `body` to `names`: the name in
-    /// `bound` where there is one, else a fresh name.
+    /// Moves to the next call and appends a name for each local of its `body` to `names`: the name
+    /// in `bound` where there is one, else a fresh name.
     pub(super) fn next(
         &mut self,
         body: &Body<'m>,
@@ -344,8 +344,8 @@ fn last(texts: &[Buffer]) -> u32 {
     u32::try_from(texts.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
-/// How many second attempts the names of the calls of `roots` need, with the calls in them, when bodies are uniform and
-/// no name is taken.
+/// How many second attempts the names of the calls of `roots` need, with the calls in them, when
+/// bodies are uniform and no name is taken.
 pub(super) fn second_attempts(roots: &[usize], bodies: &Bodies<'_>) -> u64 {
     let mut ahead = Ahead::new(roots.to_vec(), bodies);
     std::iter::from_fn(|| ahead.body()).map(|body| body.repeats).sum()

@@ -172,8 +172,8 @@ impl InlineOptions {
         Self::default()
     }
 
-    /// Inlines only these functions. The others are kept; calls to these functions are replaced inside
-    /// them too. Default: all functions.
+    /// Inlines only these functions. The others are kept; calls to these functions are replaced
+    /// inside them too. Default: all functions.
     #[must_use]
     pub fn only<S: Into<FunctionSelector>>(
         mut self,
@@ -214,9 +214,9 @@ impl InlineOptions {
     }
 
     /// Whether a selected function that cannot be inlined is an error: its operators have another
-    /// meaning at the model's operator set versions, or an attribute's default would be lost in a caller
-    /// that is not selected. Default: false; the function is kept, with all that it calls, and reported
-    /// in [`Inlined::kept`].
+    /// meaning at the model's operator set versions, or an attribute's default would be lost in a
+    /// caller that is not selected. Default: false; the function is kept, with all that it calls,
+    /// and reported in [`Inlined::kept`].
     #[must_use]
     pub fn refuse_conflicts(mut self, refuse: bool) -> Self {
         self.refuse_conflicts = refuse;
@@ -251,13 +251,15 @@ pub struct Inlined {
     pub calls: u64,
     /// The functions that were removed, in the order of the model.
     pub removed: Vec<FunctionId>,
-    /// The functions that were selected and could not be inlined, each with the reason: an operator that
-    /// differs between the versions, or an attribute's default that would be lost in a kept caller.
+    /// The functions that were selected and could not be inlined, each with the reason: an operator
+    /// that differs between the versions, or an attribute's default that would be lost in a kept
+    /// caller.
     pub kept: Vec<KeptFunction>,
-    /// The operator sets (domain and version) that only functions imported and that the model now imports.
+    /// The operator sets (domain and version) that only functions imported and that the model now
+    /// imports.
     pub imported: Vec<(String, i64)>,
-    /// What was lost, such as the device configurations of a call, and what changed for readers that took a function for the
-    /// operator of its name.
+    /// What was lost, such as the device configurations of a call, and what changed for readers
+    /// that took a function for the operator of its name.
     pub warnings: Vec<Error>,
 }
 

@@ -21,8 +21,8 @@ use crate::proto::{
 
 /// A place, with what is known of it before anything is copied.
 pub(super) struct Place<'m> {
-    /// Its lists of nodes: those of the main graph and the training graphs, or those of the function and
-    /// of the graphs in its attribute defaults.
+    /// Its lists of nodes: those of the main graph and the training graphs, or those of the
+    /// function and of the graphs in its attribute defaults.
     pub(super) lists: Vec<(&'m [NodeProto], Steps)>,
     pub(super) context: Context<'m>,
     pub(super) imports: Imports,
@@ -120,7 +120,8 @@ impl<'m> Place<'m> {
         self.sizes.get(&function).copied().unwrap_or(Size::KEPT)
     }
 
-    /// The functions that are inlined here, each after those that it calls: a function's `rank` is higher than theirs.
+    /// The functions that are inlined here, each after those that it calls: a function's `rank` is
+    /// higher than theirs.
     fn moved(&self, rank: &[usize]) -> Vec<usize> {
         let mut moved = self.context.decision.moved.clone();
         moved.sort_by_key(|function| rank.get(*function));
@@ -144,7 +145,8 @@ impl<'m> Place<'m> {
     }
 }
 
-/// Counts how large all `places` will be together: their nodes, of which there may be `max`, and the bytes of copies.
+/// Counts how large all `places` will be together: their nodes, of which there may be `max`, and
+/// the bytes of copies.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when that is too much.

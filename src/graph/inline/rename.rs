@@ -1,4 +1,5 @@
-//! Renames values that get the name of an output, and symbolic dimensions in types of copied bodies.
+//! Renames values that get the name of an output, and symbolic dimensions in types of copied
+//! bodies.
 //!
 //! Older operator sets have no Identity for sequences and optionals. A value of such a type that is
 //! passed through to an output gets the output's name where it is computed and wherever it is used.
@@ -15,8 +16,8 @@ use crate::proto::{NodeProto, Str, TypeProto, ValueInfoProto};
 /// The new names of values, by the old names.
 pub(super) type Renames = HashMap<Str, Str>;
 
-/// Checks that each value to be renamed is among the `computed` values of the graph's nodes, and is not
-/// one of its `outputs`.
+/// Checks that each value to be renamed is among the `computed` values of the graph's nodes, and is
+/// not one of its `outputs`.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] for one that is not.
@@ -59,8 +60,8 @@ fn rename(renames: &Renames, name: &mut Str) {
     }
 }
 
-/// A copy of `info` with this name. Its symbolic dimensions get fresh names for `call`, the call whose
-/// body it is from, if any.
+/// A copy of `info` with this name. Its symbolic dimensions get fresh names for `call`, the call
+/// whose body it is from, if any.
 pub(super) fn renamed(
     info: &ValueInfoProto,
     name: Option<Str>,

@@ -5,9 +5,9 @@
 //! value that a body passes through becomes an alias: its name replaces the call's name for the
 //! output.
 //!
-//! A reference to an attribute of the function becomes the call's attribute, else the function's default;
-//! else the attribute is dropped. A graph that a call passes is a closure: it sees the names of its
-//! caller, wherever it is copied to.
+//! A reference to an attribute of the function becomes the call's attribute, else the function's
+//! default; else the attribute is dropped. A graph that a call passes is a closure: it sees the
+//! names of its caller, wherever it is copied to.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -35,7 +35,8 @@ pub(super) struct Slots<'m> {
     pub(super) names: Vec<Name<'m>>,
     /// The slots that stand for another value, which a call passed through.
     pub(super) aliases: Vec<Slot>,
-    /// For each output that the body computes, its name and slot in the caller, if the call uses it.
+    /// For each output that the body computes, its name and slot in the caller, if the call uses
+    /// it.
     pub(super) taken: Vec<Option<(Name<'m>, Slot)>>,
     slot: usize,
     pub(super) node: usize,
@@ -203,7 +204,8 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// The next name of an annotation of a node's operand; unchanged if it names none of the operands.
+    /// The next name of an annotation of a node's operand; unchanged if it names none of the
+    /// operands.
     pub(super) fn operand(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
         match &mut self.names {
             Names::Written(aliases) => written.map(|name| aliases.get(name)),
@@ -314,7 +316,8 @@ pub(super) enum Value<'m> {
     Plain(&'m AttributeProto),
     /// Graphs, with this attribute's type.
     Graphs(&'m AttributeProto, Rc<[Closure<'m>]>),
-    /// A reference to the attribute of this name of a kept function, with the type of this attribute.
+    /// A reference to the attribute of this name of a kept function, with the type of this
+    /// attribute.
     Open(&'m Str, &'m AttributeProto),
 }
 
@@ -346,8 +349,8 @@ impl<'m> Binding<'m> {
         Self { given, defaults: Defaults::Call(Some(body)), metadata }
     }
 
-    /// The value of an `attribute` that is a reference, in the body of `call`; `None` when the attribute
-    /// is dropped.
+    /// The value of an `attribute` that is a reference, in the body of `call`; `None` when the
+    /// attribute is dropped.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when the reference is not in a function.
@@ -374,8 +377,8 @@ impl<'m> Binding<'m> {
         Ok(default.map(|default| self.default_value(default, bodies, call)))
     }
 
-    /// The value of a default. A default graph sees no names or attributes of the call; its nodes get the
-    /// call's metadata, as those of the body do.
+    /// The value of a default. A default graph sees no names or attributes of the call; its nodes
+    /// get the call's metadata, as those of the body do.
     fn default_value(
         &self,
         default: &'m AttributeProto,
@@ -395,7 +398,8 @@ impl<'m> Binding<'m> {
     }
 }
 
-/// The metadata of `node` and of the calls around it; for a key that several have, the innermost wins.
+/// The metadata of `node` and of the calls around it; for a key that several have, the innermost
+/// wins.
 pub(super) fn merged(
     node: &NodeProto,
     around: &[StringStringEntryProto],

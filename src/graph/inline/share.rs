@@ -1,8 +1,8 @@
 //! Copies a long list of nodes with several threads.
 //!
 //! Where the numbers of calls are known beforehand, parts of a list do not depend on one another.
-//! Each thread has a copy of the functions: the nodes it makes share strings with them, and threads that
-//! count references to the same strings would slow one another down.
+//! Each thread has a copy of the functions: the nodes it makes share strings with them, and threads
+//! that count references to the same strings would slow one another down.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -42,7 +42,8 @@ struct Task<'s> {
     numbers: Numbers,
 }
 
-/// The result of a task: nodes, the number of calls, and how many of these had device configurations.
+/// The result of a task: nodes, the number of calls, and how many of these had device
+/// configurations.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) spliced: Spliced,
@@ -94,8 +95,8 @@ pub(super) struct ParallelCopy<'m> {
 }
 
 impl<'m> ParallelCopy<'m> {
-    /// Whether several threads pay off for the place's first list. The caller makes sure that its bodies
-    /// are uniform and that its fresh names equal none that the model has.
+    /// Whether several threads pay off for the place's first list. The caller makes sure that its
+    /// bodies are uniform and that its fresh names equal none that the model has.
     pub(super) fn is_worthwhile(&self, list: &[FunctionProto]) -> bool {
         let len = || list.iter().fold(0_u64, |sum, f| sum.saturating_add(f.encoded_len()));
         let identity = Identity::of(&self.place.context, self.place.imports.version(b""));
@@ -107,7 +108,8 @@ impl<'m> ParallelCopy<'m> {
 
     /// Copies the place's first list. Returns the copy, and the state of the numbers after it.
     ///
-    /// There are many parts, and they are appended while later ones are made: their memory is reused.
+    /// There are many parts, and they are appended while later ones are made: their memory is
+    /// reused.
     pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<(Part, Numbers)> {
         let (parts, numbers) = self.tasks();
         let next = AtomicUsize::new(0);
@@ -119,7 +121,8 @@ impl<'m> ParallelCopy<'m> {
                 let sender = sender.clone();
                 thread::Builder::new().spawn_scoped(scope, move || work(sender))
             });
-            // If the system refuses a thread, the others do the work; if it refuses all, this one does.
+            // If the system refuses a thread, the others do the work; if it refuses all, this one
+            // does.
             let workers: Vec<_> = spawned.flatten().collect();
             if workers.is_empty() {
                 work(sender.clone())?;

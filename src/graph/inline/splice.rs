@@ -1,7 +1,7 @@
 //! The new nodes of a graph of the model: unchanged nodes, and bodies in the place of calls.
 //!
-//! The model is not touched while bodies are copied, so an error leaves it unchanged. The new list has an
-//! empty place for each node that does not change; these nodes move there at the end.
+//! The model is not touched while bodies are copied, so an error leaves it unchanged. The new list
+//! has an empty place for each node that does not change; these nodes move there at the end.
 
 use std::collections::HashSet;
 use std::mem;
@@ -84,7 +84,8 @@ fn out_of_list() -> Error {
 #[derive(Default)]
 pub(super) struct Spliced {
     pub(super) copied: Copied,
-    /// Ranges of unchanged nodes in the old list, each with the index of its first place in the new list.
+    /// Ranges of unchanged nodes in the old list, each with the index of its first place in the new
+    /// list.
     moves: Vec<(Range<usize>, usize)>,
     /// Names that are not in the result, because a call passed the value through under its other
     /// name.

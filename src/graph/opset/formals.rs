@@ -16,7 +16,8 @@ pub(crate) enum Misfit {
 }
 
 impl Formals {
-    /// What is wrong with these, of each of which it is said whether it is left out by an empty name.
+    /// What is wrong with these, of each of which it is said whether it is left out by an empty
+    /// name.
     pub(crate) fn misfit(self, left_out: impl ExactSizeIterator<Item = bool>) -> Option<Misfit> {
         let (count, (least, most)) = (left_out.len(), self.bounds()?);
         if count < least {
@@ -30,8 +31,8 @@ impl Formals {
         missing.map(Misfit::Missing)
     }
 
-    /// How many have a meaning of their own: all but those of a list at the end, in which each one counts, also one
-    /// that is left out.
+    /// How many have a meaning of their own: all but those of a list at the end, in which each one
+    /// counts, also one that is left out.
     pub(crate) fn single(self) -> usize {
         self.0.bytes().filter(u8::is_ascii_alphabetic).count()
     }

@@ -1,7 +1,7 @@
 //! The walk from graph to graph: the main graph, subgraphs, bodies of functions, training graphs.
 //!
-//! A change to a list of nodes has to reach all of them. One macro writes the walk over a shared and
-//! over a mutable model, so that the two cannot drift apart.
+//! A change to a list of nodes has to reach all of them. One macro writes the walk over a shared
+//! and over a mutable model, so that the two cannot drift apart.
 
 use std::slice::{Iter, IterMut};
 
@@ -50,8 +50,8 @@ impl<'m> BodyMut<'m> {
     }
 }
 
-/// Calls `visit` for every graph and every body of a function, each before the subgraphs of its nodes:
-/// the main graph, the functions, the training graphs.
+/// Calls `visit` for every graph and every body of a function, each before the subgraphs of its
+/// nodes: the main graph, the functions, the training graphs.
 ///
 /// ```
 /// use onnx_container::proto::{AttributeProto, GraphProto, ModelProto, NodeProto};
@@ -81,8 +81,9 @@ pub fn graphs(
     Walk(&mut visit).model(model)
 }
 
-/// As [`graphs`], with mutable graphs and functions. Subgraphs that `visit` adds to a graph are visited
-/// as well. Unlike a loop over `&mut attribute.graphs`, the walk does not allocate the rare fields.
+/// As [`graphs`], with mutable graphs and functions. Subgraphs that `visit` adds to a graph are
+/// visited as well. Unlike a loop over `&mut attribute.graphs`, the walk does not allocate the rare
+/// fields.
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto};
@@ -109,10 +110,12 @@ pub fn graphs_mut(
     WalkMut(&mut visit).model(model)
 }
 
-/// Generates the walk `$Walk`, which calls the visitor. Levels are in a list, so that no nesting is too deep.
+/// Generates the walk `$Walk`, which calls the visitor. Levels are in a list, so that no nesting is
+/// too deep.
 macro_rules! walk {
     ($Walk:ident, $Level:ident, $Body:ident, $Iter:ident, $iter:ident, $as_deref:ident $(, $mut:ident)?) => {
-        /// What is left to be walked of one body, of the attributes of a node, and of the graphs of an attribute.
+        /// What is left to be walked of one body, of the attributes of a node, and of the graphs of
+        /// an attribute.
         enum $Level<'m> {
             Nodes(Scope, $Iter<'m, NodeProto>),
             Attributes(Scope, Owner<'m>, $Iter<'m, AttributeProto>),

@@ -1,8 +1,8 @@
 //! The place of a tensor: the graph that holds it, and its role there.
 //!
-//! A graph is identified by the nodes and functions around it, so a [`Scope`] is a path. All tensors of
-//! a graph share one scope. The length of a path is bounded, because the same long name may be in the
-//! paths of thousands of tensors.
+//! A graph is identified by the nodes and functions around it, so a [`Scope`] is a path. All
+//! tensors of a graph share one scope. The length of a path is bounded, because the same long name
+//! may be in the paths of thousands of tensors.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -56,11 +56,12 @@ impl Site {
 
 /// The graph that holds a tensor, as a path from the main graph: `if_node.then_branch`.
 ///
-/// The path of the main graph is empty. The path of a subgraph is that of the graph around it, the node
-/// (its name, else its first output, else its operator) and the attribute; the path of a function's
-/// body is `domain::name`; that of a training graph is, for example, `training_info[0].algorithm`.
-/// Steps are joined by `/`. The name of a node or function over 200 bytes, and a path over 512 bytes,
-/// is shortened in the middle, where `~` stands for the part left out.
+/// The path of the main graph is empty. The path of a subgraph is that of the graph around it, the
+/// node (its name, else its first output, else its operator) and the attribute; the path of a
+/// function's body is `domain::name`; that of a training graph is, for example,
+/// `training_info[0].algorithm`. Steps are joined by `/`. The name of a node or function over 200
+/// bytes, and a path over 512 bytes, is shortened in the middle, where `~` stands for the part left
+/// out.
 ///
 /// All tensors of a graph share its scope, and a clone copies no text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -145,8 +146,8 @@ fn step(name: Option<&Str>) -> String {
     name.map_or_else(String::new, |name| shortened(name.as_bytes(), MAX_NAME).into_owned())
 }
 
-/// `text` shortened to about `max` bytes, with its beginning and its end. One name may be in the paths
-/// of thousands of tensors, each of which is reported with it.
+/// `text` shortened to about `max` bytes, with its beginning and its end. One name may be in the
+/// paths of thousands of tensors, each of which is reported with it.
 fn shortened(text: &[u8], max: usize) -> Cow<'_, str> {
     let half = max / 2;
     let ends = text.split_at_checked(half).zip(text.len().checked_sub(half));
@@ -164,7 +165,8 @@ fn shortened(text: &[u8], max: usize) -> Cow<'_, str> {
 
 /// The position of a tensor in graph order: the first tensor of a walk has position 0.
 ///
-/// It identifies a tensor as long as no tensor is added, removed or moved: names need not be unique.
+/// It identifies a tensor as long as no tensor is added, removed or moved: names need not be
+/// unique.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub(super) usize);
 
@@ -201,8 +203,8 @@ impl<'a> Place<'a> {
         Self { position, scope, site, op_type: None, output: None, attribute: None, values: None }
     }
 
-    /// A name for the tensor: its own, else its node's first output, else the attribute's. A name that
-    /// is not the tensor's own and is longer than 512 bytes is shortened in the middle.
+    /// A name for the tensor: its own, else its node's first output, else the attribute's. A name
+    /// that is not the tensor's own and is longer than 512 bytes is shortened in the middle.
     pub fn name_of(&self, tensor: &TensorProto) -> String {
         self.borrowed_name(tensor).into_owned()
     }
@@ -227,7 +229,8 @@ impl<'a> Place<'a> {
     }
 
     /// The name with the scope before it, as in reports and errors: `if_node.then_branch/w` for a
-    /// tensor `w` in the branch of an `If` called `if_node`. In the main graph it is the name alone.
+    /// tensor `w` in the branch of an `If` called `if_node`. In the main graph it is the name
+    /// alone.
     pub fn qualified_name(&self, tensor: &TensorProto) -> String {
         self.borrowed_qualified_name(tensor).into_owned()
     }

@@ -1,8 +1,8 @@
 //! The walk from tensor to tensor, as iterators over a shared and over a mutable model.
 //!
-//! One macro writes both, so that the two cannot drift apart. A walk keeps the items that remain on a
-//! stack of its own: it can be stopped at any tensor, and its depth is not bounded by the thread's
-//! stack.
+//! One macro writes both, so that the two cannot drift apart. A walk keeps the items that remain on
+//! a stack of its own: it can be stopped at any tensor, and its depth is not bounded by the
+//! thread's stack.
 
 use std::iter::{Chain, Enumerate, FusedIterator};
 use std::slice::{Iter, IterMut};

@@ -1,7 +1,8 @@
 //! How much memory the messages of an input may take.
 //!
-//! An empty message takes two bytes of input and up to 300 of memory, so that a few megabytes could ask for gigabytes. Each
-//! reader counts what its messages take, and reports it from time to time, since several threads may read one input.
+//! An empty message takes two bytes of input and up to 300 of memory, so that a few megabytes could
+//! ask for gigabytes. Each reader counts what its messages take, and reports it from time to time,
+//! since several threads may read one input.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +11,8 @@ use crate::limits::{Limit, Limits, exceeded};
 
 /// What any input may take, in bytes.
 const BASE: u64 = 8 << 20;
-/// What each byte of the input may take more. Nodes of real models take two to four bytes of memory for each of theirs, and
-/// the types and shapes of values with short names up to ten.
+/// What each byte of the input may take more. Nodes of real models take two to four bytes of memory
+/// for each of theirs, and the types and shapes of values with short names up to ten.
 const PER_BYTE: u64 = 10;
 /// How many bytes a reader counts before it reports them.
 const PART: u64 = 64 << 10;

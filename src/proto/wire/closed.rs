@@ -1,9 +1,9 @@
 //! Enums, whose values are a closed set: what is not in it is no value of the field.
 //!
-//! onnx.proto is written in proto2. There the official parsers, and so every reader of ONNX, do not store a value that
-//! the enum does not have: they keep its record among the unknown ones, and the field stays as it was. To store the last
-//! value, as other fields do, would let one file be two models: a tensor with `data_location` 1 and then 2 is external
-//! for them.
+//! onnx.proto is written in proto2. There the official parsers, and so every reader of ONNX, do not
+//! store a value that the enum does not have: they keep its record among the unknown ones, and the
+//! field stays as it was. To store the last value, as other fields do, would let one file be two
+//! models: a tensor with `data_location` 1 and then 2 is external for them.
 
 use super::budget::Budget;
 use super::field::FieldInfo;
@@ -28,16 +28,17 @@ pub(super) const fn among(fields: &[FieldInfo]) -> Option<Closed> {
     None
 }
 
-/// Whether the record whose tag was just read has a value that its enum does not have. `false` where it is not the
-/// record of an enum, or is malformed, which reading it finds.
+/// Whether the record whose tag was just read has a value that its enum does not have. `false`
+/// where it is not the record of an enum, or is malformed, which reading it finds.
 #[inline]
 pub(super) fn is_no_value<M: Message>(tag: Tag, reader: &Reader<'_>) -> bool {
     let Some((number, last)) = M::ENUM else { return false };
     tag.number() == number && tag.wire() == Wire::Varint && !is_value(reader, last)
 }
 
-/// Whether a record of the enum with a value that it does not have is among the `unknown` ones of an `M`. Readers that are
-/// not made with an official library may take it for the value of the field.
+/// Whether a record of the enum with a value that it does not have is among the `unknown` ones of
+/// an `M`. Readers that are not made with an official library may take it for the value of the
+/// field.
 pub(crate) fn has_no_value<M: Message>(unknown: &Unknown) -> bool {
     let options = DecodeOptions::default();
     let budget = Budget::new(0, &options.limits);

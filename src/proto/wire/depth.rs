@@ -1,8 +1,10 @@
-//! Going through messages that hold themselves: a graph in a node of a graph, a sequence of sequences.
+//! Going through messages that hold themselves: a graph in a node of a graph, a sequence of
+//! sequences.
 //!
-//! A decoded message is as deep as [`Limit::Nesting`](crate::Limit::Nesting) allows. One that was made in memory may
-//! be of any depth, and whoever clones or compares it cannot get an error. So these calls go on a few levels on the
-//! stack that they were called on, and then on stacks of threads of their own.
+//! A decoded message is as deep as [`Limit::Nesting`](crate::Limit::Nesting) allows. One that was
+//! made in memory may be of any depth, and whoever clones or compares it cannot get an error. So
+//! these calls go on a few levels on the stack that they were called on, and then on stacks of
+//! threads of their own.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,10 +17,11 @@ use super::text::Str;
 use crate::util::cancel::Token;
 
 /// How many messages deep a call goes on the stack of its caller. Less than half of the levels that
-/// [`Limit::Nesting`](crate::Limit::Nesting) allows by default are messages that may hold themselves.
+/// [`Limit::Nesting`](crate::Limit::Nesting) allows by default are messages that may hold
+/// themselves.
 const HERE: u32 = 50;
-/// How many messages deep it goes on each further stack, and the length of that: 16 KiB for each message. The system
-/// provides the memory only as it is used.
+/// How many messages deep it goes on each further stack, and the length of that: 16 KiB for each
+/// message. The system provides the memory only as it is used.
 const ELSEWHERE: u32 = 4096;
 const STACK: usize = 64 << 20;
 
@@ -74,7 +77,8 @@ fn elsewhere<T: Default + Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Shows a message of type `M` with `show`; without what is in it where that is deeper than a decoded one.
+/// Shows a message of type `M` with `show`; without what is in it where that is deeper than a
+/// decoded one.
 pub(crate) fn show<M: Message>(
     f: &mut fmt::Formatter<'_>,
     show: impl FnOnce(&mut fmt::Formatter<'_>) -> fmt::Result,

@@ -1,8 +1,8 @@
 //! The types of fields that the table of a message can have, and how they are read and written.
 //!
-//! A [`Value`] is one value on the wire. A [`Field`] is the container of values in a message: at most one
-//! (`Option`), many (`Vec`), many packed ([`Packed`](super::Packed)). So the Rust type of a field
-//! determines its wire form.
+//! A [`Value`] is one value on the wire. A [`Field`] is the container of values in a message: at
+//! most one (`Option`), many (`Vec`), many packed ([`Packed`](super::Packed)). So the Rust type of
+//! a field determines its wire form.
 
 use std::io;
 
@@ -25,7 +25,8 @@ pub struct FieldInfo {
     pub packed: bool,
     /// Whether it is one of the alternatives of the message.
     pub alternative: bool,
-    /// Of an enum, the largest of its values, which begin at 0. Its kind is that of the number which stores it.
+    /// Of an enum, the largest of its values, which begin at 0. Its kind is that of the number
+    /// which stores it.
     pub last: Option<i32>,
 }
 
@@ -161,8 +162,9 @@ fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &mut Reader<'_>) -> Result<(
     Ok(())
 }
 
-/// How many bytes of the records that follow are looked at before they are read into `list`: `first` for a new list, and
-/// all for one that was too small. It would take three times its memory if it grew in steps.
+/// How many bytes of the records that follow are looked at before they are read into `list`:
+/// `first` for a new list, and all for one that was too small. It would take three times its memory
+/// if it grew in steps.
 pub(super) fn ahead<T>(list: &[T], first: usize) -> usize {
     if list.is_empty() { first } else { usize::MAX }
 }
@@ -182,8 +184,8 @@ pub(super) fn reserve_counted<T>(
     Ok(())
 }
 
-/// Reserves room for exactly `count` more elements, so that no memory is wasted; but at least doubles the
-/// list, because records of several lists may alternate.
+/// Reserves room for exactly `count` more elements, so that no memory is wasted; but at least
+/// doubles the list, because records of several lists may alternate.
 #[inline]
 pub(super) fn reserve<T>(list: &mut Vec<T>, count: usize) {
     if list.capacity() == 0 {

@@ -1,9 +1,9 @@
 //! Outlines: messages of which only that is decoded which holds tensors.
 //!
-//! A save that moves weights changes a few tensors of a graph with hundreds of thousands of nodes. In an outline, the
-//! elements of a graph's lists that hold no tensor are passed over and kept as the bytes that they were read as: a
-//! [`Gap`] for each run of them, in its place in the list. They are written back byte for byte. What is passed over is
-//! checked as strictly as what is decoded.
+//! A save that moves weights changes a few tensors of a graph with hundreds of thousands of nodes.
+//! In an outline, the elements of a graph's lists that hold no tensor are passed over and kept as
+//! the bytes that they were read as: a [`Gap`] for each run of them, in its place in the list. They
+//! are written back byte for byte. What is passed over is checked as strictly as what is decoded.
 
 use std::io;
 
@@ -25,8 +25,9 @@ pub struct Gap {
     pub(super) bytes: Buffer,
 }
 
-/// Passes over the records of a list of `message`, from the one whose tag was read to the first that holds a tensor.
-/// `None`, with nothing passed, when that is the first one, or when the record is not an element of a list of messages.
+/// Passes over the records of a list of `message`, from the one whose tag was read to the first
+/// that holds a tensor. `None`, with nothing passed, when that is the first one, or when the record
+/// is not an element of a list of messages.
 pub(super) fn gap<M: Message>(
     message: &M,
     tag: Tag,
@@ -60,7 +61,8 @@ pub(super) fn pass_body<M: Message>(reader: &mut Reader<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// The elements of a list between the gaps of its field, each part with the gap that comes before it.
+/// The elements of a list between the gaps of its field, each part with the gap that comes before
+/// it.
 fn parts<'a, T>(
     list: &'a [T],
     number: u32,
@@ -80,8 +82,8 @@ fn parts<'a, T>(
     })
 }
 
-/// The size of a list without its gaps, which count as unknown records. It is counted in the parts in which the list
-/// is written.
+/// The size of a list without its gaps, which count as unknown records. It is counted in the parts
+/// in which the list is written.
 pub(super) fn list_size<T: Value>(
     list: &[T],
     number: u32,

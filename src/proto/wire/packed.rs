@@ -1,7 +1,7 @@
 //! [`Packed`]: packed numbers, kept in their wire form.
 //!
-//! The numbers of a tensor may be gigabytes. They are decoded only when their values are read; otherwise
-//! they are slices of the input, and are written back byte for byte.
+//! The numbers of a tensor may be gigabytes. They are decoded only when their values are read;
+//! otherwise they are slices of the input, and are written back byte for byte.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -90,8 +90,8 @@ impl<T: Number> Packed<T> {
     /// The numbers, borrowed if the wire form is that of this machine, and else decoded.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] when the bytes are no longer valid numbers: they were checked when they were
-    /// read, but a mapped file can change.
+    /// [`ErrorKind::Decode`] when the bytes are no longer valid numbers: they were checked when
+    /// they were read, but a mapped file can change.
     pub fn values(&self) -> Result<Cow<'_, [T]>> {
         let bytes = self.wire.bytes();
         if let Some(values) = T::cast(bytes) {
@@ -105,8 +105,8 @@ impl<T: Number> Packed<T> {
         T::WIDTH.map(|_| self.wire.bytes())
     }
 
-    /// The bytes of [`as_wire_bytes`](Self::as_wire_bytes) as a buffer that shares them; `None` also if
-    /// they were not one payload.
+    /// The bytes of [`as_wire_bytes`](Self::as_wire_bytes) as a buffer that shares them; `None`
+    /// also if they were not one payload.
     pub fn wire_buffer(&self) -> Option<&Buffer> {
         match &self.wire {
             Chunks::One(buffer) => T::WIDTH.map(|_| buffer),
@@ -134,8 +134,9 @@ impl<T: Varint> CountedNumbers<'_, T> {
         self.varints.len
     }
 
-    /// Writes `element` of each number to `slots`, of which there are [`len`](Self::len). The second value
-    /// of `element` is whether the number fits its type; the result is whether all fit.
+    /// Writes `element` of each number to `slots`, of which there are [`len`](Self::len). The
+    /// second value of `element` is whether the number fits its type; the result is whether all
+    /// fit.
     ///
     /// # Errors
     /// Those of [`Packed::values`].

@@ -1,10 +1,10 @@
 //! Decodes a long list of messages with several threads.
 //!
 //! The nodes of a graph are consecutive records and do not depend on each other. The calling thread
-//! splits them into chunks, which form a queue: a free thread decodes the first chunk that no thread has
-//! taken, and the caller removes decoded chunks from the front. So the messages, and the first error, are
-//! the same as with one thread. Each thread makes slices of its own fork of the input, because one
-//! reference count for all threads would be contended.
+//! splits them into chunks, which form a queue: a free thread decodes the first chunk that no
+//! thread has taken, and the caller removes decoded chunks from the front. So the messages, and the
+//! first error, are the same as with one thread. Each thread makes slices of its own fork of the
+//! input, because one reference count for all threads would be contended.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -118,8 +118,9 @@ impl<'i, M: Message> Shared<'i, M> {
 
 /// Allocates as much of this thread's heap as a chunk's messages may need, and frees it.
 ///
-/// glibc grows the heap of every thread but the first in small steps, each with a system call that blocks
-/// the page faults of all threads. Memory that was in the heap once is kept in it. Nothing is written.
+/// glibc grows the heap of every thread but the first in small steps, each with a system call that
+/// blocks the page faults of all threads. Memory that was in the heap once is kept in it. Nothing
+/// is written.
 fn widen_heap() {
     // glibc would map larger pieces instead of taking them from the heap.
     const PIECE: usize = 120 << 10;
@@ -127,7 +128,8 @@ fn widen_heap() {
     drop(black_box(pieces));
 }
 
-/// Decodes the messages of a chunk, whose memory is counted with that of the list to which they will be moved.
+/// Decodes the messages of a chunk, whose memory is counted with that of the list to which they
+/// will be moved.
 fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     cancel::check()?;
     let tag = reader.tag_len();
@@ -140,7 +142,8 @@ fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     Ok(list)
 }
 
-/// Appends all consecutive messages from the one that `reader` is at to `list`, which has room for them.
+/// Appends all consecutive messages from the one that `reader` is at to `list`, which has room for
+/// them.
 pub(super) fn append<M: Message + Value>(list: &mut Vec<M>, reader: &mut Reader<'_>) -> Result<()> {
     let queue = Queue { chunks: VecDeque::new(), first: 0, closed: false };
     let shared = Shared { queue: Mutex::new(queue), moved: Condvar::new() };

@@ -1,9 +1,9 @@
 //! Decides whether the bytes of a decoded message are slices of the input or copies.
 //!
 //! A message that is decoded without copies keeps its whole input alive. With
-//! [`DecodeOptions::no_copy`]`(false)` nothing refers to the input afterwards: a tensor's `raw_data`
-//! gets memory that is freed with the tensor, and the many short strings share copies of longer stretches
-//! of the input, because an allocation for each would cost more than the strings.
+//! [`DecodeOptions::no_copy`]`(false)` nothing refers to the input afterwards: a tensor's
+//! `raw_data` gets memory that is freed with the tensor, and the many short strings share copies of
+//! longer stretches of the input, because an allocation for each would cost more than the strings.
 
 use std::ops::Range;
 
@@ -75,8 +75,8 @@ impl Placing {
         wanted.then(|| Box::new(new()))
     }
 
-    /// The bytes in `range` of `input`; `raw_data` tells whether they are those of a tensor. `None` if the
-    /// range is not inside the input.
+    /// The bytes in `range` of `input`; `raw_data` tells whether they are those of a tensor. `None`
+    /// if the range is not inside the input.
     ///
     /// # Errors
     /// Those of [`DecodeOptions::place`].

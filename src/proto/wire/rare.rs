@@ -1,8 +1,8 @@
 //! [`Rare`]: a field that is rarely set.
 //!
-//! A model has millions of attributes, and most of their eighteen fields are never set. The memory of
-//! empty fields, and its page faults, would dominate the cost of reading an attribute. A rare field takes
-//! one word.
+//! A model has millions of attributes, and most of their eighteen fields are never set. The memory
+//! of empty fields, and its page faults, would dominate the cost of reading an attribute. A rare
+//! field takes one word.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

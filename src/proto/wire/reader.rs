@@ -1,9 +1,9 @@
 //! Reads tags, numbers and payloads from a [`Buffer`].
 //!
-//! All bytes are untrusted input: a length is compared with the bytes that are left before it is used,
-//! and the depth of nesting is limited. The reader is lenient where the official parser is (bits of a
-//! tenth varint byte that do not fit are dropped), strict where it is strict, and does not have its limit
-//! of 2 GiB.
+//! All bytes are untrusted input: a length is compared with the bytes that are left before it is
+//! used, and the depth of nesting is limited. The reader is lenient where the official parser is
+//! (bits of a tenth varint byte that do not fit are dropped), strict where it is strict, and does
+//! not have its limit of 2 GiB.
 
 use std::hint::black_box;
 
@@ -94,7 +94,8 @@ impl<'a> Reader<'a> {
     pub(super) fn new(source: &'a Buffer, options: &DecodeOptions, budget: &'a Budget) -> Self {
         let nesting = options.limits.get(Limit::Nesting);
         let nesting = nesting.and_then(|most| u32::try_from(most).ok()).unwrap_or(u32::MAX);
-        // How many cores there are is read from files, which takes longer than reading a short input.
+        // How many cores there are is read from files, which takes longer than reading a short
+        // input.
         let threads = if source.span() < parallel::WORTH { 1 } else { options.thread_count() };
         let placing = Placing::new(options);
         let (raw_data, outline) = (false, options.outline);
@@ -132,7 +133,8 @@ impl<'a> Reader<'a> {
         Self { placing: None, ..*self }
     }
 
-    /// The bytes from the tag that was just read to `end`, which a probe has found. They count as read.
+    /// The bytes from the tag that was just read to `end`, which a probe has found. They count as
+    /// read.
     pub(super) fn records_up_to(&mut self, end: usize) -> Result<Buffer> {
         self.at = end;
         self.slice_from(self.record)
@@ -209,8 +211,8 @@ impl<'a> Reader<'a> {
     fn long_length(&mut self) -> Result<usize> {
         let start = self.at;
         let declared = self.long_varint()?;
-        // The official parser accepts lengths of at most five bytes. More are accepted here only for lengths
-        // that need them.
+        // The official parser accepts lengths of at most five bytes. More are accepted here only
+        // for lengths that need them.
         if self.at - start > 5 && declared < 1 << 35 {
             return Err(error_at(start, "length is not in its shortest form"));
         }
@@ -366,8 +368,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Finds the consecutive records with the tag that was just read, up to `limit` bytes or slightly
-    /// more. A malformed record ends the run and is not counted; reading it is an error later.
+    /// Finds the consecutive records with the tag that was just read, up to `limit` bytes or
+    /// slightly more. A malformed record ends the run and is not counted; reading it is an error
+    /// later.
     #[inline]
     pub(super) fn run(&self, wire: Wire, limit: usize) -> Run {
         let tag = self.bytes.get(self.record..self.at).unwrap_or_default();
@@ -388,8 +391,8 @@ impl<'a> Reader<'a> {
         run
     }
 
-    /// Brings the next `len` bytes into the cache, line after line. Finding a run reads only the lengths,
-    /// each of which would be a cache miss.
+    /// Brings the next `len` bytes into the cache, line after line. Finding a run reads only the
+    /// lengths, each of which would be a cache miss.
     pub(super) fn warm(&self, len: usize) {
         let lines = self.rest().iter().take(len).step_by(64);
         black_box(lines.fold(0, |all, byte| all ^ byte));
@@ -433,14 +436,14 @@ impl<'a> Reader<'a> {
         self.at += len;
     }
 
-    /// The bytes of stack that reading the remaining levels may take. A `u32` always fits a `usize` on
-    /// supported targets.
+    /// The bytes of stack that reading the remaining levels may take. A `u32` always fits a `usize`
+    /// on supported targets.
     pub(super) fn stack(&self) -> usize {
         usize::try_from(self.levels).unwrap_or(usize::MAX).saturating_mul(16 << 10).max(2 << 20)
     }
 
-    /// The rest of the message. No read moves beyond the end of the message; if one did, the rest would be
-    /// empty and the next read an error.
+    /// The rest of the message. No read moves beyond the end of the message; if one did, the rest
+    /// would be empty and the next read an error.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()

@@ -1,8 +1,8 @@
 //! Long lists of messages, counted and written by several threads.
 //!
-//! A list is cut into parts. Each thread counts parts, and later writes each at the offset that follows
-//! from the counts, so the output is the one that a single thread would write. A part with large
-//! payloads is written by the calling thread, which writes the payloads without a copy.
+//! A list is cut into parts. Each thread counts parts, and later writes each at the offset that
+//! follows from the counts, so the output is the one that a single thread would write. A part with
+//! large payloads is written by the calling thread, which writes the payloads without a copy.
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,22 +1,24 @@
 //! Turns a table of fields into messages.
 //!
-//! A line of the table is a line of a `.proto` file: number, name and type. Lines are in the order of
-//! their numbers, which is the order in which the official writer writes. The members of a `oneof`
-//! follow this order too; where a plain field comes between them, the later members follow it in a
-//! second group, `and { ... }`.
+//! A line of the table is a line of a `.proto` file: number, name and type. Lines are in the order
+//! of their numbers, which is the order in which the official writer writes. The members of a
+//! `oneof` follow this order too; where a plain field comes between them, the later members follow
+//! it in a second group, `and { ... }`.
 //!
-//! A `rare` group is written in the same way, but is not a group on the wire. Its fields are seldom set
-//! and share one [`Rare`](super::Rare) struct, so that a message without them needs one word for all of
-//! them. They are read and written as fields of the message.
+//! A `rare` group is written in the same way, but is not a group on the wire. Its fields are seldom
+//! set and share one [`Rare`](super::Rare) struct, so that a message without them needs one word
+//! for all of them. They are read and written as fields of the message.
 //!
-//! An enum is stored as its number: `enum name 0..=last` before the fields of a message says which values it has, see
-//! [`closed`](super::closed).
+//! An enum is stored as its number: `enum name 0..=last` before the fields of a message says which
+//! values it has, see [`closed`](super::closed).
 //!
 //! A message that is marked as `(recursive)` may hold messages of its own type, at some depth, see
-//! [`depth`](super::depth). One that is marked as `(replaceable)` can be replaced by an [`Overlay`](super::Overlay). In an outline, the
-//! elements of the lists of a message that is marked as `(outlined)` are decoded only if they hold tensors.
+//! [`depth`](super::depth). One that is marked as `(replaceable)` can be replaced by an
+//! [`Overlay`](super::Overlay). In an outline, the elements of the lists of a message that is
+//! marked as `(outlined)` are decoded only if they hold tensors.
 
-/// Defines a struct with its [`Message`](super::Message) implementation for each message in the table.
+/// Defines a struct with its [`Message`](super::Message) implementation for each message in the
+/// table.
 macro_rules! messages {
     ($(
         $(#[$about:meta])*

@@ -1,8 +1,8 @@
 //! [`Str`]: a string with the bytes of the input.
 //!
-//! The official parsers accept a proto2 string that is not UTF-8, and such models exist. Rejecting such
-//! a string would make the model unreadable, and repairing it would change the model. So a string keeps
-//! its bytes, and only the conversion to text is an error.
+//! The official parsers accept a proto2 string that is not UTF-8, and such models exist. Rejecting
+//! such a string would make the model unreadable, and repairing it would change the model. So a
+//! string keeps its bytes, and only the conversion to text is an error.
 
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;

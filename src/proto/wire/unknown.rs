@@ -6,8 +6,8 @@ use super::outline::Gap;
 use super::writer::Writer;
 use crate::buffer::Buffer;
 
-/// The records of a message whose field is unknown, or known with another wire type. They are kept byte
-/// for byte, including groups, and written after the known fields.
+/// The records of a message whose field is unknown, or known with another wire type. They are kept
+/// byte for byte, including groups, and written after the known fields.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Unknown(Option<Box<Kept>>);
 
@@ -24,7 +24,8 @@ impl Unknown {
         Self(None)
     }
 
-    /// Whether there are no records, apart from those that an [`Outline`](crate::Outline) leaves as they are.
+    /// Whether there are no records, apart from those that an [`Outline`](crate::Outline) leaves as
+    /// they are.
     pub fn is_empty(&self) -> bool {
         self.records().is_empty()
     }

@@ -1,10 +1,10 @@
 //! Counts, checks and decodes packed varints, a block at a time.
 //!
-//! The integers of a tensor are millions of varints. Read one by one, each would wait for the length of
-//! the one before. Here the top bits of 64 bytes become one mask, which shows where all varints of the
-//! block end and how long they are. Long payloads are split after whole varints, and all cores work on the
-//! parts. The use of the numbers, and the errors about malformed ones, are left to
-//! [`Packed`](super::Packed).
+//! The integers of a tensor are millions of varints. Read one by one, each would wait for the
+//! length of the one before. Here the top bits of 64 bytes become one mask, which shows where all
+//! varints of the block end and how long they are. Long payloads are split after whole varints, and
+//! all cores work on the parts. The use of the numbers, and the errors about malformed ones, are
+//! left to [`Packed`](super::Packed).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,8 +84,8 @@ fn validate_bytes(bytes: &[u8], from: usize) -> Result<(), usize> {
     if start == bytes.len() { Ok(()) } else { Err(start) }
 }
 
-/// Whether ten continuation bits in a row end in the block with this `mask`; `last` is the mask of the
-/// block before.
+/// Whether ten continuation bits in a row end in the block with this `mask`; `last` is the mask of
+/// the block before.
 #[inline]
 fn has_ten(mask: u64, last: u64) -> bool {
     let two = mask & mask >> 1;
@@ -124,9 +124,9 @@ impl<'a> Counted<'a> {
         Self { parts, len }
     }
 
-    /// Writes `element` of each varint to `slots`. The second value of `element` is whether the number
-    /// fits its type; the result is whether all fit. `None` if there are not as many varints as slots, or
-    /// one is malformed.
+    /// Writes `element` of each varint to `slots`. The second value of `element` is whether the
+    /// number fits its type; the result is whether all fit. `None` if there are not as many varints
+    /// as slots, or one is malformed.
     pub(super) fn decode<E: Send>(
         self,
         mut slots: &mut [E],
@@ -232,7 +232,8 @@ impl<'a, F> Decoder<'a, F> {
     where
         F: Fn(u64) -> (E, bool),
     {
-        // Local copies are kept in registers; through `self`, each number would wait for the one before.
+        // Local copies are kept in registers; through `self`, each number would wait for the one
+        // before.
         let (bytes, at) = (self.bytes, self.at);
         let (mut start, mut fits, mut ends) = (self.start, self.fits, !mask);
         for slot in slots {
@@ -273,7 +274,8 @@ fn first(word: u64) -> u64 {
     word & (stops ^ stops.wrapping_sub(1))
 }
 
-/// The varint of one or two bytes that ends before `end`, of which at least two bytes exist before it.
+/// The varint of one or two bytes that ends before `end`, of which at least two bytes exist before
+/// it.
 #[inline(always)]
 fn up_to_two(bytes: &[u8], end: usize) -> u64 {
     debug_assert!((2..=bytes.len()).contains(&end), "a varint ends inside the bytes");
@@ -290,8 +292,8 @@ fn up_to_four(bytes: &[u8], start: usize) -> u64 {
     pairs & 0x3fff | (pairs & 0x3fff_0000) >> 2
 }
 
-/// The varint of at most ten bytes that starts at `start`; bits above the 64th are dropped. All lengths
-/// take the same path: where lengths alternate, the processor would mispredict a branch.
+/// The varint of at most ten bytes that starts at `start`; bits above the 64th are dropped. All
+/// lengths take the same path: where lengths alternate, the processor would mispredict a branch.
 #[inline(always)]
 fn any_len(bytes: &[u8], start: usize) -> u64 {
     let word = word(bytes, start);
@@ -299,7 +301,8 @@ fn any_len(bytes: &[u8], start: usize) -> u64 {
         Some(rest) => u64::from(u16::from_le_bytes(rest)),
         None => short_word(bytes, start + 8),
     };
-    // The ninth byte has seven bits and the tenth one. The mask removes both if the varint ends before.
+    // The ninth byte has seven bits and the tenth one. The mask removes both if the varint ends
+    // before.
     let high = rest & 0x7f | rest >> 1 & rest & 0x80;
     let has_ninth = u64::from(word & TOPS == TOPS).wrapping_neg();
     squeeze(first(word)) | high << 56 & has_ninth

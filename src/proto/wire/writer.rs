@@ -306,7 +306,8 @@ impl<'a> Writer<'a> {
         out.write_all(gathered)
     }
 
-    /// Writes the rest to `out`. Fails when the number of bytes written is not the one that was counted.
+    /// Writes the rest to `out`. Fails when the number of bytes written is not the one that was
+    /// counted.
     pub(super) fn finish(mut self, counted: u64) -> io::Result<()> {
         self.flush()?;
         let is_whole = self.handed + self.at as u64 == counted && !self.uncounted;
@@ -314,7 +315,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The error of a buffer whose owner changed its length: the lengths already written would be wrong.
+/// The error of a buffer whose owner changed its length: the lengths already written would be
+/// wrong.
 #[cold]
 fn changed() -> io::Error {
     io::Error::other("a buffer of the message changed its length while it was written")

@@ -3,14 +3,16 @@
 use super::SaveOptions;
 
 impl SaveOptions {
-    /// Whether the [digest](crate::Container::digest) of the model and that of each tensor are stored with it, as metadata
-    /// that readers ignore: a check and [`LoadOptions::verify_digests`](crate::LoadOptions::verify_digests) compare with
-    /// them. Default false.
+    /// Whether the [digest](crate::Container::digest) of the model and that of each tensor are
+    /// stored with it, as metadata that readers ignore: a check and
+    /// [`LoadOptions::verify_digests`](crate::LoadOptions::verify_digests) compare with them.
+    /// Default false.
     ///
-    /// The weights are read once more for that, before anything is written; lazy ones are made once more. Digests
-    /// that the model has from an earlier save never stay: without this option they are left out. With it, those that are
-    /// stored are of the weights as they were loaded: [`VerifyDigests::WhereStored`](crate::VerifyDigests::WhereStored)
-    /// compares these with the earlier ones.
+    /// The weights are read once more for that, before anything is written; lazy ones are made once
+    /// more. Digests that the model has from an earlier save never stay: without this option they
+    /// are left out. With it, those that are stored are of the weights as they were loaded:
+    /// [`VerifyDigests::WhereStored`](crate::VerifyDigests::WhereStored) compares these with the
+    /// earlier ones.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -39,12 +41,14 @@ impl SaveOptions {
         self
     }
 
-    /// Whether the external data of each tensor have the entry `checksum` of the specification: the SHA-1 of the whole
-    /// weights file, as 40 hexadecimal digits. onnx and onnxruntime read it and compare nothing;
-    /// [`LoadOptions::verify_digests`](crate::LoadOptions::verify_digests) and a check of digests do. Default false.
+    /// Whether the external data of each tensor have the entry `checksum` of the specification: the
+    /// SHA-1 of the whole weights file, as 40 hexadecimal digits. onnx and onnxruntime read it and
+    /// compare nothing; [`LoadOptions::verify_digests`](crate::LoadOptions::verify_digests) and a
+    /// check of digests do. Default false.
     ///
-    /// The weights files are read once more for that, before anything is written, each by one core: also one that is
-    /// kept. Lazy weights are made once more. Tensors whose weights were not loaded keep the entry that they have.
+    /// The weights files are read once more for that, before anything is written, each by one core:
+    /// also one that is kept. Lazy weights are made once more. Tensors whose weights were not
+    /// loaded keep the entry that they have.
     #[must_use]
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;

@@ -16,8 +16,9 @@ pub(super) struct Alias {
     pub(super) delta: u64,
 }
 
-/// For every weight whose bytes are inside another's, or `equal` to them, the other weight; and the numbers of those
-/// that are only equal. A part that would not be aligned there gets no alias and is written again.
+/// For every weight whose bytes are inside another's, or `equal` to them, the other weight; and the
+/// numbers of those that are only equal. A part that would not be aligned there gets no alias and
+/// is written again.
 pub(super) fn aliases<'c: 'a, 'a>(
     weights: impl Iterator<Item = (usize, &'a Weight<'c>)>,
     equal: &Equal,
@@ -62,8 +63,8 @@ fn in_memory(weights: &[(usize, &Weight<'_>)], options: &SaveOptions) -> HashMap
     aliases
 }
 
-/// Makes weights aliases of one that is equal to them: of one that is inside a longer weight, so that none of them is
-/// written, else of the first. Returns the new aliases.
+/// Makes weights aliases of one that is equal to them: of one that is inside a longer weight, so
+/// that none of them is written, else of the first. Returns the new aliases.
 fn add_equal(aliases: &mut HashMap<usize, Alias>, numbers: &[usize], equal: &Equal) -> Vec<usize> {
     let classes = numbers.iter().filter_map(|number| Some((*number, equal.class(*number)?)));
     let mut written = HashMap::new();
@@ -86,8 +87,8 @@ fn add_equal(aliases: &mut HashMap<usize, Alias>, numbers: &[usize], equal: &Equ
     only_equal
 }
 
-/// Replaces aliases of aliases by aliases of the weight that is written. There is no circle: an alias is inside a longer
-/// weight, or leads to the one of its own length that all others lead to.
+/// Replaces aliases of aliases by aliases of the weight that is written. There is no circle: an
+/// alias is inside a longer weight, or leads to the one of its own length that all others lead to.
 fn flatten(aliases: &mut HashMap<usize, Alias>) {
     let written = |alias: &Alias| {
         let Alias { mut of, mut delta } = *alias;

@@ -158,7 +158,8 @@ pub(super) struct Layout<'c, 'a> {
 }
 
 impl<'c, 'a> Layout<'c, 'a> {
-    /// Starts with the places of the weights that are kept, and of those that are inline in all tensors.
+    /// Starts with the places of the weights that are kept, and of those that are inline in all
+    /// tensors.
     pub(super) fn new(weights: &'a Weights<'c>, kept: &Kept, equal: &'a Equal) -> Result<Self> {
         let stays = |number: usize| {
             kept.ranges.get(number).cloned().flatten().map(|(file, range)| Place::Kept(file, range))

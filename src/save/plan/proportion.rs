@@ -22,8 +22,8 @@ pub(super) fn refuse_padding(files: &[PlannedFile<'_>]) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, reason))
 }
 
-/// Refuses a save that would write these initializers, each once for each place where it goes, when they overlap so much
-/// that a small model and its weights would fill a disk.
+/// Refuses a save that would write these initializers, each once for each place where it goes, when
+/// they overlap so much that a small model and its weights would fill a disk.
 pub(super) fn refuse_overlaps<'i>(written: impl Iterator<Item = &'i Initializer>) -> Result<()> {
     let range = |initializer: &Initializer| {
         let (source, start) = initializer.address()?.parts();

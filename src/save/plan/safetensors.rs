@@ -1,8 +1,8 @@
 //! Which entries a safetensors file has, and in which order. Pure: nothing is read or written.
 //!
-//! An entry is named after the first tensor that has its bytes; the names of tied tensors are in the
-//! metadata, as `safetensors.torch.save_model` writes them. The offsets of the entries are left to
-//! `section`.
+//! An entry is named after the first tensor that has its bytes; the names of tied tensors are in
+//! the metadata, as `safetensors.torch.save_model` writes them. The offsets of the entries are left
+//! to `section`.
 
 mod entry;
 mod section;
@@ -151,8 +151,8 @@ fn files<'c>(
     Ok(files)
 }
 
-/// `stem` followed by `suffix`. A name that is too long for file systems is refused: if it were cut, it
-/// could be the name of another export's file.
+/// `stem` followed by `suffix`. A name that is too long for file systems is refused: if it were
+/// cut, it could be the name of another export's file.
 fn file_name(stem: &str, suffix: &str) -> Result<String> {
     let name = format!("{stem}{suffix}");
     if name.len() <= MAX_NAME {
@@ -232,10 +232,11 @@ enum Shown {
 }
 
 impl<'c, 'm> Entries<'c, 'm> {
-    /// The entries for `weights`, in graph order. Tensors of the same bytes, type and shape share one
-    /// entry. In an export, which has `metadata`, tensors of the same bytes have separate entries where
-    /// their types or shapes differ, or where the metadata cannot record that they are tied. Inline
-    /// initializers without elements are then entries too, since readers ask for every name.
+    /// The entries for `weights`, in graph order. Tensors of the same bytes, type and shape share
+    /// one entry. In an export, which has `metadata`, tensors of the same bytes have separate
+    /// entries where their types or shapes differ, or where the metadata cannot record that they
+    /// are tied. Inline initializers without elements are then entries too, since readers ask for
+    /// every name.
     fn of<'a>(
         model: &ModelProto,
         tensors: &[WeightTensor],

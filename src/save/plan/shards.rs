@@ -1,7 +1,7 @@
 //! Files of raw bytes with many weights each: one packed file, or shards of limited length.
 //!
-//! A shard ends where the next weight would make it too long. Nothing is split, and what shares the bytes of
-//! another weight refers to the shard of that one.
+//! A shard ends where the next weight would make it too long. Nothing is split, and what shares the
+//! bytes of another weight refers to the shard of that one.
 
 use super::layout::{Layout, Piece, Place, PlannedFile};
 use crate::buffer::alignment::Cursor;
@@ -22,7 +22,8 @@ impl<'c> Layout<'c, '_> {
         Ok(())
     }
 
-    /// Places the rest in files of at most `max` bytes, where no weight is longer; they have no names yet.
+    /// Places the rest in files of at most `max` bytes, where no weight is longer; they have no
+    /// names yet.
     pub(super) fn shards(&mut self, max: u64, options: &SaveOptions) -> Result<()> {
         let for_browsers = options.shard_names == ShardNames::TransformersJs;
         if for_browsers {

@@ -51,7 +51,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// The next `len` bytes in one piece; `None` when they are more than a block, or more than the file has.
+    /// The next `len` bytes in one piece; `None` when they are more than a block, or more than the
+    /// file has.
     #[inline]
     pub(super) fn whole(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
         if len > BLOCK {

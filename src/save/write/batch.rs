@@ -1,5 +1,5 @@
-//! Bytes that are written with one call: parts of pieces that follow each other in a file, and the zeros
-//! between them.
+//! Bytes that are written with one call: parts of pieces that follow each other in a file, and the
+//! zeros between them.
 
 use std::io::IoSlice;
 
@@ -9,7 +9,8 @@ use crate::save::weights::became_shorter;
 
 /// The longest padding that is written between two parts. A longer one stays a hole.
 static ZEROS: [u8; 4096] = [0; 4096];
-/// So many parts, each with the padding before it, are at most what a call of the system takes: 1,024 slices.
+/// So many parts, each with the padding before it, are at most what a call of the system takes:
+/// 1,024 slices.
 const MOST: usize = 512;
 
 /// Bytes and their offset in the file.
@@ -66,7 +67,8 @@ impl Batch {
     /// The bytes to be written from the start on.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds) when the owner of a part now has fewer bytes.
+    /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds) when the owner of a part now has
+    /// fewer bytes.
     pub(super) fn slices(&self) -> Result<Vec<IoSlice<'_>>> {
         let mut slices = Vec::with_capacity(self.parts.len().saturating_mul(2));
         let mut end = self.start;

@@ -1,9 +1,10 @@
 //! Writes past the page cache, for saves that wait for the disk.
 //!
-//! A durable save through the page cache copies every byte and then waits until the copy is on the disk.
-//! Direct I/O writes large pieces from the memory that holds them. The system takes only whole blocks at
-//! addresses of whole blocks: bytes at other addresses are copied to aligned memory first, and the
-//! parts of a block at either end of a piece are left to the caller. Linux only; elsewhere nothing is direct.
+//! A durable save through the page cache copies every byte and then waits until the copy is on the
+//! disk. Direct I/O writes large pieces from the memory that holds them. The system takes only
+//! whole blocks at addresses of whole blocks: bytes at other addresses are copied to aligned memory
+//! first, and the parts of a block at either end of a piece are left to the caller. Linux only;
+//! elsewhere nothing is direct.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +17,8 @@ use crate::buffer::BufferMut;
 use crate::buffer::alignment::Alignment;
 use crate::error::Result;
 
-/// Offsets, lengths and addresses are multiples of this: the largest block of common disks, and a page.
+/// Offsets, lengths and addresses are multiples of this: the largest block of common disks, and a
+/// page.
 const BLOCK: usize = 4096;
 /// Shorter pieces, in bytes, are faster through the page cache.
 const LEAST: usize = 1 << 20;
@@ -56,9 +58,9 @@ impl Direct {
         in_piece(at.next_multiple_of(block))..in_piece(end - end % block)
     }
 
-    /// Writes `bytes`, whole blocks that are also in the file `origin` at an offset, to the offset `at`, and
-    /// returns how many were written. Fewer are written only where the file system refuses direct writes
-    /// after all.
+    /// Writes `bytes`, whole blocks that are also in the file `origin` at an offset, to the offset
+    /// `at`, and returns how many were written. Fewer are written only where the file system
+    /// refuses direct writes after all.
     pub(super) fn write(
         &self,
         bytes: &[u8],

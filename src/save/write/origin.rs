@@ -1,9 +1,9 @@
 //! Bytes that the system copies from one file to another.
 //!
-//! A weight of a mapped file need not pass through this process: the kernel copies ranges between files,
-//! and file systems that share extents (XFS, btrfs) write almost nothing then. A map keeps no
-//! descriptor, so the file is opened again by its path, and used only if it still is the file that was
-//! mapped. Whatever cannot be copied is written from the map.
+//! A weight of a mapped file need not pass through this process: the kernel copies ranges between
+//! files, and file systems that share extents (XFS, btrfs) write almost nothing then. A map keeps
+//! no descriptor, so the file is opened again by its path, and used only if it still is the file
+//! that was mapped. Whatever cannot be copied is written from the map.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +14,8 @@ use crate::buffer::Buffer;
 use crate::buffer::file_identity::FileIdentity;
 use crate::util::retry::retried;
 
-/// Offsets in both files must have the same distance from a multiple of this for extents to be shared.
+/// Offsets in both files must have the same distance from a multiple of this for extents to be
+/// shared.
 const BLOCK: u64 = 4096;
 /// Fewer bytes are written from the map, which is faster than opening a file.
 const LEAST: usize = 256 << 10;
@@ -39,8 +40,8 @@ impl Run {
         Some(Self { bytes: bytes.clone(), at, offset })
     }
 
-    /// Adds `bytes`, which go to the offset `at`, if they follow in both files at the same distance, and the
-    /// bytes between are zero as they have to be in the new file.
+    /// Adds `bytes`, which go to the offset `at`, if they follow in both files at the same
+    /// distance, and the bytes between are zero as they have to be in the new file.
     pub(super) fn extend(&mut self, bytes: &Buffer, at: u64) -> bool {
         let Some(joined) = self.bytes.joined(bytes) else { return false };
         let padding = joined.span().checked_sub(self.bytes.span().saturating_add(bytes.span()));
@@ -76,8 +77,8 @@ impl Run {
 pub(super) struct Origins(Mutex<HashMap<FileIdentity, Option<Arc<File>>>>);
 
 impl Origins {
-    /// The mapped file of `bytes`, open, and their offset in it; `None` where it is not worth it, or another file
-    /// took its place.
+    /// The mapped file of `bytes`, open, and their offset in it; `None` where it is not worth it,
+    /// or another file took its place.
     pub(super) fn open(&self, bytes: &Buffer) -> Option<(Arc<File>, u64)> {
         bytes.file_range().filter(|_| bytes.span() >= LEAST)?;
         let (place, identity) = bytes.source()?;

@@ -1,5 +1,5 @@
-//! One new file, and the ways in which bytes get into it: written from memory, written past the page
-//! cache, or copied by the system from another file.
+//! One new file, and the ways in which bytes get into it: written from memory, written past the
+//! page cache, or copied by the system from another file.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,8 @@ use crate::save::options::SaveOptions;
 use crate::save::plan::PlannedFile;
 use crate::save::weights::became_shorter;
 
-/// Files of fewer bytes are written at once: their blocks are not allocated before, and no byte is direct.
+/// Files of fewer bytes are written at once: their blocks are not allocated before, and no byte is
+/// direct.
 const SMALL: u64 = 1 << 20;
 
 /// A new file that is written to.
@@ -30,8 +31,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The new, empty `file`, which is at `staged` now and for which messages say `path`. Blocks are allocated,
-    /// so that a full disk is detected before the copy, unless extents are shared.
+    /// The new, empty `file`, which is at `staged` now and for which messages say `path`. Blocks
+    /// are allocated, so that a full disk is detected before the copy, unless extents are shared.
     pub(crate) fn new(
         file: File,
         (staged, path): (&Path, PathBuf),
@@ -60,9 +61,9 @@ impl Output {
         self.direct.as_ref().map_or(0..0, |direct| direct.part(len, at))
     }
 
-    /// Writes `bytes`, a [direct part](Self::direct_part), to the offset `at`; returns how many were written.
-    /// Fewer are written only where the file system refuses direct writes after all. They may also be in the file
-    /// `origin` at an offset.
+    /// Writes `bytes`, a [direct part](Self::direct_part), to the offset `at`; returns how many
+    /// were written. Fewer are written only where the file system refuses direct writes after all.
+    /// They may also be in the file `origin` at an offset.
     pub(super) fn write_direct(
         &self,
         bytes: &[u8],
@@ -74,14 +75,14 @@ impl Output {
         direct.write(bytes, at, bounces, origin)?.map_err(|e| self.error(e))
     }
 
-    /// Whether the system is asked to copy `run`. Where writes are direct, only extents that can be shared are
-    /// faster.
+    /// Whether the system is asked to copy `run`. Where writes are direct, only extents that can be
+    /// shared are faster.
     pub(super) fn may_copy(&self, run: &Run) -> bool {
         self.copies.load(Ordering::Relaxed) && (self.direct.is_none() || run.is_shareable())
     }
 
-    /// Has the system copy `len` bytes at the offset `source` of `origin` to the offset `at`, and returns how
-    /// many were copied.
+    /// Has the system copy `len` bytes at the offset `source` of `origin` to the offset `at`, and
+    /// returns how many were copied.
     #[cfg(target_os = "linux")]
     pub(super) fn copy(
         &self,
@@ -134,7 +135,8 @@ fn is_fault(_: &io::Error) -> bool {
     false
 }
 
-/// Sets the file's length, and allocates its blocks if `allocate`. A small file gets both by being written.
+/// Sets the file's length, and allocates its blocks if `allocate`. A small file gets both by being
+/// written.
 fn reserve(file: &File, plan: &PlannedFile<'_>, allocate: bool) -> io::Result<()> {
     let written = plan.pieces.last().map_or(0, |piece| piece.end());
     if plan.len >= SMALL || written < plan.len {
@@ -155,7 +157,8 @@ fn reserve(file: &File, plan: &PlannedFile<'_>, allocate: bool) -> io::Result<()
     Ok(())
 }
 
-/// Whether the file system lets two files have the same extents: btrfs and XFS, by their magic numbers.
+/// Whether the file system lets two files have the same extents: btrfs and XFS, by their magic
+/// numbers.
 #[cfg(target_os = "linux")]
 fn shares_extents(file: &File) -> bool {
     const MAGIC: [u32; 2] = [0x9123_683E, 0x5846_5342];

@@ -1,8 +1,9 @@
 //! Lazy initializers: a closure produces the elements when they are needed.
 //!
-//! A model that is generated, decrypted or converted tensor by tensor need not be in memory as a whole.
-//! A save calls the closure once for all tensors of the weight, on one of a few threads, and drops the
-//! elements as soon as they are written; `save` bounds how many bytes are produced ahead of the writer.
+//! A model that is generated, decrypted or converted tensor by tensor need not be in memory as a
+//! whole. A save calls the closure once for all tensors of the weight, on one of a few threads, and
+//! drops the elements as soon as they are written; `save` bounds how many bytes are produced ahead
+//! of the writer.
 
 use super::Initializer;
 use crate::buffer::Buffer;
@@ -19,17 +20,18 @@ struct Lazy<F> {
 }
 
 impl Initializer {
-    /// An initializer of `dtype` and `dims` whose elements `make` returns when they are needed: packed
-    /// little-endian bytes in row-major order, as in `raw_data`.
+    /// An initializer of `dtype` and `dims` whose elements `make` returns when they are needed:
+    /// packed little-endian bytes in row-major order, as in `raw_data`.
     ///
-    /// A save calls `make` once, several such closures at a time, ahead of the writer and in the order
-    /// in which the bytes are written; [`SaveOptions::max_bytes_in_flight`] bounds the bytes that are
-    /// produced and not yet written. Clones of the initializer are one weight. Every other access to
-    /// the elements ([`read_at`](Self::read_at), [`to_buffer`](Self::to_buffer), tensors that a save
-    /// puts into the model file) calls `make` each time, so it has to return the same bytes each time.
+    /// A save calls `make` once, several such closures at a time, ahead of the writer and in the
+    /// order in which the bytes are written; [`SaveOptions::max_bytes_in_flight`] bounds the bytes
+    /// that are produced and not yet written. Clones of the initializer are one weight. Every other
+    /// access to the elements ([`read_at`](Self::read_at), [`to_buffer`](Self::to_buffer), tensors
+    /// that a save puts into the model file) calls `make` each time, so it has to return the same
+    /// bytes each time.
     ///
-    /// A closure that fails, panics or returns another number of bytes causes an error that names the
-    /// tensor.
+    /// A closure that fails, panics or returns another number of bytes causes an error that names
+    /// the tensor.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};

@@ -1,15 +1,17 @@
 //! PyTorch tensors as initializers, and initializers as PyTorch tensors.
 //!
-//! A tensor is converted to the form of ONNX bytes (on the CPU, dense, row-major, no lazy conjugation)
-//! and then read from its own memory. Safe code can write to that memory through another handle, so it
-//! is read by copy, a piece at a time, and never borrowed as a slice or a [`Buffer`](crate::Buffer).
-//! The calls that need unsafe code are in `libtorch`, the conversion to PyTorch tensors is in `back`.
+//! A tensor is converted to the form of ONNX bytes (on the CPU, dense, row-major, no lazy
+//! conjugation) and then read from its own memory. Safe code can write to that memory through
+//! another handle, so it is read by copy, a piece at a time, and never borrowed as a slice or a
+//! [`Buffer`](crate::Buffer). The calls that need unsafe code are in `libtorch`, the conversion to
+//! PyTorch tensors is in `back`.
 //!
 //! # Threads and writes
 //!
-//! A tensor that is written to while it is saved yields torn bytes: some old, some new. A storage that
-//! is resized between two reads is read at its new address. *Resizing* it on another thread during a
-//! read is a data race between two calls of tch, which its safe interface does not rule out.
+//! A tensor that is written to while it is saved yields torn bytes: some old, some new. A storage
+//! that is resized between two reads is read at its new address. *Resizing* it on another thread
+//! during a read is a data race between two calls of tch, which its safe interface does not rule
+//! out.
 
 mod back;
 mod libtorch;
@@ -27,8 +29,8 @@ use crate::tensor::initializer::{Held, Initializer};
 use crate::tensor::source::{WeightSource, out_of_bounds};
 use libtorch::Memory;
 
-/// A PyTorch tensor as an initializer: read from its own memory where that is dense and in row-major
-/// order, from one copy of it otherwise.
+/// A PyTorch tensor as an initializer: read from its own memory where that is dense and in
+/// row-major order, from one copy of it otherwise.
 ///
 /// Cloning shares the memory, and so do two initializers made from tensors on one storage: a save
 /// writes such bytes once.
@@ -56,14 +58,16 @@ impl TorchInitializer {
     /// `tensor` with its own type and dimensions.
     ///
     /// Tensors on other devices are moved to the CPU; strided, transposed, expanded and lazily
-    /// conjugated tensors are copied once; parameters that require gradients are read like any other
-    /// tensor. `torch.float4_e2m1fn_x2` has two elements per item, so its last dimension doubles.
+    /// conjugated tensors are copied once; parameters that require gradients are read like any
+    /// other tensor. `torch.float4_e2m1fn_x2` has two elements per item, so its last dimension
+    /// doubles.
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for types that ONNX does not have, such as quantized and 16-bit complex
-    /// ones, [`ErrorKind::Shape`] for a `float4_e2m1fn_x2` whose items are not contiguous in the last
-    /// dimension, such as a transposed one, [`ErrorKind::Unsupported`] for undefined, sparse and opaque
-    /// tensors, for tensors without data (of the meta device), and for what libtorch itself refuses.
+    /// [`ErrorKind::DataType`] for types that ONNX does not have, such as quantized and 16-bit
+    /// complex ones, [`ErrorKind::Shape`] for a `float4_e2m1fn_x2` whose items are not contiguous
+    /// in the last dimension, such as a transposed one, [`ErrorKind::Unsupported`] for undefined,
+    /// sparse and opaque tensors, for tensors without data (of the meta device), and for what
+    /// libtorch itself refuses.
     pub fn new(tensor: &Tensor) -> Result<Self> {
         if cfg!(target_endian = "big") {
             let reason = "tensors of a big-endian libtorch are not read";
@@ -86,8 +90,9 @@ impl TorchInitializer {
     }
 
     /// A `Uint8` tensor of any shape as the bytes of a tensor of `dtype` and `dims`, in the form of
-    /// `raw_data`: little-endian, in row-major order, and packed from the low bits on where elements
-    /// are narrower than a byte. This is for types that torch does not have, such as `INT4`.
+    /// `raw_data`: little-endian, in row-major order, and packed from the low bits on where
+    /// elements are narrower than a byte. This is for types that torch does not have, such as
+    /// `INT4`.
     ///
     /// ```
     /// use onnx_container::{DataType, Initializer, torch::TorchInitializer};
@@ -99,9 +104,9 @@ impl TorchInitializer {
     /// ```
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); [`ErrorKind::DataType`] when the tensor is not `Uint8` or `dtype`
-    /// has no fixed width; [`ErrorKind::Shape`] when the number of bytes is not that of `dtype` and
-    /// `dims`.
+    /// Those of [`new`](Self::new); [`ErrorKind::DataType`] when the tensor is not `Uint8` or
+    /// `dtype` has no fixed width; [`ErrorKind::Shape`] when the number of bytes is not that of
+    /// `dtype` and `dims`.
     pub fn packed(tensor: &Tensor, dtype: DataType, dims: impl Into<Vec<i64>>) -> Result<Self> {
         let bytes = Self::new(tensor)?;
         if bytes.dtype != DataType::Uint8 {
@@ -201,8 +206,8 @@ pub fn variables(store: &VarStore) -> Result<Vec<(String, Initializer)>> {
 
 /// The parameters of `module` by their names (`fc1.weight`), sorted. None of them is copied.
 ///
-/// tch does not list a module's *buffers*, such as the running mean of a batch norm; [`script_file`]
-/// does.
+/// tch does not list a module's *buffers*, such as the running mean of a batch norm;
+/// [`script_file`] does.
 ///
 /// # Errors
 /// One error for all parameters that cannot be initializers; see [`TorchInitializer::new`].
@@ -213,13 +218,13 @@ pub fn named_parameters(module: &CModule) -> Result<Vec<(String, Initializer)>> 
 /// The parameters and buffers of the TorchScript module in the file `path` (what
 /// `torch.jit.ScriptModule.save` or [`CModule::save`] wrote) by their names, sorted.
 ///
-/// libtorch reads the file into memory once; nothing is copied after that. Such a file contains code,
-/// and libtorch is not safe against hostile files: load only files that you trust.
+/// libtorch reads the file into memory once; nothing is copied after that. Such a file contains
+/// code, and libtorch is not safe against hostile files: load only files that you trust.
 ///
 /// # Errors
-/// [`ErrorKind::UnsafePath`] when it is not a regular file, [`ErrorKind::Unsupported`] with libtorch's
-/// message for a file that it cannot load; one error for all tensors that cannot be initializers, see
-/// [`TorchInitializer::new`].
+/// [`ErrorKind::UnsafePath`] when it is not a regular file, [`ErrorKind::Unsupported`] with
+/// libtorch's message for a file that it cannot load; one error for all tensors that cannot be
+/// initializers, see [`TorchInitializer::new`].
 pub fn script_file(path: impl AsRef<Path>) -> Result<Vec<(String, Initializer)>> {
     let path = path.as_ref();
     let named_file = || {
@@ -252,8 +257,8 @@ fn named(
     Error::join(errors).map_or(Ok(initializers), Err)
 }
 
-/// `tensor` on the CPU, dense, in row-major order, without lazy operations; the same memory where it
-/// has that form already.
+/// `tensor` on the CPU, dense, in row-major order, without lazy operations; the same memory where
+/// it has that form already.
 fn dense(tensor: &Tensor) -> Result<Tensor> {
     if !tensor.defined() {
         return Err(Error::new(ErrorKind::Unsupported, "the tensor is undefined"));

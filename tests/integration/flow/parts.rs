@@ -50,8 +50,8 @@ pub fn reference(attribute: &AttributeProto) -> Option<&Str> {
     attribute.ref_attr_name.as_ref().filter(|name| !name.is_empty())
 }
 
-/// The version since which an operator of the ONNX domain is what it is at `version`; of others, and
-/// of operators that are not in this table, nothing is known.
+/// The version since which an operator of the ONNX domain is what it is at `version`; of others,
+/// and of operators that are not in this table, nothing is known.
 pub fn since(domain: &Str, op_type: &Str, version: i64) -> Option<i64> {
     let versions: &[i64] = match &*op_type.to_string_lossy() {
         _ if !domain.is_empty() => return None,

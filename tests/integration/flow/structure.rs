@@ -16,7 +16,8 @@ pub fn structure_faults(model: &ModelProto) -> Vec<String> {
     check.faults
 }
 
-/// Every fault that inlining made: those of `after`, and what it should not have changed of `before`.
+/// Every fault that inlining made: those of `after`, and what it should not have changed of
+/// `before`.
 pub fn inlining_faults(before: &ModelProto, after: &ModelProto) -> Vec<String> {
     let mut faults = structure_faults(after);
     let shadowed = |model| {

@@ -14,7 +14,8 @@ fn chain(count: usize, body: FunctionProto, attributes: &[AttributeProto]) -> Mo
     model_of(graph_of(&["x"], &[&name(count)], nodes), vec![body])
 }
 
-/// Functions that call the next one twice, with different inputs, `depth` deep; each call has `attributes`.
+/// Functions that call the next one twice, with different inputs, `depth` deep; each call has
+/// `attributes`.
 fn doubling(depth: usize, attributes: &[AttributeProto], last: NodeProto) -> ModelProto {
     let level = |n: usize| {
         let calls = |input: &str, output: &str| {
@@ -30,7 +31,8 @@ fn doubling(depth: usize, attributes: &[AttributeProto], last: NodeProto) -> Mod
     model_of(main, (0..=depth).map(level).collect())
 }
 
-/// A thousand calls of a function with a thousand outputs, defaults or unused nodes are a thousand nodes.
+/// A thousand calls of a function with a thousand outputs, defaults or unused nodes are a thousand
+/// nodes.
 #[test]
 fn what_a_function_has_and_a_call_does_not_use_takes_nothing() {
     let count = 1000;

@@ -1,4 +1,5 @@
-//! Empty names at the end of inputs and outputs: they count where an operator has a list, and where nothing is known of it.
+//! Empty names at the end of inputs and outputs: they count where an operator has a list, and where
+//! nothing is known of it.
 //!
 //! The operators are those of the table that `scripts/make_opset.py` writes from onnx's schemas.
 
@@ -25,7 +26,8 @@ enum Place {
 
 const PLACES: [Place; 4] = [Place::Main, Place::Branch, Place::Function, Place::BranchOfFunction];
 
-/// A node from `a` with `inputs` inputs and `outputs` outputs of which the first is `y`, with empty names behind them.
+/// A node from `a` with `inputs` inputs and `outputs` outputs of which the first is `y`, with empty
+/// names behind them.
 fn with_places(op: &str, inputs: [usize; 2], outputs: [usize; 2]) -> NodeProto {
     let names = |[named, empty]: [usize; 2], name: &dyn Fn(usize) -> String| {
         (0..named).map(name).chain(vec![String::new(); empty]).collect::<Vec<_>>()
@@ -34,7 +36,8 @@ fn with_places(op: &str, inputs: [usize; 2], outputs: [usize; 2]) -> NodeProto {
     NodeProto::new(op, names(inputs, &|_| "a".to_owned()), names(outputs, &output))
 }
 
-/// Wraps nodes from `a` to `y`, so that they stand at `place` of a model over `domain` in `version`.
+/// Wraps nodes from `a` to `y`, so that they stand at `place` of a model over `domain` in
+/// `version`.
 fn placed(nodes: Vec<NodeProto>, place: Place, import: Option<(&str, i64)>) -> ModelProto {
     let branch = || {
         let other = graph_of(&[], &["a"], vec![]);

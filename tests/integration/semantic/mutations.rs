@@ -1,5 +1,5 @@
-//! Thousands of models that differ from another in one place: their digests differ where they compute something
-//! else, and only there.
+//! Thousands of models that differ from another in one place: their digests differ where they
+//! compute something else, and only there.
 //!
 //! What they compute is told by `flow`, which shares no code with the digest.
 
@@ -18,12 +18,13 @@ use crate::support::real_models;
 
 /// How many changes are tried.
 const CHANGES: usize = 10_000;
-/// Models of less than this many bytes; larger ones take too long to be digested thousands of times.
+/// Models of less than this many bytes; larger ones take too long to be digested thousands of
+/// times.
 const SMALL: u64 = 1500;
 /// The kind of a change that matters whether or not anything uses the input.
 const DEFAULT: &str = "a bit of the default of an input";
-/// The kind of a change that takes a parameter from a call. It may be one that an operator in the body has a default
-/// for, and the same: the oracle has no defaults.
+/// The kind of a change that takes a parameter from a call. It may be one that an operator in the
+/// body has a default for, and the same: the oracle has no defaults.
 const PARAMETER: &str = "the name of a parameter";
 /// How many of the real models there are at most in the corpus.
 const REAL: usize = 120;
@@ -255,8 +256,8 @@ fn a_digest_changes_where_what_is_computed_changes() {
     assert!(differing > CHANGES / 3 && merged < CHANGES / 50, "{differing} {merged} {kinds:?}");
 }
 
-/// Whether the digest may see one model in two: the oracle tells initializers by their names, the digest by
-/// what they hold. With a name for each content, the oracle sees one as well.
+/// Whether the digest may see one model in two: the oracle tells initializers by their names, the
+/// digest by what they hold. With a name for each content, the oracle sees one as well.
 fn are_values_equal(a: &ModelProto, b: &ModelProto) -> bool {
     let [a, b] = [a, b].map(|model| flow_of(&merged(model)));
     matches!((a, b), (Ok(a), Ok(b)) if a.has_outputs_of(&b))

@@ -1,4 +1,5 @@
-//! Names that a graph inside has too: what it defines itself is its own, and is no early read of the graph around.
+//! Names that a graph inside has too: what it defines itself is its own, and is no early read of
+//! the graph around.
 
 use onnx_container::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto};
 use onnx_container::{Container, ErrorKind};
@@ -53,7 +54,8 @@ fn inner(inside: Inside, reader: Reader, name: &str) -> GraphProto {
     graph
 }
 
-/// A branch that gives `t` after a node with the graph inside; the graph around the branch has a `t` of its own.
+/// A branch that gives `t` after a node with the graph inside; the graph around the branch has a
+/// `t` of its own.
 fn model(inside: Inside, reader: Reader, depth: usize, name: &str) -> ModelProto {
     let holder = |graph| node("Mine", &[], &["i"], vec![AttributeProto::graph("g", graph)]);
     let deep = (1..depth)

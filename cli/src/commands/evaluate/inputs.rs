@@ -48,8 +48,8 @@ pub fn files(inputs: &[Input]) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The inputs of `program` that `args` say, in the order of the graph. Those with an initializer may be missing.
-/// From here on the process keeps to `limits`.
+/// The inputs of `program` that `args` say, in the order of the graph. Those with an initializer
+/// may be missing. From here on the process keeps to `limits`.
 pub fn inputs(
     program: &Program,
     args: &InputArgs,
@@ -104,7 +104,8 @@ pub fn inputs(
     }
 }
 
-/// The failure for the file at `path`, whose array has another shape than is declared for the input `name`.
+/// The failure for the file at `path`, whose array has another shape than is declared for the input
+/// `name`.
 fn other_shape(name: &str, path: &Path, shape: &[usize], declared: &Declared) -> Failure {
     let dim = |dim: &Dim| match dim {
         Dim::Fixed(size) => size.to_string(),
@@ -155,8 +156,9 @@ fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses an `--input-dir` that does not exist. With a seed, also refuses a folder without the file of any
-/// input: all inputs would be made, and a mistyped name of the folder would not be noticed.
+/// Refuses an `--input-dir` that does not exist. With a seed, also refuses a folder without the
+/// file of any input: all inputs would be made, and a mistyped name of the folder would not be
+/// noticed.
 fn check_input_folder(folder: &Path, main: &Block, args: &InputArgs) -> Result<(), Failure> {
     values::must_be_folder(folder)?;
     let is_found = |i| values::find(folder, "input", i).is_some();

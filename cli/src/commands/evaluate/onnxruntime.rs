@@ -1,8 +1,8 @@
 //! Runs by onnxruntime, an implementation of the operators that shares nothing with the machine.
 //!
 //! Its shared library is opened when a run asks for it; the one in the Python wheel is suitable
-//! (`onnxruntime/capi/libonnxruntime.so.*`). onnxruntime reads the model file by itself, so an error in the
-//! reading of models by this library shows as a difference too.
+//! (`onnxruntime/capi/libonnxruntime.so.*`). onnxruntime reads the model file by itself, so an
+//! error in the reading of models by this library shows as a difference too.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,11 +23,12 @@ use super::timings::Timings;
 use crate::args::EngineArgs;
 use crate::terminal::failure::Failure;
 
-/// The environment variable that names the shared library, as for other programs in Rust that use onnxruntime.
+/// The environment variable that names the shared library, as for other programs in Rust that use
+/// onnxruntime.
 const LIBRARY: &str = "ORT_DYLIB_PATH";
 
-/// Evaluates the model at `path` as often as `times` says, and returns the outputs of the last run. `args` may
-/// turn off onnxruntime's graph optimizations.
+/// Evaluates the model at `path` as often as `times` says, and returns the outputs of the last run.
+/// `args` may turn off onnxruntime's graph optimizations.
 pub fn run(
     path: &Path,
     inputs: &[Input],
@@ -78,8 +79,8 @@ fn open_library(args: &EngineArgs) -> Result<(), Failure> {
         let path = Path::new(&path).display();
         Failure::Refused(format!("`{path}`: not a shared library of onnxruntime: {error}"))
     };
-    // A relative path begins at the working folder, as in every other argument; for `ort` it would begin at the
-    // program's.
+    // A relative path begins at the working folder, as in every other argument; for `ort` it would
+    // begin at the program's.
     let absolute = std::path::absolute(&path).map_err(|error| unusable(&error))?;
     let environment = ort::init_from(absolute).map_err(|error| unusable(&error))?;
     environment.with_telemetry(false).commit();
@@ -113,7 +114,8 @@ fn unsupported(name: &str, what: &dyn std::fmt::Display) -> Failure {
     Failure::Machine { kind: "Unsupported".to_owned(), message }
 }
 
-/// Calls `$call!(Rust type)` for the element type `$dtype`, where onnxruntime and Rust both have it.
+/// Calls `$call!(Rust type)` for the element type `$dtype`, where onnxruntime and Rust both have
+/// it.
 macro_rules! by_type {
     ($dtype:expr, $enum:ident: $float:ident $double:ident $half:ident $brain:ident, $call:ident, $otherwise:expr) => {
         match $dtype {

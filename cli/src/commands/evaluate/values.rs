@@ -105,8 +105,9 @@ fn message(bytes: &Buffer) -> Loaded<Value> {
     Ok(Tensor::try_from(&TensorProto::decode(bytes)?)?.into())
 }
 
-/// The array that `npy` begins with. When its type is not stated, it has that of the header. Its elements are read only when
-/// it has the wanted type and shape, and as many as the header says: a few compressed bytes can stand for any number.
+/// The array that `npy` begins with. When its type is not stated, it has that of the header. Its
+/// elements are read only when it has the wanted type and shape, and as many as the header says: a
+/// few compressed bytes can stand for any number.
 fn array(mut npy: impl io::Read, wanted: &Wanted<'_>) -> Loaded<Read> {
     let header = npy::Head::read(&mut npy)?;
     let dtype = match wanted.ty.as_deref() {

@@ -31,7 +31,8 @@ impl FileNames {
     }
 }
 
-/// Replaces what some file system or shell does not take in a name, and a `.` or `-` before it, by `_`.
+/// Replaces what some file system or shell does not take in a name, and a `.` or `-` before it, by
+/// `_`.
 fn clean(name: &str) -> String {
     let keep = |(i, c): (usize, char)| {
         let first = i == 0 && matches!(c, '.' | '-' | ' ');

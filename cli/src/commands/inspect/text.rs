@@ -11,8 +11,8 @@ use crate::model::needed::State;
 use crate::terminal::output::{Output, count, cut};
 use onnx_container::ByteSize;
 
-/// Where the lines of a list continue, in characters. A name is never cut: what is shown can be given back to
-/// `extract` and `replace`.
+/// Where the lines of a list continue, in characters. A name is never cut: what is shown can be
+/// given back to `extract` and `replace`.
 const INDENT: usize = 14;
 
 /// Prints the summary, part by part.

@@ -45,8 +45,8 @@ struct Difference {
     reason: String,
 }
 
-/// The files that the outputs will be compared with, as absolute paths. Their folder is not that of `-o`, so
-/// that no later run takes outputs for what was expected.
+/// The files that the outputs will be compared with, as absolute paths. Their folder is not that of
+/// `-o`, so that no later run takes outputs for what was expected.
 pub fn files(args: &RunArgs, outputs: usize) -> Result<Vec<PathBuf>, Failure> {
     let Some(folder) = &args.expect else { return Ok(Vec::new()) };
     let real = folder.canonicalize().map_err(|error| Error::io(folder, error))?;

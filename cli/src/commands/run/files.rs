@@ -14,7 +14,8 @@ use crate::terminal::failure::Failure;
 use crate::terminal::output::count;
 use crate::terminal::stop;
 
-/// Refuses a format that cannot hold an output as the graph declares it, so that nothing is run in vain.
+/// Refuses a format that cannot hold an output as the graph declares it, so that nothing is run in
+/// vain.
 pub fn check(main: &Block, format: ValueFormat) -> Result<(), Failure> {
     if format == ValueFormat::Pb {
         return Ok(());
@@ -26,8 +27,8 @@ pub fn check(main: &Block, format: ValueFormat) -> Result<(), Failure> {
     })
 }
 
-/// Refuses a folder where a file that is read would be replaced: one of the `model`, or one of the `values`
-/// that the run is given. `outputs` is the number of outputs.
+/// Refuses a folder where a file that is read would be replaced: one of the `model`, or one of the
+/// `values` that the run is given. `outputs` is the number of outputs.
 pub fn check_targets(
     folder: &Path,
     format: ValueFormat,
@@ -87,8 +88,8 @@ pub fn write(
     Ok(paths)
 }
 
-/// Files that are written and not yet renamed, with their paths; dropping them removes them. They are not
-/// open: a model may have more outputs than a process may have open files.
+/// Files that are written and not yet renamed, with their paths; dropping them removes them. They
+/// are not open: a model may have more outputs than a process may have open files.
 type Staged = Vec<(Unfinished, PathBuf)>;
 
 fn stage(

@@ -19,8 +19,9 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Makes the folder, or refuses one where a file must not be replaced that has a name which a dump may write: how many
-    /// steps there are is not known. `own` are the files that are read, `output` is the one that has the trace.
+    /// Makes the folder, or refuses one where a file must not be replaced that has a name which a
+    /// dump may write: how many steps there are is not known. `own` are the files that are read,
+    /// `output` is the one that has the trace.
     pub fn new(folder: &Path, output: Option<&Path>, own: &[PathBuf]) -> Result<Self, Failure> {
         staged::refuse_file(folder)?;
         let failed = |error| Error::io(folder, error);

@@ -1,8 +1,8 @@
 //! `import-safetensors MODEL WEIGHTS OUT`: a model filled with other weights, by name.
 //!
 //! The model's structure is read first, then filled; what is left without weights is looked for in
-//! the model's own files. So a model without weights will do, and one with weights gets some of them
-//! replaced. Nothing is written when a tensor has no weights anywhere.
+//! the model's own files. So a model without weights will do, and one with weights gets some of
+//! them replaced. Nothing is written when a tensor has no weights anywhere.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -118,7 +118,8 @@ pub struct Imported {
     missing: Vec<String>,
     /// External tensors that are not in WEIGHTS and have what the model's own files say.
     own: Vec<String>,
-    /// Inline tensors that are not in WEIGHTS, or floats that a mapping has no weights for, and that keep their elements.
+    /// Inline tensors that are not in WEIGHTS, or floats that a mapping has no weights for, and
+    /// that keep their elements.
     kept: Vec<String>,
     /// Whether the places of the weights are those of a mapping.
     #[serde(skip)]

@@ -1,4 +1,5 @@
-//! `import-safetensors --match OLD`, `--mapping FILE`: weights that are put where the elements of others were.
+//! `import-safetensors --match OLD`, `--mapping FILE`: weights that are put where the elements of
+//! others were.
 
 use std::collections::HashSet;
 use std::fs;

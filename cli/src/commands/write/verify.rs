@@ -1,8 +1,8 @@
 //! `--verify`: compares the result with the model that was read.
 //!
-//! Four things are verified: the model file is byte for byte what was encoded; every tensor, loaded back, has
-//! the type, shape and bits that it had in the model that was read; both models compute the same, by their semantic digests; and the
-//! result passes a check.
+//! Four things are verified: the model file is byte for byte what was encoded; every tensor, loaded
+//! back, has the type, shape and bits that it had in the model that was read; both models compute
+//! the same, by their semantic digests; and the result passes a check.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -66,8 +66,8 @@ impl Verified {
     }
 }
 
-/// Compares the model at `path`, where `saved` was written, with `original`: the model that was read, whose
-/// `semantic` digest was computed before it was changed.
+/// Compares the model at `path`, where `saved` was written, with `original`: the model that was
+/// read, whose `semantic` digest was computed before it was changed.
 pub fn verify(
     original: &Container,
     semantic: Option<SemanticDigest>,

@@ -1,14 +1,14 @@
 //! NumPy's file of one array.
 //!
 //! The header is read and written by `ndarray-npy`; the elements are bytes here, because ONNX has
-//! types that numpy does not. A header is untrusted: its length and nesting are checked before it is
-//! parsed, and its shape is compared with the length of the file. Row-major little-endian elements are used
-//! without a copy; others are rearranged into one.
+//! types that numpy does not. A header is untrusted: its length and nesting are checked before it
+//! is parsed, and its shape is compared with the length of the file. Row-major little-endian
+//! elements are used without a copy; others are rearranged into one.
 //!
-//! Elements of types that numpy does not have are stored as integers when that was asked for: `ml_dtypes`
-//! writes such arrays without their type, so no reader could restore it. A file of signed integers has
-//! the numbers of INT4 and INT2, a file of unsigned ones the codes of any such type: the INT4 -7 is -7 in the
-//! one and 9 in the other.
+//! Elements of types that numpy does not have are stored as integers when that was asked for:
+//! `ml_dtypes` writes such arrays without their type, so no reader could restore it. A file of
+//! signed integers has the numbers of INT4 and INT2, a file of unsigned ones the codes of any such
+//! type: the INT4 -7 is -7 in the one and 9 in the other.
 
 use std::io::{Read, Write};
 
@@ -158,7 +158,8 @@ impl ArrayLayout {
         &self.shape
     }
 
-    /// The array whose elements are all that `file` still has. No more of it is read than they take.
+    /// The array whose elements are all that `file` still has. No more of it is read than they
+    /// take.
     #[cfg(feature = "machine")]
     pub fn read(&self, file: &mut impl Read) -> Result<Tensor> {
         let mut data = Vec::new();
@@ -221,8 +222,8 @@ impl Narrow {
         Some(Self { dtype, bits })
     }
 
-    /// The codes of the elements in a file of this `kind`. A code that has too many bits is left to the
-    /// caller.
+    /// The codes of the elements in a file of this `kind`. A code that has too many bits is left to
+    /// the caller.
     fn codes(&self, kind: char, data: &[u8]) -> Result<Vec<u8>> {
         match kind {
             'i' => data.iter().enumerate().map(|(i, byte)| self.code_of(i, *byte)).collect(),

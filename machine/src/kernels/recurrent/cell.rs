@@ -1,4 +1,5 @@
-//! One step of a recurrent layer: from the state and the products of an input with W to the next state.
+//! One step of a recurrent layer: from the state and the products of an input with W to the next
+//! state.
 
 use super::function::Function;
 use super::part;
@@ -132,7 +133,8 @@ impl<R: Real> Lstm<R> {
         peepholes: &[R],
         coupled: bool,
     ) -> Self {
-        // Attribute `clip` bounds the gates and not C, as in ONNX Runtime, for which models are made.
+        // Attribute `clip` bounds the gates and not C, as in ONNX Runtime, for which models are
+        // made.
         let functions = [f, g, h.unclipped()];
         let (bias, peepholes) = (sum_of_halves(bias), peepholes.to_vec());
         Self { recurrent, bias, functions, peepholes, coupled }

@@ -46,8 +46,8 @@ const NAMES: [(&str, Name, Option<f32>, Option<f32>); 11] = [
     ("ThresholdedRelu", Name::ThresholdedRelu, Some(1.0), None),
 ];
 
-/// The functions of one direction: as many as `defaults`. Values of alpha and beta are taken in turn by the
-/// functions that use them, over all directions.
+/// The functions of one direction: as many as `defaults`. Values of alpha and beta are taken in
+/// turn by the functions that use them, over all directions.
 pub(super) fn functions<const N: usize>(
     call: &Call<'_>,
     direction: usize,

@@ -33,7 +33,8 @@ impl<R: Real> Weights<R> {
         Ok(Self::Floats { depth, elements: part(&wide::<T>(call, i)?, direction, len).to_vec() })
     }
 
-    /// Scales and zero points of input 1 are inputs 8 and 9, and those of input 2 are inputs 10 and 11.
+    /// Scales and zero points of input 1 are inputs 8 and 9, and those of input 2 are inputs 10
+    /// and 11.
     fn integers(call: &Call<'_>, i: usize, depth: usize, direction: usize) -> Result<Self> {
         let &[directions, _, columns] = &*call.shape(i)? else {
             return Err(Error::new(
@@ -100,7 +101,8 @@ impl<R: Real> Weights<R> {
     }
 }
 
-/// Adds the product of `x` and the transpose of `elements`, of which `depth` is the number of columns.
+/// Adds the product of `x` and the transpose of `elements`, of which `depth` is the number of
+/// columns.
 fn add<R: Real>(x: &[R], elements: &[R], depth: usize, result: &mut [R]) -> Result<()> {
     let (Some(rows), Some(columns)) =
         (x.len().checked_div(depth), elements.len().checked_div(depth))

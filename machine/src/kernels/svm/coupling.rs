@@ -1,8 +1,8 @@
 //! The probabilities of classes, from those of one class against another.
 //!
-//! This is the second method of Wu, Lin and Weng, [Probability Estimates for Multi-class Classification by Pairwise
-//! Coupling](https://www.jmlr.org/papers/v5/wu04a.html), section 4.2 and its algorithm 2, as LIBSVM uses it: at most 100
-//! rounds in FLOAT.
+//! This is the second method of Wu, Lin and Weng, [Probability Estimates for Multi-class
+//! Classification by Pairwise Coupling](https://www.jmlr.org/papers/v5/wu04a.html), section 4.2 and
+//! its algorithm 2, as LIBSVM uses it: at most 100 rounds in FLOAT.
 
 use crate::numeric::larger;
 
@@ -34,8 +34,8 @@ impl Square {
     }
 }
 
-/// The probability of each of `classes` classes, where for each pair (i, j) of `first` that is how probable i is if
-/// it is one of both.
+/// The probability of each of `classes` classes, where for each pair (i, j) of `first` that is how
+/// probable i is if it is one of both.
 pub(super) fn couple(
     classes: usize,
     first: impl Iterator<Item = ((usize, usize), f32)>,

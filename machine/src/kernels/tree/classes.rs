@@ -1,7 +1,7 @@
 //! TreeEnsembleClassifier: the class of each row, from what the leaves say of the classes.
 //!
-//! For up to two classes ONNX does not say what a score or a base value that is there for one of them means. This is
-//! as in onnxruntime.
+//! For up to two classes ONNX does not say what a score or a base value that is there for one of
+//! them means. This is as in onnxruntime.
 
 use super::forest::{self, Forest};
 use super::{Aggregate, collect, elements};
@@ -143,7 +143,8 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// The label of a row whose score is that of the second class: the number 1 or 0 where both classes have weights.
+    /// The label of a row whose score is that of the second class: the number 1 or 0 where both
+    /// classes have weights.
     fn label<R: Real>(&self, score: R) -> Label {
         let least = if self.other == Other::Rest { R::of(0.5) } else { R::ZERO };
         match self.is_binary {

@@ -88,7 +88,8 @@ fn index(value: i64) -> Result<usize> {
         .map_err(|_| invalid("the number of a node, feature or target is negative"))
 }
 
-/// The floats of attribute `name`, or of the tensor `name` with `_as_tensor` behind it; none where there are neither.
+/// The floats of attribute `name`, or of the tensor `name` with `_as_tensor` behind it; none where
+/// there are neither.
 pub(super) fn floats(call: &Call<'_>, name: &str) -> Result<Vec<f64>> {
     let floats = call.node().attributes.floats(name)?.unwrap_or_default();
     let wide = tensor(call, &format!("{name}_as_tensor"))?;
@@ -188,8 +189,9 @@ impl Forest {
         Ok(forest)
     }
 
-    /// The trees of TreeEnsembleRegressor or TreeEnsembleClassifier, the weights of whose leaves are in attributes that
-    /// begin with `prefix`: nodes are named by their tree and a number in it, and the first one of a tree is its root.
+    /// The trees of TreeEnsembleRegressor or TreeEnsembleClassifier, the weights of whose leaves
+    /// are in attributes that begin with `prefix`: nodes are named by their tree and a number in
+    /// it, and the first one of a tree is its root.
     pub(super) fn of_leaves(call: &Call<'_>, prefix: &str) -> Result<Self> {
         let modes = call.node().attributes.strings("nodes_modes")?.unwrap_or_default();
         let (len, splits) = (modes.len(), floats(call, "nodes_values")?);
@@ -269,8 +271,8 @@ impl Forest {
         Ok(branches)
     }
 
-    /// Whether every node asks for one of so many features and leads to one that there is, and every leaf belongs to one
-    /// of so many targets.
+    /// Whether every node asks for one of so many features and leads to one that there is, and
+    /// every leaf belongs to one of so many targets.
     pub(super) fn check(&self, features: usize, targets: usize) -> Result<()> {
         let is_there = |branch: &Branch| match *branch {
             Branch::Node(node) => node < self.nodes.len(),
@@ -292,7 +294,8 @@ impl Forest {
         if self.has_cycle() { Err(invalid("a tree has a cycle")) } else { Ok(()) }
     }
 
-    /// Whether a path of nodes comes back to where it was: then some nodes are always left to which others lead.
+    /// Whether a path of nodes comes back to where it was: then some nodes are always left to which
+    /// others lead.
     fn has_cycle(&self) -> bool {
         let mut leading = vec![0_usize; self.nodes.len()];
         let next = |node: &Node| {

@@ -19,7 +19,8 @@ pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     Ok(frame.node.outputs.iter().map(|output| output.and_then(|_| outputs.next())).collect())
 }
 
-/// The outputs of the graph of `body` for `inputs`. Its constants are given back, unless an output is one.
+/// The outputs of the graph of `body` for `inputs`. Its constants are given back, unless an output
+/// is one.
 pub(super) fn apply(
     frame: &mut Frame<'_>,
     body: &Body,

@@ -1,7 +1,7 @@
 //! FlexAttention: an attention whose scores and probabilities go through graphs of the node.
 //!
-//! See <https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html>. What lies between the graphs is made of
-//! ONNX's operators.
+//! See <https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html>. What lies between
+//! the graphs is made of ONNX's operators.
 
 use onnx_container::DataType;
 use onnx_container::proto::{AttributeProto, NodeProto};

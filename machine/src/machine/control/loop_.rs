@@ -1,7 +1,8 @@
-//! [Loop](https://onnx.ai/onnx/operators/onnx__Loop.html): a graph that runs again on its own outputs.
+//! [Loop](https://onnx.ai/onnx/operators/onnx__Loop.html): a graph that runs again on its own
+//! outputs.
 //!
-//! The body has the inputs (iteration, condition, carried values) and the outputs (condition, carried
-//! values, scanned values); the last of them are stacked over the iterations.
+//! The body has the inputs (iteration, condition, carried values) and the outputs (condition,
+//! carried values, scanned values); the last of them are stacked over the iterations.
 
 use super::{Frame, condition, stack};
 use crate::error::{Error, ErrorKind, Result};

@@ -1,8 +1,9 @@
-//! [Scan](https://onnx.ai/onnx/operators/onnx__Scan.html): a graph that runs on each slice of its inputs.
+//! [Scan](https://onnx.ai/onnx/operators/onnx__Scan.html): a graph that runs on each slice of its
+//! inputs.
 //!
-//! The body has the inputs (state, slices) and the outputs (state, results); the results are put together
-//! along an axis. In version 8 there is an axis in front of all others, the batch: each of its elements
-//! is a scan of its own, with a length of its own.
+//! The body has the inputs (state, slices) and the outputs (state, results); the results are put
+//! together along an axis. In version 8 there is an axis in front of all others, the batch: each of
+//! its elements is a scan of its own, with a length of its own.
 
 use onnx_container::Tensor;
 
@@ -65,8 +66,8 @@ impl<'f> Scan<'f> {
         })
     }
 
-    /// Scans `inputs`, which are the states and then the scanned inputs, and returns the last states and
-    /// the results. `limit` is the number of slices to scan; `None` scans all.
+    /// Scans `inputs`, which are the states and then the scanned inputs, and returns the last
+    /// states and the results. `limit` is the number of slices to scan; `None` scans all.
     fn run(
         &self,
         frame: &mut Frame<'_>,
@@ -113,8 +114,8 @@ impl<'f> Scan<'f> {
         Ok(states)
     }
 
-    /// The slices of scanned input `i` in the order in which they are scanned: the first `limit`, all without one. What
-    /// lies behind these is no part of the sequence.
+    /// The slices of scanned input `i` in the order in which they are scanned: the first `limit`,
+    /// all without one. What lies behind these is no part of the sequence.
     fn slices(&self, i: usize, value: &Value, limit: Option<usize>) -> Result<Vec<Value>> {
         let rank = value.tensor()?.shape().len();
         let at = axis(self.input_axes.get(i).copied().unwrap_or_default(), rank)?;

@@ -1,5 +1,5 @@
-//! [SequenceMap](https://onnx.ai/onnx/operators/onnx__SequenceMap.html): a graph that runs on each element
-//! of a sequence.
+//! [SequenceMap](https://onnx.ai/onnx/operators/onnx__SequenceMap.html): a graph that runs on each
+//! element of a sequence.
 //!
 //! A further input that is a sequence gives one element each time too; a tensor is given whole.
 

@@ -6,11 +6,12 @@ use std::ops::Range;
 use crate::error::{Error, ErrorKind, Result};
 use crate::numeric::Number;
 
-/// The columns that are computed at a time where the right matrix is large and each row of it is read once.
+/// The columns that are computed at a time where the right matrix is large and each row of it is
+/// read once.
 pub(super) const MANY_COLUMNS: usize = 4096;
 
-/// A matrix whose columns can be packed: one in memory ([`Matrix`]), or one that is computed from something
-/// else, such as the windows of an image.
+/// A matrix whose columns can be packed: one in memory ([`Matrix`]), or one that is computed from
+/// something else, such as the windows of an image.
 pub(crate) trait Source<T> {
     /// What the elements are in memory; sums have `T`.
     type Element: Number<Sum = T>;
@@ -28,8 +29,8 @@ pub(crate) trait Source<T> {
         None
     }
 
-    /// Copies the part in `rows` and `columns`, as terms of sums, to `packed`, which has the [`panels`] of these. What lies in the
-    /// last panel behind the columns stays as it is.
+    /// Copies the part in `rows` and `columns`, as terms of sums, to `packed`, which has the
+    /// [`panels`] of these. What lies in the last panel behind the columns stays as it is.
     fn pack<const N: usize>(
         &self,
         rows: Range<usize>,
@@ -38,8 +39,8 @@ pub(crate) trait Source<T> {
     );
 }
 
-/// The panels of `columns` and of so many rows that lie one behind the other in `packed`, each with its `N`
-/// columns or fewer.
+/// The panels of `columns` and of so many rows that lie one behind the other in `packed`, each with
+/// its `N` columns or fewer.
 #[inline(always)]
 pub(crate) fn panels<T, const N: usize>(
     packed: &mut [[T; N]],

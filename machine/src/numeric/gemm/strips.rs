@@ -1,7 +1,8 @@
 //! A product of a few rows and a matrix whose rows are read where they lie, a few at a time.
 //!
-//! The sums of many columns stay in the second cache, while a strip of some rows of the right matrix is read once, from its
-//! first column to its last. So a large matrix is read at the speed of memory, and nothing is packed.
+//! The sums of many columns stay in the second cache, while a strip of some rows of the right
+//! matrix is read once, from its first column to its last. So a large matrix is read at the speed
+//! of memory, and nothing is packed.
 
 use pulp::{Simd, WithSimd};
 
@@ -14,7 +15,8 @@ const DEPTH: usize = 8;
 /// The columns of these rows that are widened at a time: few enough for the first cache.
 const WIDENED: usize = 256;
 
-/// The product of `lines` and of `right`, whose rows are lines in memory, added to `c`, which is row-major.
+/// The product of `lines` and of `right`, whose rows are lines in memory, added to `c`, which is
+/// row-major.
 pub(super) struct Strips<'m, T: Number> {
     /// Whether products and their sums are rounded once.
     pub(super) fused: bool,
@@ -29,7 +31,8 @@ impl<T: Number> WithSimd for Strips<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        // Without vectors there may be no instruction for it, and a function for each product is slow.
+        // Without vectors there may be no instruction for it, and a function for each product is
+        // slow.
         match self.fused && !S::IS_SCALAR {
             true => self.sized::<S, true>(),
             false => self.sized::<S, false>(),
@@ -77,7 +80,8 @@ impl<T: Number> Strips<'_, T> {
         }
     }
 
-    /// Adds the products of `D` rows of the right matrix, from row `k` on. `room` is where they are widened.
+    /// Adds the products of `D` rows of the right matrix, from row `k` on. `room` is where they are
+    /// widened.
     #[inline(always)]
     fn strip<const FUSED: bool, const M: usize, const N: usize, const D: usize>(
         &self,
@@ -100,8 +104,8 @@ impl<T: Number> Strips<'_, T> {
         }
     }
 
-    /// For each `M` lines, their elements at `k` and the following ones. Where there are fewer lines, the last one stands
-    /// for the others.
+    /// For each `M` lines, their elements at `k` and the following ones. Where there are fewer
+    /// lines, the last one stands for the others.
     #[inline(always)]
     fn columns_of_left<const M: usize, const D: usize>(&self, k: usize) -> Vec<[[T::Sum; M]; D]> {
         let tile = |lines: &[&[T::Sum]]| {

@@ -1,5 +1,5 @@
-//! A product by tiles of the result: lines of the left matrix, read where they lie, and panels of the right one, which
-//! are as many of its columns as a tile has, packed.
+//! A product by tiles of the result: lines of the left matrix, read where they lie, and panels of
+//! the right one, which are as many of its columns as a tile has, packed.
 
 use std::ops::Range;
 
@@ -29,7 +29,8 @@ impl<T: Number, R: Source<T::Sum>> WithSimd for Tiles<'_, T, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        // Without vectors there may be no instruction for it, and a function for each product is slow.
+        // Without vectors there may be no instruction for it, and a function for each product is
+        // slow.
         match self.fused && !S::IS_SCALAR {
             true => self.sized::<true>(),
             false => self.sized::<false>(),
@@ -78,7 +79,8 @@ impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
         }
     }
 
-    /// Adds the products of `ks` to the result in `rows` and `columns`. `room` is where lines are widened.
+    /// Adds the products of `ks` to the result in `rows` and `columns`. `room` is where lines are
+    /// widened.
     #[inline(always)]
     fn block<const FUSED: bool, const M: usize, const N: usize>(
         &mut self,
@@ -152,8 +154,8 @@ impl<T: Number> Grid<'_, T> {
     }
 }
 
-/// `sums` plus the products of the lines and the panel, in the order of the panel's rows. Tiles are 1, 4 or 6
-/// rows high.
+/// `sums` plus the products of the lines and the panel, in the order of the panel's rows. Tiles are
+/// 1, 4 or 6 rows high.
 #[inline(always)]
 fn add_products<T: Number, const FUSED: bool, const M: usize, const N: usize>(
     mut sums: [[T; N]; M],

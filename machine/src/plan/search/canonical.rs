@@ -1,14 +1,14 @@
 //! Whether blocks fit a capacity: a depth-first search over canonical plans.
 //!
-//! A plan is *canonical* when no block can be moved to a lower offset. Every plan can be pushed down to
-//! a canonical one that is not longer, so it is enough to try those, and each of them is made by placing its blocks in the
-//! order of their offsets, each as low as those before it allow. This is the idea of MiniMalloc (Moffitt,
-//! ASPLOS 2023), as are these three:
+//! A plan is *canonical* when no block can be moved to a lower offset. Every plan can be pushed
+//! down to a canonical one that is not longer, so it is enough to try those, and each of them is
+//! made by placing its blocks in the order of their offsets, each as low as those before it allow.
+//! This is the idea of MiniMalloc (Moffitt, ASPLOS 2023), as are these three:
 //!
-//! - The block that is placed next lies lower than the end that any other block could have: otherwise that
-//!   block would fit below it, and the plan would not be canonical.
-//! - Nothing is placed any more below the lowest offset that one of a section's blocks can have. That
-//!   floor and the bytes still to be placed in the section must fit the capacity.
+//! - The block that is placed next lies lower than the end that any other block could have:
+//!   otherwise that block would fit below it, and the plan would not be canonical.
+//! - Nothing is placed any more below the lowest offset that one of a section's blocks can have.
+//!   That floor and the bytes still to be placed in the section must fit the capacity.
 //! - Blocks that no step needs together with others are searched apart.
 
 use std::time::Instant;
@@ -116,8 +116,8 @@ struct Attempt<'o> {
 }
 
 impl Attempt<'_> {
-    /// Places `items`, whose lifetimes are connected and which are sorted by their first section. Nothing
-    /// is placed before `last`.
+    /// Places `items`, whose lifetimes are connected and which are sorted by their first section.
+    /// Nothing is placed before `last`.
     fn solve(&mut self, items: Vec<Item>, last: Place) -> Verdict {
         if self.is_over() {
             return Verdict::Stopped;

@@ -78,8 +78,8 @@ pub(super) struct TensorsLikePadding {
 }
 
 impl TensorsLikePadding {
-    /// The maximum number of underscores in front, so that the names of padding are short whatever the
-    /// names of the tensors.
+    /// The maximum number of underscores in front, so that the names of padding are short whatever
+    /// the names of the tensors.
     const MOST: usize = 16;
 
     pub(super) fn add(&mut self, name: &str) {

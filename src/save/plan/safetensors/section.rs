@@ -1,10 +1,10 @@
 //! The offsets of the entries in a safetensors file.
 //!
 //! The format allows no gap between tensors, and readers want them aligned. So tensors whose length
-//! is a multiple of the alignment come first, which aligns them without padding. The remaining gaps are
-//! filled by padding entries, or not at all: readers that compare the names in a file with those of a
-//! model refuse entries that are not tensors. Without padding every tensor still begins at a multiple
-//! of its element's width.
+//! is a multiple of the alignment come first, which aligns them without padding. The remaining gaps
+//! are filled by padding entries, or not at all: readers that compare the names in a file with
+//! those of a model refuse entries that are not tensors. Without padding every tensor still begins
+//! at a multiple of its element's width.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,8 @@ use crate::save::plan::layout::PlannedFile;
 pub(super) struct Style<'o> {
     options: &'o SaveOptions,
     metadata: BTreeMap<String, String>,
-    /// The prefix of the names of padding, which no tensor in any of the files has; `None` without padding.
+    /// The prefix of the names of padding, which no tensor in any of the files has; `None` without
+    /// padding.
     prefix: Option<String>,
 }
 
@@ -175,7 +176,8 @@ impl<'s> Section<'s> {
     }
 }
 
-/// Refuses tied names that do not fit any header, before the name of their entry is repeated for each.
+/// Refuses tied names that do not fit any header, before the name of their entry is repeated for
+/// each.
 fn check_ties(entries: &[Entry<'_>]) -> Result<()> {
     let lens = entries.iter().map(|entry| {
         let tied = entry.tied.iter().map(|tied| tied.len().saturating_add(entry.name.len()));

@@ -30,10 +30,10 @@ impl Initializer {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for the types that tch has no kind for: strings, unsigned integers of 16
-    /// bits and more, `FLOAT8E8M0`, and all that are narrower than a byte
-    /// ([`to_tch_bytes`](Self::to_tch_bytes) returns these as bytes); also for a `BOOL` byte that is
-    /// neither 0 nor 1, which libtorch could not read. [`ErrorKind::Shape`] when the dimensions
+    /// [`ErrorKind::DataType`] for the types that tch has no kind for: strings, unsigned integers
+    /// of 16 bits and more, `FLOAT8E8M0`, and all that are narrower than a byte
+    /// ([`to_tch_bytes`](Self::to_tch_bytes) returns these as bytes); also for a `BOOL` byte that
+    /// is neither 0 nor 1, which libtorch could not read. [`ErrorKind::Shape`] when the dimensions
     /// overflow in libtorch.
     pub fn to_tch(&self) -> Result<Tensor> {
         let (_, kind) = kind_of(self.dtype())?;
@@ -72,25 +72,26 @@ impl Initializer {
     }
 
     /// The initializer as a PyTorch tensor over a private map of its file range: pages are read on
-    /// first access (a `BOOL` tensor is read at once, to check that its bytes are 0 and 1), and a page
-    /// that is written to is copied first. Writes change neither the file nor the container nor another
-    /// tensor of the same range. The map lives as long as the tensor and its views, also after the
-    /// container is dropped.
+    /// first access (a `BOOL` tensor is read at once, to check that its bytes are 0 and 1), and a
+    /// page that is written to is copied first. Writes change neither the file nor the container
+    /// nor another tensor of the same range. The map lives as long as the tensor and its views,
+    /// also after the container is dropped.
     ///
     /// # Safety
-    /// For as long as the tensor, or any tensor that shares its storage, lives, no process may truncate
-    /// the file (a later access would raise `SIGBUS`) or write to it (elements of the tensor would
-    /// change). Replacing it by renaming another file over it is allowed.
+    /// For as long as the tensor, or any tensor that shares its storage, lives, no process may
+    /// truncate the file (a later access would raise `SIGBUS`) or write to it (elements of the
+    /// tensor would change). Replacing it by renaming another file over it is allowed.
     ///
-    /// Nor may such a tensor be resized (`resize_`, an `out` of another shape): libtorch reports that
-    /// its storage cannot grow, but leaves the tensor with the new size, and reading it then goes
-    /// beyond the map.
+    /// Nor may such a tensor be resized (`resize_`, an `out` of another shape): libtorch reports
+    /// that its storage cannot grow, but leaves the tensor with the new size, and reading it then
+    /// goes beyond the map.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the initializer is not part of a mapped file (because it was
-    /// read or inserted), its address is not aligned for its type, or this process has 49,152 maps of
-    /// files already: [`to_tch`](Self::to_tch) copies such initializers. [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] when the file cannot be
-    /// opened or mapped again, or has been replaced since. The errors of [`to_tch`](Self::to_tch).
+    /// read or inserted), its address is not aligned for its type, or this process has 49,152 maps
+    /// of files already: [`to_tch`](Self::to_tch) copies such initializers. [`ErrorKind::Io`] or
+    /// [`ErrorKind::MissingFile`] when the file cannot be opened or mapped again, or has been
+    /// replaced since. The errors of [`to_tch`](Self::to_tch).
     pub unsafe fn map_tch(&self) -> Result<Tensor> {
         let (number, kind) = kind_of(self.dtype())?;
         row_major(self.dims())?;

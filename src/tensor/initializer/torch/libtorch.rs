@@ -1,9 +1,9 @@
-//! Functions that tch does not have: reading a tensor's memory in place, the type number of any tensor,
-//! and a tensor over memory that it keeps alive.
+//! Functions that tch does not have: reading a tensor's memory in place, the type number of any
+//! tensor, and a tensor over memory that it keeps alive.
 //!
-//! All of it goes through libtorch's stable C functions, whose handle is the `at::Tensor *` that tch
-//! wraps. They return an error where tch would panic. The parent module decides which tensors may
-//! become initializers, and with which ONNX type.
+//! All of it goes through libtorch's stable C functions, whose handle is the `at::Tensor *` that
+//! tch wraps. They return an error where tch would panic. The parent module decides which tensors
+//! may become initializers, and with which ONNX type.
 
 #![allow(unsafe_code)] // calls of C, and memory that libtorch owns
 
@@ -106,8 +106,8 @@ fn ask<T: Default>(
     question: unsafe extern "C" fn(*const C_tensor, *mut T) -> Status,
 ) -> Result<T> {
     let mut answer = T::default();
-    // SAFETY: the handle is valid while the tensor is borrowed, and every query only writes its result
-    // to the given place.
+    // SAFETY: the handle is valid while the tensor is borrowed, and every query only writes its
+    // result to the given place.
     check(unsafe { question(tensor.as_ptr(), &raw mut answer) })?;
     Ok(answer)
 }
@@ -141,13 +141,14 @@ fn numbers(
     if first.is_null() && count > 0 {
         return Err(Error::internal("libtorch has no sizes for a tensor with dimensions"));
     }
-    // SAFETY: `first` is the start of the tensor's own array, which has a number for each dimension;
-    // nothing is read when there are no dimensions. It is copied before anything can change the tensor.
+    // SAFETY: `first` is the start of the tensor's own array, which has a number for each
+    // dimension; nothing is read when there are no dimensions. It is copied before anything can
+    // change the tensor.
     Ok((0..count).map(|i| unsafe { *first.add(i) }).collect())
 }
 
-/// Whether the elements are in one block of memory, addressed by strides; false for sparse and opaque
-/// tensors.
+/// Whether the elements are in one block of memory, addressed by strides; false for sparse and
+/// opaque tensors.
 pub(super) fn is_strided(tensor: &Tensor) -> Result<bool> {
     Ok(ask(tensor, aoti_torch_get_layout)? == aoti_torch_layout_strided())
 }
@@ -158,8 +159,8 @@ pub(super) fn is_on_cpu(tensor: &Tensor) -> Result<bool> {
 
 /// The first bytes of a CPU tensor's memory, read by copy.
 ///
-/// Neither address nor length of the memory is stored: safe code can resize the storage through another
-/// handle, which moves it. Both are queried for every read.
+/// Neither address nor length of the memory is stored: safe code can resize the storage through
+/// another handle, which moves it. Both are queried for every read.
 pub(super) struct Memory {
     /// A handle owned by this `Memory` alone, on storage that other handles may share.
     tensor: Tensor,
@@ -192,8 +193,8 @@ impl Memory {
         self.len
     }
 
-    /// The current address of the bytes; the pointer is not null, and valid for `len` bytes until the
-    /// storage is resized. `None` when there are no bytes.
+    /// The current address of the bytes; the pointer is not null, and valid for `len` bytes until
+    /// the storage is resized. `None` when there are no bytes.
     fn start(&self) -> Result<Option<*const u8>> {
         if self.len == 0 {
             return Ok(None);
@@ -224,8 +225,8 @@ impl Memory {
         Ok(u64::try_from(storage.saturating_sub(before)).unwrap_or(0))
     }
 
-    /// The address of the first byte, when there are bytes. `None` also for a storage that became too
-    /// short, which the next read reports.
+    /// The address of the first byte, when there are bytes. `None` also for a storage that became
+    /// too short, which the next read reports.
     pub(super) fn address(&self) -> Option<usize> {
         Some(self.start().ok().flatten()?.addr())
     }
@@ -256,8 +257,8 @@ impl fmt::Debug for Memory {
 
 /// A tensor over the bytes of `map`, which lives as long as the tensor's storage.
 ///
-/// The dimensions have to describe exactly the bytes in `map`, and the map has to be aligned for the
-/// type.
+/// The dimensions have to describe exactly the bytes in `map`, and the map has to be aligned for
+/// the type.
 pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Result<Tensor> {
     let strides = row_major(dims)?;
     let ndim = i64::try_from(dims.len());
@@ -291,7 +292,8 @@ pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Resul
     };
     if let Err(error) = check(status) {
         if Arc::strong_count(&map) > 1 {
-            // SAFETY: the deleter did not run, so the count that `into_raw` gave away is still ours.
+            // SAFETY: the deleter did not run, so the count that `into_raw` gave away is still
+            // ours.
             drop(unsafe { Arc::from_raw(context) });
         }
         return Err(error);

@@ -42,7 +42,7 @@ middle = times()
 out = model.SerializeToString()
 end = times()
 same = out == data
-# Its peak, but for what is mapped from files.
+# Its peak, without what is mapped from files.
 memory = status("VmHWM:") - status("RssFile:")
 print(middle[0] - start[0], middle[1] - start[1], end[0] - middle[0], end[1] - middle[1],
       memory, same)

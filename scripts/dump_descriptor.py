@@ -1,4 +1,4 @@
-"""Prints every field of onnx.proto, as the installed onnx package has it, as tab-separated values.
+"""Prints every field of onnx.proto, as in the installed onnx package, as tab-separated values.
 
     python scripts/dump_descriptor.py > tests/data/onnx_fields.tsv
 

@@ -210,7 +210,7 @@ impl Deref for SharedModel {
     }
 }
 
-/// Whoever changes a model makes the digests that are stored with it wrong, so it loses them here,
+/// A change of a model makes its stored digests wrong, so they are removed here,
 /// where all changes begin.
 impl DerefMut for SharedModel {
     fn deref_mut(&mut self) -> &mut ModelProto {

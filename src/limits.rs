@@ -1,4 +1,4 @@
-//! [`Limits`]: how much a model may hold. Whoever counts compares with them.
+//! [`Limits`]: how much a model may hold.
 
 use std::fmt;
 use std::str::FromStr;
@@ -183,7 +183,7 @@ impl Limits {
         self.given.get(limit as usize).copied().flatten().or_else(|| limit.default())
     }
 
-    /// Compares a number with a limit; for whoever counts.
+    /// Compares a number with a limit.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] when it is exceeded ([`ErrorKind::Decode`] for [`Limit::Nesting`]).

@@ -83,7 +83,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Digest(DigestArgs),
     /// Tell whether two models compute the same, and where they first differ
     Diff(DiffArgs),
-    /// Sign a model: its files, as OpenSSF Model Signing has it, and its content
+    /// Sign a model: its files, in the format of OpenSSF Model Signing, and its content
     Sign(SignArgs),
     /// Verify the signatures of a model
     VerifySignature(VerifySignatureArgs),
@@ -280,8 +280,9 @@ pub struct ImportArgs {
     /// Fail when WEIGHTS has weights that no tensor of the model uses
     #[arg(long)]
     pub strict: bool,
-    /// What changes where tensors that WEIGHTS do not have share the bytes of one that they have
-    /// [default: those of its type and shape change with it, the others keep their elements]
+    /// How to treat tensors that share bytes with a tensor found in WEIGHTS but are not in WEIGHTS
+    /// themselves [default: those of its type and shape change with it, the others keep their
+    /// elements]
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
     /// Find the places of weights by the elements of OLD, the checkpoint that MODEL was exported
@@ -396,17 +397,16 @@ pub struct TargetArgs {
     /// or kept
     #[arg(long)]
     pub timings: bool,
-    /// Store the digest of the model and of each tensor with it, which check --digests compares:
-    /// reads the weights twice, and once more to compare them with digests that are stored with the
-    /// model that is read. Without this option, those are left out
+    /// Store the digest of the model and of each tensor, which check --digests compares. Reads the
+    /// weights twice (three times if the input has digests, which are verified). Without this
+    /// option stored digests are dropped
     #[arg(long)]
     pub digests: bool,
-    /// With --digests, go on where the model that is read does not have the digests that are stored
-    /// with it
+    /// Continue with --digests even if the input does not match its stored digests
     #[arg(long, requires = "digests")]
     pub ignore_stored_digests: bool,
     /// Write the SHA-1 of each weights file as the checksum of its tensors, as the specification
-    /// has it: reads the weights twice
+    /// says. Reads the weights twice
     #[arg(long)]
     pub checksums: bool,
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse

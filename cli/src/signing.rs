@@ -1,7 +1,7 @@
 //! `sign` and `verify-signature`: signatures in the format of OpenSSF Model Signing (OMS) v1.0.
 //!
 //! A signature file is a `bundle` of one statement and its ECDSA signature. There are two
-//! statements: `manifest` lists the files of a folder with their digests, as OMS has it, and
+//! statements: `manifest` lists the files of a folder with their digests, in the format of OMS, and
 //! `content` is the digest of what the model contains, which is ours. `statement` is what both have
 //! in common, read strictly as `object` says. `keys` has the keys, `regular` reads their files and
 //! signatures, `tree` has the files of a folder, and `hashing` what their bytes say. `sign` makes

@@ -250,7 +250,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     /// What is behind the [`container_error`](Self::container_error), whose own text is that of
-    /// this error: whoever prints the causes of an error prints each once.
+    /// this error, so that each cause is printed once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref()?.source()
     }

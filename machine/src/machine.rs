@@ -152,7 +152,7 @@ impl Machine {
         self.pc
     }
 
-    /// The size of each symbolic dimension, as the inputs that are bound so far have it.
+    /// The size of each symbolic dimension, by the inputs that are bound so far.
     pub fn sizes(&self) -> &HashMap<String, usize> {
         &self.symbols
     }
@@ -174,7 +174,7 @@ impl Machine {
         refused.join().map_or(Ok(()), Err)
     }
 
-    /// As [`check_runnable`](Self::check_runnable), but for what follows from shapes. A step says
+    /// As [`check_runnable`](Self::check_runnable), without what follows from shapes. A step says
     /// that itself.
     fn check_nodes(&self) -> Result<()> {
         runnable::check(&self.program, self.registry()).join().map_or(Ok(()), Err)
@@ -284,7 +284,7 @@ impl Machine {
     /// The value called `name` of the main graph, copied out of M.
     ///
     /// # Errors
-    /// [`ErrorKind::NoValue`] when there is none of that name, or it is not in memory at this step.
+    /// [`ErrorKind::NoValue`] when no value has that name, or it is not in memory at this step.
     pub fn value(&self, name: &str) -> Result<Value> {
         let known = self.program.main.value(name).ok_or_else(|| {
             Error::new(ErrorKind::NoValue, "the model has no such value").with_value(name)

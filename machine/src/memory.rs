@@ -169,7 +169,7 @@ impl Memory {
         }
     }
 
-    /// Gives every range of the arena back, whoever holds it. The high-water mark starts again.
+    /// Gives every range of the arena back. The high-water mark starts again.
     pub fn clear(&mut self) {
         self.held.clear();
         (self.live, self.high_water) = (0, 0);

@@ -46,8 +46,8 @@ pub(crate) trait Number: OneNan + Copy + PartialOrd {
     /// Nearest for floats; integers round towards zero and saturate.
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
-    /// The value as `f64`; an integer that is none is rounded to odd, for a float to be rounded
-    /// from it.
+    /// The value as `f64`; an integer that has no `f64` is rounded to odd, for a float to be
+    /// rounded from it.
     fn to_odd_f64(self) -> f64;
     /// The integer modulo the width of an integer type, or the nearest float.
     fn from_i128(value: i128) -> Self;
@@ -274,7 +274,7 @@ macro_rules! functions {
             /// The nearest integer, ties to even.
             fn round_even(self) -> Self;
             $(
-                #[allow(dead_code, reason = "the list is that of libm, whoever uses it")]
+                #[allow(dead_code, reason = "the list is that of libm")]
                 fn $name(self) -> Self;
             )*
         }

@@ -135,7 +135,7 @@ fn make_ready(block: &mut Block, path: &str, outer: &Constants, folder: &mut Fol
     block.dead_after = dead_after(&block.nodes, &block.outputs);
 }
 
-/// The constants of `block`. An input that has a default value is none.
+/// The constants of `block`. An input that has a default value is not a constant.
 fn constants(block: &Block, outer: &Constants) -> Constants {
     let captured = block.captures.iter().filter_map(|(outside, inside)| {
         let entry = outer.get(outside)?;

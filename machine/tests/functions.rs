@@ -275,7 +275,7 @@ fn a_kernel_of_the_user_comes_before_the_function() {
     assert_eq!(known.run().unwrap(), [("y".to_owned(), threes)]);
 }
 
-/// A function that could be inlined stays for a kernel, and has its body where there is none.
+/// A function that could be inlined stays for a kernel, and has its body where no kernel is.
 #[test]
 fn a_call_that_is_kept_has_its_function_where_it_has_no_kernel() {
     let nodes = vec![op("Abs", &["a"], &["c"]), op("Neg", &["c"], &["b"])];

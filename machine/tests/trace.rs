@@ -171,7 +171,7 @@ fn a_trace_has_what_every_step_read_and_wrote() {
     assert!(end["high_water"].as_u64().unwrap() >= 12);
 }
 
-/// As docs/machine.md has it: a digest of the digest before and of the line without `chain` and
+/// As in docs/machine.md: a digest of the digest before and of the line without `chain` and
 /// `stats`.
 #[test]
 fn the_chain_can_be_computed_from_the_lines_alone() {

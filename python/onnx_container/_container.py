@@ -454,7 +454,7 @@ class Container:
     def externalize(
         self, min_bytes: int | None = None, all_tensors: bool = False, attributes: bool = True, sparse: bool = True
     ) -> Externalized:
-        """Moves inline tensors of at least ``min_bytes`` (1024) out of the model, but for those that readers need in it, such
+        """Moves inline tensors of at least ``min_bytes`` (1024) out of the model, except those that readers need in it, such
         as shapes: with ``all_tensors`` these too. Without ``attributes``, initializers alone; without ``sparse``, no sparse
         tensors, which onnx does not read from files."""
         return Externalized(*self._core.externalize(min_bytes, all_tensors, attributes, sparse))

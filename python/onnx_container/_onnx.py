@@ -283,7 +283,7 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> 
         raise ValueError("save_model(): the model is empty, and nothing would read it")
     if os.path.exists(target) and not os.path.isfile(target):
         if files:
-            raise ValueError(f"save_model(): {path} is no file, so that there is none to have weights beside it")
+            raise ValueError(f"save_model(): {path} is not a file, so its weights cannot be beside it")
         _write(target, os.O_WRONLY, message, False)  # a device, or a pipe
         return
     staged: list[tuple[str, str]] = []

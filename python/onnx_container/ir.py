@@ -231,7 +231,7 @@ def _handles(model: onnx_ir.Model, threshold: int) -> tuple[bytes, dict[str, Any
 
 
 _CHANGING = threading.RLock()
-"""Whoever writes a model puts marks in place of its tensors for a moment, and others do not write it meanwhile."""
+"""Held while a model is written: its tensors are replaced by marks for that time."""
 
 
 def _behind_handles(

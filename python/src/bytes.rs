@@ -287,7 +287,7 @@ impl AsRef<[u8]> for Shown {
             return &[];
         }
         // SAFETY: the exporter keeps this memory in place until the view is released, which this
-        // owns, and it is contiguous: see `buffer`. Its contents may be changed by whoever else has
+        // owns, and it is contiguous: see `buffer`. Its contents may be changed by others who have
         // the object; documentation asks callers not to, as for every reader that shares an array.
         unsafe { slice::from_raw_parts(start, self.0.len_bytes()) }
     }

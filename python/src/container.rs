@@ -38,7 +38,7 @@ impl Container {
         Self(RwLock::new(Arc::new(container)))
     }
 
-    /// The container as it is now. Whoever has the lock may wait for the interpreter, so nobody
+    /// The container as it is now. The holder of the lock may wait for the interpreter, so nobody
     /// waits for the lock and keeps the interpreter.
     fn now(&self, py: Python<'_>) -> Arc<Inner> {
         if let Ok(held) = self.0.try_read() {

@@ -79,7 +79,7 @@ struct Owned {
 
 enum Bytes {
     Shared(Buffer),
-    /// The same bytes of a mapped file, which whoever takes no notice of the mark may write to: it
+    /// The same bytes of a mapped file, which a consumer that ignores the mark may write to: it
     /// changes nothing else, where a write to the container's own map would end the process. torch
     /// is one that does.
     Mapped(PrivateMap),

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 use crate::error::OrRaise;
 
-/// The error for a `value` of the argument `name` that is none of `those`.
+/// The error for a `value` of the argument `name` that is not one of `those`.
 fn none_of(name: &str, value: &str, those: &str) -> PyErr {
     PyValueError::new_err(format!("{name} is {value:?}, not one of {those}"))
 }

@@ -5,7 +5,7 @@
 //!
 //! It tells for certain only where the times are older than the tick of the clock that gave them: a
 //! later write could get the same ones, and a new file the inode of one that was deleted. So
-//! whoever keeps an identity for later asks [`is_settled`](FileIdentity::is_settled) first, and
+//! code that keeps an identity for later asks [`is_settled`](FileIdentity::is_settled) first, and
 //! compares bytes where it is not, or holds the file open or mapped, so that no other one gets its
 //! inode.
 
@@ -95,7 +95,7 @@ impl FileIdentity {
     }
 }
 
-/// A clock of two seconds, as FAT has it, for tests of a thread.
+/// A clock of two seconds, that of FAT, for tests of a thread.
 #[cfg(test)]
 #[cfg(unix)]
 pub(crate) mod coarse {

@@ -140,7 +140,7 @@ impl MmapChoice {
 }
 
 /// Reads `file`, which was `identity` just before. The copy knows its file only where nobody wrote
-/// to it meanwhile, and whether whoever does later can be told by the time.
+/// to it meanwhile, and whether a later change would show in the time.
 fn copy(file: &File, path: &Path, identity: FileIdentity) -> io::Result<Buffer> {
     let settled = identity.is_settled(SystemTime::now());
     let bytes = read(file, identity.len())?;
@@ -236,7 +236,7 @@ impl PrivateMap {
         Ok(Self { map: map.into(), _slot: slot })
     }
 
-    /// The first of the bytes, to be read and written by whoever owns the map.
+    /// The first of the bytes, to be read and written by the owner of the map.
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
     }

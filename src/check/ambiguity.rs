@@ -136,7 +136,7 @@ mod tests {
             (
                 "another wire type",
                 &[IR, b"\x38\x01"],
-                "`graph` of ModelProto has a record that is none",
+                "`graph` of ModelProto has a record of another wire type",
             ),
             ("a group", &[IR, b"\x3b\x08\x01\x3c"], "ModelProto has a group"),
             ("an unknown group", &[IR, b"\xa3\x06\xa4\x06"], "ModelProto has a group"),

@@ -46,7 +46,7 @@ pub(super) fn check(
     Ok(compared)
 }
 
-/// Whether an error of this kind is none that the check without digests finds.
+/// Whether only the digest check finds errors of this kind.
 fn is_new(kind: ErrorKind) -> bool {
     use ErrorKind::{Changed, Io, TooLarge, WrongDigest};
     matches!(kind, WrongDigest | Io | TooLarge | Changed)

@@ -89,7 +89,7 @@ pub struct Checked {
     pub more_errors: usize,
     /// The number of pieces of advice that are not among the findings.
     pub more_advice: usize,
-    /// The main graph and all subgraphs. Training graphs are not looked at but for their tensors.
+    /// The main graph and all subgraphs. Of training graphs, only the tensors are looked at.
     pub graphs: usize,
     /// The nodes of these graphs and of all functions.
     pub nodes: usize,

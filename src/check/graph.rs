@@ -294,7 +294,7 @@ impl<'m> Walk<'m> {
         for value in values {
             if let Some(number) = types::unknown_element(value.r#type.as_deref()) {
                 self.error(Some(value_name(value)), || {
-                    format!("has the element type {number}, which is none of ONNX, and onnxruntime refuses it")
+                    format!("has the element type {number}, which ONNX does not have; onnxruntime refuses it")
                 });
             }
             if let Some(key) = types::unusual_key(value.r#type.as_deref()) {
@@ -348,7 +348,8 @@ impl<'m> Walk<'m> {
                 self.error(Some(name), || "two initializers have this name");
             }
             if self.ir_version < 4 && !self.names.is_here(name) {
-                let reason = "an initializer that is no input, which IR versions below 4 ask for";
+                let reason =
+                    "the initializer is not a graph input, as IR versions before 4 require";
                 self.find(Severity::Advice, Some(name), || reason);
             }
             self.names.define(name);

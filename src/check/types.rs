@@ -62,7 +62,7 @@ fn finding(what: &str, value: &ValueInfoProto) -> Option<Finding> {
     Some(Finding { severity, error: error.with_tensor(name.unwrap_or_default()) })
 }
 
-/// The number of an element type in `declared`, at any depth, that is none of ONNX.
+/// The number of an element type in `declared`, at any depth, that ONNX does not have.
 pub(super) fn unknown_element(declared: Option<&TypeProto>) -> Option<i32> {
     use type_proto::Value;
     let unknown = |number: Option<i32>| {

@@ -1,4 +1,4 @@
-//! What single readers refuse where every entry is right.
+//! Valid external data that particular readers refuse.
 //!
 //! Shape operands that onnxruntime reads without opening files, sparse indices that onnx.checker
 //! wants inline, tensors without elements at an offset, names that are not UTF-8: `externalize`

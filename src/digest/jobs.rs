@@ -96,7 +96,7 @@ impl Key {
     }
 }
 
-/// What is to be hashed, by whoever has time.
+/// What is to be hashed, by any thread that is free.
 #[derive(Default)]
 pub(crate) struct Jobs<'c> {
     list: Vec<Job<'c>>,

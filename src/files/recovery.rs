@@ -1,8 +1,8 @@
 //! What a save does so that it can be killed at any instant, and what is done after it was.
 //!
 //! A save writes its files into a staging folder beside the model, and then puts them in place:
-//! `switch`. A journal beside the model says so while it happens: `journal`. Whoever finds the
-//! journal, and gets the lock under which files are renamed, knows that the save is dead and
+//! `switch`. A journal beside the model says so while it happens: `journal`. A process that finds
+//! the journal, and gets the lock under which files are renamed, knows that the save is dead and
 //! completes it, or undoes it where new files are damaged. So each load and each save begins with a
 //! look for the journal. Staging folders that no journal names hold nothing that anybody needs:
 //! `abandoned`.
@@ -610,7 +610,7 @@ mod tests {
 
     #[test]
     fn no_link_leads_out_of_the_folder() {
-        // As a download may have it: a journal, and links in the place of the folders that it
+        // A journal of a download, and links in place of the folders that it
         // names.
         for (link, moved) in [("new", "m.onnx"), ("old", "w1"), ("", "w2")] {
             let (folder, _) = interrupted(&NAMES);
@@ -722,7 +722,7 @@ mod tests {
         place.mark(at.file_name().unwrap()).unwrap().unwrap().0
     }
 
-    /// As a download may have it: a journal that names a folder, with its length and time.
+    /// A journal of a download that names a folder, with its length and time.
     #[test]
     fn a_folder_in_the_place_of_a_file_is_neither_moved_nor_removed() {
         for (part, name) in ["", "new", "old"].iter().flat_map(|p| ["w1", "m.onnx"].map(|n| (p, n)))

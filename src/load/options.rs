@@ -1,4 +1,5 @@
-//! [`LoadOptions`]: how a model is loaded, and [`VerifyDigests`]. What a load does is left to `load`.
+//! [`LoadOptions`]: how a model is loaded, and [`VerifyDigests`]. What a load does is left to
+//! `load`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ pub enum VerifyDigests {
     /// Where there are any. So a program that stores new digests with what it loaded does not vouch
     /// for weights that were damaged before.
     WhereStored,
-    /// That there are none is an error.
+    /// A model without any is an error.
     Always,
 }
 

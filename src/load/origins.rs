@@ -122,7 +122,7 @@ impl Origins {
     }
 }
 
-/// The folder that weights files are in, as messages have it.
+/// The folder of the weights files, for messages.
 fn folder_of(options: &LoadOptions) -> Option<PathBuf> {
     options.folder().filter(|folder| folder != Path::new("."))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Access {
     owner: u32,
     group: u32,
     mode: u32,
-    /// The access control list, as the system has it.
+    /// The access control list, in the system's form.
     list: Option<Vec<u8>>,
 }
 

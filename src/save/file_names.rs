@@ -69,7 +69,7 @@ pub(crate) fn shard_names(
         match options.shard_names {
             ShardNames::TransformersJs => name.map_err(|error| {
                 error.because(
-                    "transformers.js looks for this name, so the model has to be called otherwise",
+                    "not a valid file name; rename the model (transformers.js derives this name from it)",
                 )
             }),
             ShardNames::Numbered => name,

@@ -1,8 +1,8 @@
 //! Which of many names a folder has, told by one look at the folder.
 //!
 //! A save with a file for each tensor asks for tens of thousands of names, and in most folders none
-//! of them is there. The listing only says that a name is not there; whoever is not told so looks
-//! at the file.
+//! of them is there. The listing only says that a name is not there; a caller that is not told so
+//! looks at the file.
 
 use std::collections::HashSet;
 use std::fs::DirEntry;

@@ -167,9 +167,9 @@ impl Staging {
     ///
     /// On an error the old files are in place and the staging folder is removed, with two
     /// exceptions: where the last flush fails the new files are in place, and where renames cannot
-    /// be undone whoever opens the model next completes or undoes them. Returns warnings: a staging
-    /// folder that cannot be removed, which is told with the error where there is one, and access
-    /// to the old files that the new ones do not give.
+    /// be undone the next process that opens the model completes or undoes them. Returns warnings:
+    /// a staging folder that cannot be removed, which is told with the error where there is one,
+    /// and access to the old files that the new ones do not give.
     pub(crate) fn publish(
         self,
         mut others: Vec<PathBuf>,
@@ -242,8 +242,8 @@ impl Staging {
         }
     }
 
-    /// Removes the staging folder and then the journal: until then, whoever finds it removes the
-    /// old files. Returns a warning where that is not possible.
+    /// Removes the staging folder and then the journal: until then, a process that finds it removes
+    /// the old files. Returns a warning where that is not possible.
     fn end(mut self, switch: &Switch) -> Option<Error> {
         drop(std::mem::take(&mut self.open));
         let said = "the save is done, but its staging folder cannot be removed";
@@ -279,7 +279,7 @@ impl Staging {
     fn keep(self, error: Error) -> Error {
         let kept = self.folder.keep();
         let reason = format!(
-            "what was changed cannot be undone now; whoever opens the model next completes or undoes it, with the files              in `{}`",
+            "the change cannot be undone now; the next process that opens the model completes or undoes it, with the files              in `{}`",
             kept.display(),
         );
         error.and(&reason)

@@ -19,10 +19,10 @@ pub(crate) fn cores(most: usize) -> usize {
 
 /// Does `work` with each of `items` on up to `threads` threads, the calling one among them.
 ///
-/// Items are taken in their order, one at a time by whoever is free, also from an iterator that
-/// makes them while it is asked. After an error, and when the call is cancelled, no further item is
-/// taken, and the first error that was met is returned once every thread is done. A panic in `work`
-/// goes on in the calling thread.
+/// Items are taken in their order, one at a time by any thread that is free, also from an iterator
+/// that makes them while it is asked. After an error, and when the call is cancelled, no further
+/// item is taken, and the first error that was met is returned once every thread is done. A panic
+/// in `work` goes on in the calling thread.
 pub(crate) fn for_each<I>(
     threads: usize,
     items: I,

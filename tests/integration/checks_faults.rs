@@ -211,7 +211,7 @@ fn values_of_types_that_there_are_not() {
     let mut cases: Vec<Case> = Vec::new();
     let sound: &[&str] = &[];
     for (number, expected) in [
-        (0, &["E tensor `v`: has the element type 0, which is none of ONNX"][..]),
+        (0, &["E tensor `v`: has the element type 0, which ONNX does not have"][..]),
         (99, &["E tensor `v`: has the element type 99"]),
         (-1, &["E tensor `v`: has the element type -1"]),
         (1, sound),

@@ -1,4 +1,4 @@
-//! Programs in the documentation make models that readers open: whoever copies one gets no refused
+//! Programs in the documentation make models that readers open: a copy of one is no refused
 //! file.
 
 use std::fs;

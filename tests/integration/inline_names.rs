@@ -1,5 +1,5 @@
 //! The names that inlining makes, against every name that may be there: whatever a body defines,
-//! wherever the call stands and whoever has the name already, nothing hides anything and the model
+//! wherever the call stands and whatever has the name already, nothing hides anything and the model
 //! computes the same.
 
 use std::collections::HashSet;

@@ -302,7 +302,7 @@ fn a_file_read_right_after_its_last_write_is_kept_only_after_a_comparison() {
     let kept =
         |mmap| Container::load(&path, mmap).unwrap().dry_run(&path, true).unwrap().kept.len();
     assert_eq!((kept(map), kept(read)), (1, 0));
-    // Whoever asks for them to stay has their bytes compared.
+    // A caller that asks for them to stay has their bytes compared.
     let container = Container::load(&path, read).unwrap();
     save_model_only(&container, &path, &WeightFiles::AsLoaded.into(), &["m.onnx.data"]);
 }
@@ -342,8 +342,8 @@ fn a_file_without_the_requested_alignment_is_not_kept() {
     let eight = Alignment::new(8).unwrap();
     let page = Alignment::PAGE;
     let default = SaveOptions::new();
-    // Offsets of ours are multiples of 256, and of 4096 for long tensors; whoever asks for no more
-    // than that has it already.
+    // Offsets of ours are multiples of 256, and of 4096 for long tensors; a caller that asks for no
+    // more than that has it already.
     let cases = [
         (default.clone(), true),
         (default.clone().alignment(dense), true),

@@ -146,7 +146,7 @@ impl Library {
         panic!("the imports on the way to {path:?} lead in a circle");
     }
 
-    /// The modules that `module` uses, but for itself.
+    /// The modules that `module` uses, except itself.
     fn used_by(&self, module: &Module) -> BTreeSet<Module> {
         let used = self.sources[module].paths.iter().map(|path| self.definer(path));
         used.filter(|used| used != module && !used.is_empty()).collect()

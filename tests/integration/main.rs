@@ -55,6 +55,7 @@ mod nesting;
 mod outline;
 mod ownership;
 mod path_races;
+mod plain_words;
 mod properties;
 mod random_models;
 mod real_models;

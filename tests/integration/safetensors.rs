@@ -307,7 +307,7 @@ fn bytes(len: i64, value: u8) -> Tensor {
     Tensor::new(DataType::Uint8, [len], Buffer::from(vec![value; len as usize])).unwrap()
 }
 
-/// The model of `container` without weights, as a file has it that was exported without them.
+/// The model of `container` without weights, as in a file that was exported without them.
 fn structure(container: &Container) -> Container {
     let mut model = container.model().clone();
     traversal::tensors_mut(&mut model, |_, tensor| {

@@ -322,7 +322,7 @@ fn of_two_saves_that_must_not_overwrite_one_succeeds() {
 
 #[test]
 fn weights_that_stay_are_not_replaced_meanwhile() {
-    // One save keeps what another one replaces: whoever comes second is refused, or packs anew.
+    // One save keeps what another one replaces: the second is refused, or packs anew.
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     for round in 0..60 {

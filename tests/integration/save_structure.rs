@@ -155,7 +155,7 @@ fn with_shape() -> Container {
 }
 
 #[test]
-fn a_shape_that_readers_need_inline_is_reported_whoever_writes_it_outside() {
+fn a_shape_that_readers_need_inline_is_reported_in_every_layout() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     let inline = with_shape().save(folder.path().join("e.onnx"), WeightFiles::Embedded).unwrap();

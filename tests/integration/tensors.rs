@@ -93,7 +93,7 @@ fn messages_are_imported() {
     }
 }
 
-/// The golden's tensor as its message has it, and of raw goldens as onnx's own external file has
+/// The golden's tensor as in its message, and of raw goldens as onnx's own external file has
 /// it.
 fn in_every_form(golden: &Golden, external: &Container) -> Vec<Tensor> {
     let mut tensors = vec![Tensor::try_from(&golden.proto).unwrap()];

@@ -196,7 +196,7 @@ fn threads_change_nothing() {
     assert_eq!(read(&whole, 4).unwrap(), one);
     assert_eq!(read(&whole, 4).unwrap().encode_to_vec().unwrap(), whole);
 
-    // Faults in several places: the first one is reported, whoever meets it.
+    // Faults in several places: the first one is reported, whichever thread meets it.
     let mut state = 1_u64;
     for _ in 0..40 {
         let mut bytes = whole.clone();

@@ -27,7 +27,7 @@ def put_in_cache(model: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
 
 
 def runs_in_cache(model: corpus.Model, path: pathlib.Path) -> None:
-    """onnxruntime computes the same of the links, but for tensors in nodes of subgraphs, which onnx's checker looks at."""
+    """onnxruntime computes the same of the links, except for tensors in nodes of subgraphs, which onnx's checker looks at."""
     if model.refused:
         return
     try:

@@ -98,7 +98,7 @@ def equal_to_onnx() -> None:
     assert not missing, f"no cases to differ: {missing}"
     exact = common.run_all("nodes as onnx's", case, [(name,) for name in right if name not in known])
     same = sum(map(bool, exact))
-    print(f"of {len(right)} cases that onnx gets right: {same} byte for byte, {len(exact)} but for metadata of calls")
+    print(f"of {len(right)} cases that onnx gets right: {same} byte for byte, {len(exact)} except for metadata of calls")
     print(f"and symbolic dimensions; {len(known)} differ by a rule")
     assert same >= SAME, f"{same} cases byte for byte, there were {SAME}"
 
@@ -133,7 +133,7 @@ def selections(name: str) -> int:
 
 
 def selected() -> None:
-    """Selections of functions in all cases, but for those with very many."""
+    """Selections of functions in all cases, except those with very many."""
     names = []
     for path in sorted(CASES.glob("*/*.json")):
         meta = json.loads(path.read_text())

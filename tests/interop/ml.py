@@ -84,7 +84,7 @@ def type_of(value) -> onnx.TypeProto:
 
 
 def map_proto(value: dict) -> onnx.MapProto:
-    """A map as a file has it: scalars beside their keys."""
+    """A map as in a file: scalars beside their keys."""
     proto = onnx.MapProto(key_type=TensorProto.STRING if isinstance(next(iter(value)), str) else TensorProto.INT64)
     proto.values.elem_type = onnx.SequenceProto.TENSOR
     for key, element in value.items():

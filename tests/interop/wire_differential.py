@@ -125,7 +125,7 @@ def varint(value):
 
 
 def any_record(rng):
-    """A record of some field, as a model may have it or not."""
+    """A record of some field, that a model may have or not."""
     wire = rng.choice([0, 0, 1, 2, 2, 2, 3, 4, 5])
     tag = varint(rng.choice([rng.randrange(0, 30), rng.randrange(1 << 29)]) << 3 | wire)
     if wire == 0:

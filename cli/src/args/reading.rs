@@ -8,10 +8,10 @@ use onnx_container::{Error, Limit};
 #[derive(Debug, Args)]
 pub struct ReadArgs {
     /// Read files instead of mapping them: for network disks, and for files that may change.
-    /// Commands that need the elements of weights then hold all of them in memory, but for check
+    /// All commands except check then load every weight into memory
     #[arg(long)]
     pub no_mmap: bool,
-    /// Where links that lead to weights may lead
+    /// Which symbolic links to weights files are followed
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     pub paths: Paths,
     /// Allow N of what a model may hold, before it is refused: nesting, memory (bytes), nodes,

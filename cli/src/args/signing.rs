@@ -62,7 +62,7 @@ pub struct VerifySignatureArgs {
     /// leaves out
     #[arg(long, conflicts_with = "ignore_unsigned_files")]
     pub all_files: bool,
-    /// Fail unless the files are as signed, byte for byte, even where the content of the model is
+    /// Require every file to match byte for byte; a matching content signature is not enough
     #[arg(long)]
     pub require_files: bool,
     /// Print the verdict as JSON
@@ -76,9 +76,9 @@ pub struct VerifySignatureArgs {
 /// decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ShardForm {
-    /// As the specification has it: sha256
+    /// The specification's form: sha256
     #[default]
     Spec,
-    /// As the Python package model-signing 1.1 has it, which reads no other: sha256-sharded-N
+    /// The only form that the Python package model-signing 1.1 reads: sha256-sharded-N
     ModelSigning,
 }

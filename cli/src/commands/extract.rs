@@ -85,7 +85,7 @@ fn format(args: &ExtractArgs, several: bool, target: &Target) -> Result<FileForm
     let Some(format) = args.format.or(by_name) else {
         let path = args.output.display();
         return Err(Failure::Usage(format!(
-            "the suffix of `{path}` is none of {SUFFIXES}: give --format"
+            "the suffix of `{path}` is not one of {SUFFIXES}: give --format"
         )));
     };
     let is_file = matches!(target, Target::File(_));

@@ -94,7 +94,7 @@ fn format(args: &ReplaceArgs) -> Result<FileFormat, Failure> {
     let format = args.format.or_else(|| FileFormat::of(&args.file));
     format.ok_or_else(|| {
         let path = args.file.display();
-        Failure::Usage(format!("the suffix of `{path}` is none of {SUFFIXES}: give --format"))
+        Failure::Usage(format!("the suffix of `{path}` is not one of {SUFFIXES}: give --format"))
     })
 }
 

@@ -1,9 +1,9 @@
 //! Files that are written beside their targets and then renamed, so that a killed command leaves no
 //! half of one under the name of a whole; and what killed ones left.
 //!
-//! The files of a process in a folder are named after one of them that is empty and locked while
-//! any of them is there. So those whose process is gone are known, however many there are: they
-//! need not be open. Where the file system has no locks none is known to be left.
+//! Each process locks one empty file per folder; its other temporary files share that file's prefix
+//! and need not be open. If nobody holds the lock, the process is gone and its files are stale.
+//! Without locks of the file system no file is known to be stale.
 //!
 //! A file of the user may begin as these do, such as `.writing-drafts`. So the random part of a
 //! name ends in letters that follow from the others, which no name does by chance, and what is not
@@ -181,7 +181,7 @@ pub fn abandoned(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The files in `folder` whose holder nobody holds, and the locks on these holders. One that is
-/// gone was removed by whoever removed the others, or is about to.
+/// gone was removed with the others, or is about to be.
 fn unheld(folder: &Path) -> (Vec<PathBuf>, Vec<File>) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));

@@ -58,7 +58,7 @@ pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// What a bundle says of itself, whoever signed it: to be believed by nobody.
+/// What a bundle says of itself. Nothing proves it.
 pub struct Claim {
     pub payload: Vec<u8>,
     /// The name of the key that signed it, or that this was a certificate, where it says so.

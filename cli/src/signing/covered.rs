@@ -1,6 +1,6 @@
 //! Whether files hold nothing but the weights of a model, whose content is signed.
 //!
-//! Whoever changes a model names the files that it needs. Such a file may be excused from being
+//! A changed model may name any files. Such a file may be excused from being
 //! signed only if the content says all that is in it: the elements of tensors, and zeros between
 //! them.
 

@@ -131,8 +131,8 @@ impl Content<'_> {
 
 impl Files<'_> {
     /// The problems that `content`, which is as signed, does not excuse: it speaks for the files
-    /// that the model has or had, and for no others. One that was signed as another file and is the
-    /// model's now has bytes that its content says nothing of.
+    /// that the model has or had, and for no others. A file that was signed under another name and
+    /// that the model now uses is not covered by the content digest.
     pub fn not_excused<'s>(
         &'s self,
         content: &'s Content<'_>,

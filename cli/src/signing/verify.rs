@@ -158,7 +158,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// What differs in signed files. Links are followed as `--paths` has it: what counts is the
+    /// What differs in signed files. Links are followed as `--paths` says: what counts is the
     /// bytes that the model has.
     fn compare(
         &self,

@@ -134,7 +134,7 @@ mod unix {
         }
     }
 
-    /// The signals that are ignored, as `nohup` and a shell's background jobs have it: bit 0 is
+    /// The signals that are ignored, as `nohup` and the background jobs of a shell do: bit 0 is
     /// signal 1.
     fn ignored() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -220,7 +220,7 @@ fn weights_in_place_of_a_model_are_called_what_they_are() {
         json["error"]["message"].as_str().unwrap().contains("the weights of `p.onnx`"),
         "{json}"
     );
-    // What nobody needs is none of a model.
+    // A file that nobody needs belongs to no model.
     fs::write(folder.path("x.data"), [0xff; 99]).unwrap();
     let run = folder.run(&["inspect", "x.data"]);
     assert!(run.code() == 1 && !run.stderr().contains("the weights of"), "{run:?}");

@@ -177,7 +177,7 @@ fn a_name_that_transformers_js_could_not_ask_for_is_explained() {
         folder.run(&pack).done();
         let run = folder.run(&[&pack[..], &["--shard-names=transformers-js"]].concat());
         run.failed(&[
-            "transformers.js looks for this name, so the model has to be called otherwise",
+            "not a valid file name; rename the model (transformers.js derives this name from it)",
         ]);
     }
 }

@@ -240,7 +240,7 @@ fn what_is_signed_by_default_is_verified_by_default() {
     let json = verify("m/m.onnx", &["--json"]).done().json();
     let left_out = ["README.md", "left.bin", "left.onnx", "sub/tokenizer.json"];
     assert_eq!(json["files"]["left_out"], serde_json::json!(left_out));
-    // All files may be asked for, and what came since is none of those that were left out.
+    // All files may be asked for, and what came since was not left out.
     let run = verify("m/m.onnx", &["--all-files"]).failed(&[]);
     run.says(&["unsigned `README.md`: it is in the folder and was not signed"]);
     verify("m/m.onnx", &["--all-files", "--ignore-unsigned-files"])

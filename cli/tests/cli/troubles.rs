@@ -123,7 +123,7 @@ fn a_disk_that_is_full_keeps_the_old_model() {
     panic!("a save to a disk with space does not work");
 }
 
-/// Fills the disk of `path` but for about `free` bytes.
+/// Fills the disk of `path` up to about `free` bytes.
 fn fill(path: &Path, free: u64) {
     use std::io::Write;
     let mut file = fs::File::create(path).unwrap();

@@ -263,7 +263,7 @@ fn check_what_is_left(case: &Case, number: usize, at: &str) {
         "{at}: {seen:?}, then {loaded:?}"
     );
     assert_eq!(case.loaded(), loaded, "{at}: another load");
-    // Whoever opens the model next finds no trace, or removes it.
+    // The next program that opens the model finds no trace, or removes it.
     if number.is_multiple_of(2) {
         let recovery = recover(case.out()).unwrap();
         assert!(recovery.errors.is_empty(), "{at}: {recovery:?}");

@@ -82,7 +82,7 @@ fn one_hot(cx: &mut RunCx<'_>) -> Result<()> {
             Some(place) => row.get_mut(place).into_iter().for_each(|y| *y = 1.0),
             None if allows_others => {}
             None => {
-                let reason = format!("element {i} is none of the categories, and `zeros` is 0");
+                let reason = format!("element {i} is not one of the categories, and `zeros` is 0");
                 return Err(Error::new(ErrorKind::Value, reason));
             }
         }

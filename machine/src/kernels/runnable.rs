@@ -23,7 +23,7 @@ pub(crate) fn check(program: &Program, registry: &Registry) -> Errors {
     checker.errors
 }
 
-/// Whether `node` is as its schema has it, and something runs it. A kernel of the user may take
+/// Whether `node` fits its schema, and something runs it. A kernel of the user may take
 /// anything.
 ///
 /// # Errors

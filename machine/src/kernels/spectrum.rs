@@ -6,7 +6,7 @@
 //!
 //! All are computed as `f64` and rounded once to the type that the attribute `output_datatype`
 //! names. The elements of a window of integers are those of one of FLOAT without their fractions,
-//! as the function bodies of the operators have it.
+//! as in the function bodies of the operators.
 
 use onnx_container::DataType;
 

@@ -6,7 +6,7 @@ use crate::kernel::call::Call;
 /// The string attribute `name`, one of `words`, of which the first is the default.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidModel`] when it is none of them, or no string.
+/// [`ErrorKind::InvalidModel`] when it is another word, or not a string.
 pub(super) fn one_of<'w>(call: &Call<'_>, name: &str, words: &[&'w str]) -> Result<&'w str> {
     let Some(default) = words.first() else { return Err(Error::internal("no words")) };
     let found = call.str_or(name, "")?;

@@ -248,7 +248,9 @@ impl Runner {
             let replaced = match (node.outputs.get(j).copied().flatten(), entry) {
                 (Some(output), Some(entry)) => table.set(output, entry),
                 (None, unused) => unused,
-                (Some(_), None) => return Err(Error::internal("an output that nobody gave")),
+                (Some(_), None) => {
+                    return Err(Error::internal("a kernel gave no value for an output"));
+                }
             };
             self.release(replaced);
         }

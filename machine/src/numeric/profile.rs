@@ -15,7 +15,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Its name, as traces have it. That of the strict profile has a version, because its bits
+    /// Its name in traces. That of the strict profile has a version, because its bits
     /// never change.
     pub fn name(self) -> &'static str {
         match self {

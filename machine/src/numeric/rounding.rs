@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 
 use half::{bf16, f16};
 
-/// The bits of the NaN of FLOAT16 and BFLOAT16, as results have it.
+/// The bits of the NaN of FLOAT16 and BFLOAT16 in results.
 const NAN_OF_F16: u32 = 0x7e00;
 const NAN_OF_BF16: u32 = 0x7fc0;
 
@@ -62,7 +62,7 @@ pub(crate) fn to_bf16(value: f32) -> bf16 {
     bf16::from_bits(low_half(if magnitude > 0x7f80_0000 { NAN_OF_BF16 } else { number }))
 }
 
-/// The sign, as 16 bits have it, and the bits of the absolute value.
+/// The sign as bit 15, and the bits of the absolute value.
 #[inline(always)]
 fn sign_and_magnitude(value: f32) -> (u32, u32) {
     ((value.to_bits() >> 16) & 0x8000, value.to_bits() & 0x7fff_ffff)

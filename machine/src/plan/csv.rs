@@ -44,8 +44,8 @@ pub struct Named {
 ///
 /// # Errors
 /// [`ErrorKind::Plan`](crate::ErrorKind::Plan) names the line that is wrong: an unknown or missing
-/// column, a field too many or too few, a number that is none, steps that end before they begin, an
-/// id that an earlier line has. Files over 256 MiB or over 131,072 blocks are refused.
+/// column, a field too many or too few, a text that is not a number, steps that end before they
+/// begin, an id that an earlier line has. Files over 256 MiB or over 131,072 blocks are refused.
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) when `file` cannot be read.
 pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
     let mut bytes = Vec::new();

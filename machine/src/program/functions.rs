@@ -80,7 +80,7 @@ impl Functions {
     }
 
     /// What computes `call` in a graph that imports `imports`; `None` when it calls no function.
-    /// There has to be `room` for each body; whoever reads it counts it as often as it is called.
+    /// `room` is charged for each expanded body; the caller charges it once per call.
     pub(super) fn expand(
         &mut self,
         call: &NodeProto,

@@ -95,7 +95,7 @@ impl Distance {
 const CHUNK: usize = 1 << 13;
 
 /// The elements of `tensor` in parts of some thousands, which share its bytes: each a tensor of one
-/// dimension. A scalar is one element. Of a tensor of strings there are none.
+/// dimension. A scalar is one element. A tensor of strings has none.
 pub fn chunks(tensor: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
     let dtype = tensor.dtype();
     let parts = tensor.buffer().map(|bytes| (bytes, parts(dtype, tensor.element_count())));
@@ -263,7 +263,7 @@ impl Comparable for f64 {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a difference that is not 0 is none that is 0")]
+#[allow(clippy::cast_precision_loss, reason = "a difference that is not 0 does not become 0")]
 impl Comparable for i128 {
     fn same(self, other: Self) -> bool {
         self == other

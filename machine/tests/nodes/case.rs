@@ -201,7 +201,7 @@ pub fn tensor_proto(dtype: DataType, dims: &[i64], numbers: &[f64]) -> Option<Te
 }
 
 /// A graph for an attribute of a node with as many `inputs`: `constant` computes one value,
-/// `identity` gives its inputs, `loop` does so but for the first, and `scan` has one input less.
+/// `identity` gives its inputs, `loop` all except the first, and `scan` has one input less.
 pub fn graph(kind: &str, inputs: usize) -> GraphProto {
     let mut graph = GraphProto::new(kind);
     let names: Vec<_> = (0..inputs).map(|i| format!("in{i}")).collect();

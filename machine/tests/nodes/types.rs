@@ -1,4 +1,4 @@
-//! Every type that a schema has for an input is taken, but for those in a list here, each with its
+//! Every type that a schema has for an input is taken, except those in a list here, each with its
 //! reason.
 
 use std::collections::BTreeMap;

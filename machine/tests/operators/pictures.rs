@@ -36,7 +36,7 @@ fn decode(stream: &[u8], format: &str) -> Result<Value> {
     output(("ImageDecoder", 20), &[format], &[tensor([len], stream)])
 }
 
-/// The gray of a color as Pillow has it.
+/// The gray of a color by Pillow's formula.
 fn luma([r, g, b]: [u8; 3]) -> u8 {
     let sum = 19_595 * u32::from(r) + 38_470 * u32::from(g) + 7_471 * u32::from(b);
     u8::try_from((sum + (1 << 15)) >> 16).unwrap()

@@ -84,7 +84,7 @@ fn a_plan_has_the_tensors_of_a_run_at_every_step() {
                 _ => None,
             })
             .collect();
-        // What a step needs last is gone after it, but for what is left at the end.
+        // What a step needs last is gone after it, except what is left at the end.
         let is_left = |end: u64| end > step + 1 || end == steps && step + 1 == steps;
         let live = plan.tensors.iter().filter(|t| t.steps.start <= step && is_left(t.steps.end));
         let at_end = step + 1 == steps;

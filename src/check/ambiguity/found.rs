@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 pub(super) enum Way {
     /// The file begins as another format does.
     Format(&'static str),
-    /// Its first field is none of a model.
+    /// Its first field is not a field of a model.
     FirstField,
     /// A field of one value that is there again, which is a message or not.
     Again {
@@ -73,7 +73,7 @@ impl Ambiguity {
                 "it begins with a field that ONNX does not have, as no writer does".into()
             }
             Way::Again { message: true } => format!(
-                "{of} is there {times} times: some readers merge them, as protobuf has it, others take one"
+                "{of} is there {times} times: some readers merge them, as protobuf says, others take one"
             ),
             Way::Again { message: false } => format!(
                 "{of} is there {times} times: the last one counts, and no digest covers the others"
@@ -89,7 +89,7 @@ impl Ambiguity {
             }
             Way::Pieces => format!("{of} is in {times} pieces, of which some readers take one"),
             Way::WireType => {
-                format!("{of} has a record that is none of its type: some readers take it for one")
+                format!("{of} has a record of another wire type, which some readers decode")
             }
             Way::Group => format!("{of} has a group, which not every reader passes over"),
             Way::Padded => {

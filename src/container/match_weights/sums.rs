@@ -1,8 +1,8 @@
 //! Weights whose fingerprints add up to that of a tensor: it may be joined of them.
 //!
-//! Runs of weights with one name but for its numbers, in the order of the numbers, of any length
-//! (experts of a layer); any two weights; any three of one module (its projections), or of few
-//! weights.
+//! Runs of weights whose names differ only in their numbers, in the order of the numbers, of any
+//! length (experts of a layer); any two weights; any three of one module (its projections), or of
+//! few weights.
 
 use std::collections::HashMap;
 

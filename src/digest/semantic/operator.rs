@@ -34,7 +34,7 @@ enum Version {
     Since(i64),
     /// Added to its domain later than the version that is imported.
     NotYet,
-    /// Without a schema: the same in all versions, as onnx's checker has it.
+    /// Without a schema: the same in all versions, as for onnx's checker.
     Any,
     /// Of a version of its domain that is newer than the table of operators.
     Newer(i64),
@@ -94,7 +94,7 @@ impl<'m> Operator<'m> {
             return Ok(());
         }
         let reason = "it names the values that it differentiates in its attributes, and a semantic digest \
-                      follows inputs only: there is none of what depends on it";
+                      follows inputs only: so what depends on it has no digest";
         Err(Error::new(ErrorKind::Unsupported, reason))
     }
 

@@ -1,4 +1,5 @@
-//! [`Scope`]: a graph or function body at one place where it is used, and what its names stand for there.
+//! [`Scope`]: a graph or function body at one place where it is used, and what its names stand for
+//! there.
 //!
 //! A body that is called twice has two scopes, with their own inputs and attributes. A subgraph
 //! sees the scope around it; a graph that a call passes as an attribute sees the scope of its

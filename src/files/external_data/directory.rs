@@ -36,7 +36,7 @@ pub enum PathPolicy {
     /// is what onnxruntime reads.
     #[default]
     ModelDirs,
-    /// Links lead anywhere. Whoever wrote the folder of the model chooses which files are read.
+    /// Links lead anywhere. The author of the folder chooses which files are read.
     Trusted,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A save in progress holds a lock on its staging folder; the lock ends with the process. While no
 //! journal names a folder, the files of the old save are all in place, and those in the folder are
-//! needed by nobody. A folder of the user that has such a name is none: a save lists its files in
-//! it.
+//! needed by nobody. A folder of the user that has such a name is not one: a save lists its files
+//! in it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -49,9 +49,8 @@ impl Abandoned {
         abandoned.collect()
     }
 
-    /// Whether there are folders for files in it, or there have been none for a while. A save makes
-    /// them when it has the lock, so there are none yet in a folder that was made just now, and
-    /// none any more in one that was removed while it was being locked.
+    /// Whether the save got far enough to create `new/` or `old/`. A fresh, empty folder may belong
+    /// to a save that has not locked it yet, or that is removing it.
     fn is_begun(&self) -> bool {
         let is_old = || {
             let made = retried(|| self.path.metadata()).and_then(|metadata| metadata.modified());

@@ -313,8 +313,8 @@ fn is_plain(name: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// The text of the regular file at `path`, not a link, which must belong to whoever may replace any
-/// file of `directory`.
+/// The text of the regular file at `path`, not a link, which must belong to a user who may replace
+/// any file of `directory`.
 fn read_owned(path: &Path, directory: &Path) -> Result<Option<String>> {
     match retried(|| path.symlink_metadata()) {
         Err(error) if is_not_there(&error) => return Ok(None),

@@ -1,5 +1,5 @@
 //! The staging folder of a save: how it is made, and how it is removed by the save itself or by
-//! whoever finds it later.
+//! a process that finds it later.
 //!
 //! What is in it belongs to a save beyond doubt: the list `files` in it names every file before it
 //! is made. So a folder of the user that has such a name, or a file that the user put into one, is
@@ -100,7 +100,7 @@ impl StagingFolder {
         }
     }
 
-    /// Leaves the folder where it is, for whoever goes on with the switch.
+    /// Leaves the folder where it is, for the process that continues the switch.
     pub(crate) fn keep(mut self) -> PathBuf {
         self.is_there = false;
         self.path.clone()

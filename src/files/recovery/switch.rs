@@ -7,8 +7,8 @@
 //! what is in the staging folder is deleted, and the journal last.
 //!
 //! Every step is a rename or the deletion of what nobody needs, and what is done is seen from where
-//! the files are: whoever finds the journal and holds the lock of the folder goes on where the
-//! switch ended.
+//! the files are: a process that finds the journal and holds the lock of the folder goes on where
+//! the switch ended.
 //!
 //! # Where the files are says it, not how old or long they are
 //!
@@ -323,9 +323,9 @@ impl Switch {
     }
 
     /// Moves the new files back to the staging folder, the model first, and then the old ones into
-    /// place, the model last. The new model is deleted, so that whoever goes on with this switch
-    /// undoes it too; but not where it would have replaced the old one with one rename, since one
-    /// that is gone may have done so.
+    /// place, the model last. The new model is deleted, so that a process that continues this
+    /// switch undoes it too; but not where it would have replaced the old one with one rename,
+    /// since one that is gone may have done so.
     ///
     /// # Errors
     /// When a file cannot be renamed. That a folder cannot be flushed ends nothing here: the old

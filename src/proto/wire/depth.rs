@@ -2,7 +2,7 @@
 //! sequences.
 //!
 //! A decoded message is as deep as [`Limit::Nesting`](crate::Limit::Nesting) allows. One that was
-//! made in memory may be of any depth, and whoever clones or compares it cannot get an error. So
+//! made in memory may be of any depth, and clones and comparisons of it cannot return an error. So
 //! these calls go on a few levels on the stack that they were called on, and then on stacks of
 //! threads of their own.
 

@@ -1,4 +1,5 @@
-//! [`Unknown`]: records of fields that the table does not have, and those that an outline leaves as they are.
+//! [`Unknown`]: records of fields that the table does not have, and those that an outline leaves as
+//! they are.
 
 use std::io;
 

@@ -80,7 +80,7 @@ pub fn read(path: &Path, name: &str, wanted: &Wanted<'_>) -> Result<Read, Failur
         }
         _ => {
             let path = path.display();
-            Err(Failure::Usage(format!("the suffix of `{path}` is none of .npy, .npz, .pb")))
+            Err(Failure::Usage(format!("the suffix of `{path}` is not .npy, .npz or .pb")))
         }
     }
 }

@@ -41,7 +41,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A number as its type has it: no `f64` holds every integer of 64 bits.
+/// A number in its own type: no `f64` holds every integer of 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Exact {

@@ -271,7 +271,7 @@ impl Narrow {
 const MAX_HEADER: usize = 10_000;
 /// The most dimensions that numpy has. A longer list would also make long messages.
 const MAX_RANK: usize = 64;
-/// A dict with a list of tuples, as structured arrays have it, is three deep.
+/// A dict with a list of tuples, which structured arrays have, is three deep.
 const MAX_NESTING: usize = 4;
 
 /// The bytes of the header that `file` begins with.

@@ -33,7 +33,7 @@ enum Scores<R> {
     All(Vec<R>),
     /// One, which is that of two classes.
     Both(R),
-    /// The first of two. There is none of the second.
+    /// The first of two. The second has no score.
     First(R),
 }
 

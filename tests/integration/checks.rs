@@ -108,7 +108,7 @@ fn names_that_do_not_fit_together_are_found_one_by_one() {
             &["Error: tensor `w`: two initializers have this name"],
         ),
         (with_weights(vec![copy("x", "y")], &[""]), &["Error: an initializer has no name"]),
-        (old, &["Advice: tensor `w`: an initializer that is no input"]),
+        (old, &["Advice: tensor `w`: the initializer is not a graph input"]),
         (new, &["ir_version 14: onnxruntime 1.31 takes versions up to 13"]),
         (
             of(vec![copy("x", "y"), copy("x", "y")]),

@@ -1,5 +1,5 @@
-//! The words of the sources and pages: lines of comments and prose end at column 100, and turns that have to be read
-//! twice are not used.
+//! The words of the sources and pages: lines of comments and prose end at column 100, and turns
+//! that have to be read twice are not used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,8 @@ fn words(line: &str) -> &str {
     line.trim_start_matches('/').trim_start_matches('!').trim()
 }
 
-/// The lines that are longer than they may be. Code, tables and words that have no room can be longer.
+/// The lines that are longer than they may be. Code, tables and words that have no room can be
+/// longer.
 fn too_long(name: &str, text: &str) -> Vec<String> {
     let (mut in_code, mut found) = (false, Vec::new());
     for (number, line) in prose(name, text) {

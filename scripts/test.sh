@@ -473,17 +473,18 @@ run_fuzz() {
     printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}'
 }
 
-# Tests that measure memory, which a sanitizer multiplies, and long ones, which do the same as
-# others with other models.
-NOT_SANITIZED=(memory small_messages real_models large_tensors inline_random random_models rename_random semantic copies
-    wire_properties layers digests_stored outline keys_are_as_many_as very_many_weights many_tensors_of_one_name)
+# The tests of what reads mapped files, and of buffers and their owners: the library has no other
+# unsafe code.
+SANITIZED=(buffer:: tensor:: initializer:: ownership:: loads:: lazy:: sources:: resolved:: kept_weights:: replaced_models::
+    save_and_load:: consolidate:: tensors:: shards:: safetensors::)
+NOT_SANITIZED=(memory very_many_weights) # what measures memory, which a sanitizer multiplies, or takes minutes
 
 # Memory that is refused is an error that tests ask for, so the sanitizer refuses it as an allocator
 # does.
 run_sanitized() {
     installed nightly || skip 'no nightly toolchain'
     ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p onnx-container --lib --test integration \
-        --target "$HOST" --target-dir target/asan -- "${NOT_SANITIZED[@]/#/--skip=}"
+        --target "$HOST" --target-dir target/asan -- "${SANITIZED[@]}" "${NOT_SANITIZED[@]/#/--skip=}"
 }
 
 # What Miri can run: no memory map, no other system call than reading files, and no tests of very

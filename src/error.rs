@@ -411,8 +411,8 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// What is behind the [`io_error`](Self::io_error), whose own text is that of this error:
-    /// so that each cause is printed once.
+    /// The cause of the [`io_error`](Self::io_error). Its own text is part of this error's, and
+    /// each cause is printed once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref()?.source()
     }

@@ -2,7 +2,7 @@
 //!
 //! The model is decoded without copying its payloads, and every external tensor becomes a handle on
 //! its byte range, which `resolve` finds. The check that model and weights come from the same save
-//! is left to `one_save`.
+//! is left to `consistent_read`.
 
 mod options;
 mod origins;

@@ -1,7 +1,7 @@
 //! Adding and deleting an initializer: [`Container::add`], [`Container::delete`].
 //!
 //! Both change the model and the handles together: no tensor is left without its bytes, and no
-//! bytes without a tensor. The places where values are named are left to `values`.
+//! bytes without a tensor. The places where values are named are left to `value_names`.
 
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;

@@ -1,8 +1,8 @@
 //! [`Container::rename`]: a new name for a value, in every place that names it.
 //!
 //! A name is valid in the graph that defines it and in subgraphs that do not define it anew. So the
-//! graph that defines the name is found, and the name is changed there; `values` visits the places.
-//! A new name that another value has is refused before anything is changed.
+//! graph that defines the name is found, and the name is changed there; `value_names` visits the
+//! places. A new name that another value has is refused before anything is changed.
 
 use crate::container::lookup::list;
 use crate::container::{Container, Handle, HandleNames};

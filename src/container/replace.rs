@@ -3,7 +3,7 @@
 //! Tensors can share bytes (tied weights), by one handle or by one range of memory. The caller
 //! decides whether a change of one of them changes all; nothing is assumed. All changes are planned
 //! and checked before the first one is made. Names are resolved by `tensors`, declared types
-//! changed by `declared`; replacing many weights at once is left to `fill`.
+//! changed by `declared_types`; replacing many weights at once is left to `fill`.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -2,8 +2,8 @@
 //!
 //! A tensor can be inline, behind a handle, or in a file that was not loaded; callers should not
 //! have to distinguish them. A [`TensorRef`] is one tensor with a unique name, and finds its
-//! elements on request. A [`TensorIndex`] has all tensors by name. Names are resolved by `find`;
-//! changes are left to `replace` and `edit`.
+//! elements on request. A [`TensorIndex`] has all tensors by name. Names are resolved by `lookup`;
+//! changes are left to `replace` and `add_delete`.
 
 use std::borrow::Cow;
 use std::ops::Range;

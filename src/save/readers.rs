@@ -2,8 +2,8 @@
 //!
 //! The caller may externalize anything, keep files that onnx does not open, or write a model file
 //! of any length. None of that is an error, but the caller is warned before a reader fails. Which
-//! tensors and files readers refuse is known to `refused`; a graph is analysed only when a tensor
-//! may be one of them.
+//! tensors and files readers refuse is known to `reader_limits`; a graph is analysed only when a
+//! tensor may be one of them.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! "Did you mean ...?": the names that a mistyped one is most like.
 //!
 //! Somebody who asks for a tensor or a function that is not there usually made a slip, or left out
-//! its scope or domain. What the names are and what they mean is left to `find` and `inline`.
+//! its scope or domain. What the names are and what they mean is left to `lookup` and `inline`.
 
 /// The least similarity for a suggestion: 1 is equal, 0 has nothing in common.
 const LEAST: f64 = 0.6;

@@ -1,4 +1,4 @@
-//! Programs in the documentation make models that readers open: a copy of one is no refused
+//! Programs in the documentation make models that readers open: a copy of one makes no refused
 //! file.
 
 use std::fs;

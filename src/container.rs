@@ -377,7 +377,8 @@ impl Container {
         }
         entry.range(len)?;
         if entry.offset > 0 {
-            let reason = format!("initializer `{handle}` has just these {len} bytes");
+            let reason =
+                format!("the offset must be 0: initializer `{handle}` has exactly {len} bytes");
             return Err(Error::new(ErrorKind::OutOfBounds, reason).with_offset(entry.offset));
         }
         Ok((handle, initializer))

@@ -16,7 +16,7 @@
 //!   replaces a file that another model needs.
 //! - A model that is read and written unchanged is the same, field by field; one that an official
 //!   library wrote is the same byte for byte.
-//! - Untrusted input gives an error that names the tensor, the file and the byte.
+//! - Malformed input gives an error that names the tensor, the file and the byte.
 //!
 //! # Example
 //!

@@ -137,7 +137,7 @@ impl FromStr for Limit {
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|limit| limit.name() == name).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            let reason = format!("`{name}` is no limit; there are {names}");
+            let reason = format!("unknown limit `{name}`; the limits are {names}");
             Error::new(ErrorKind::InvalidArgument, reason)
         })
     }

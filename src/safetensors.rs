@@ -328,12 +328,14 @@ fn misplaced(
     let there = |name: &&String| weights.get(name).is_some() || weights.padding.contains(*name);
     let lacking = names.iter().copied().filter(|name| !there(name));
     let lacking = lacking.map(|name| {
-        wrong(name, "the index says that it is in this shard, where it is not".to_owned())
+        wrong(name, "the index places it in this shard, which does not have it".to_owned())
     });
     let extra = weights.tensors.keys().filter_map(|name| match places.get(name) {
         Some(place) if place == shard => None,
-        Some(place) => Some(wrong(name, format!("is in this shard, the index says in `{place}`"))),
-        None => Some(wrong(name, "is in this shard, and not in the index".to_owned())),
+        Some(place) => {
+            Some(wrong(name, format!("is in this shard, but the index places it in `{place}`")))
+        }
+        None => Some(wrong(name, "is in this shard, but not in the index".to_owned())),
     });
     lacking.chain(extra).collect()
 }

@@ -76,10 +76,9 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
-    /// Complete or undo saves that were killed, in a folder or of a model, and remove what they
-    /// left
+    /// Complete or undo killed saves, of a folder or of one model, and remove what they left
     Recover(RecoverArgs),
-    /// Print a digest of a model with its weights, however they are stored; or of what it computes
+    /// Print a digest of a model's content, however it is stored, or of what it computes
     Digest(DigestArgs),
     /// Tell whether two models compute the same, and where they first differ
     Diff(DiffArgs),
@@ -280,18 +279,16 @@ pub struct ImportArgs {
     /// Fail when WEIGHTS has weights that no tensor of the model uses
     #[arg(long)]
     pub strict: bool,
-    /// How to treat tensors that share bytes with a tensor found in WEIGHTS but are not in WEIGHTS
-    /// themselves [default: those of its type and shape change with it, the others keep their
-    /// elements]
+    /// What to do with tensors not in WEIGHTS that share the bytes of one that is [default: those
+    /// of its type and shape change with it, the others keep their elements]
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
-    /// Find the places of weights by the elements of OLD, the checkpoint that MODEL was exported
-    /// from: tensors that the exporter renamed, transposed, cast, joined or cut get what WEIGHTS
-    /// have there. Names of tensors do not count
+    /// Match by content: OLD is the checkpoint that MODEL was exported from. Tensors that the
+    /// exporter renamed, transposed, cast, joined or cut get the same parts of WEIGHTS. Names do
+    /// not count
     #[arg(long = "match", value_name = "OLD", conflicts_with_all = ["rename", "strip_prefix", "replace_prefix", "ignore"])]
     pub matched: Option<PathBuf>,
-    /// With --match: write the places that were found to FILE, as JSON. Without: read them from
-    /// there
+    /// With --match, write the mapping that it finds to FILE, as JSON; without, read it from FILE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rename", "strip_prefix", "replace_prefix", "ignore"])]
     pub mapping: Option<PathBuf>,
     #[command(flatten)]
@@ -325,7 +322,7 @@ pub struct ExportArgs {
     /// entries
     #[arg(long)]
     pub padding: bool,
-    /// Write large tensors through the page cache and wait for the disk then: slower, but the first
+    /// Write large tensors through the page cache, then wait for the disk: slower, but the first
     /// reader of the new files finds them in memory
     #[arg(long, conflicts_with = "no_sync")]
     pub no_direct_io: bool,
@@ -364,8 +361,8 @@ pub struct MovingArgs {
 /// The options of every command that writes a model and can compare it with the one that was read.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
-    /// Load the written model, compare every tensor bit for bit with the one that was read, and
-    /// what the models compute by their semantic digests, and check it
+    /// Load the written model and check it; compare its tensors, bit for bit, and its semantic
+    /// digest with those of the model that was read
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,
     #[command(flatten)]
@@ -389,7 +386,7 @@ pub struct TargetArgs {
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,
-    /// Write large tensors through the page cache and wait for the disk then: slower, but the first
+    /// Write large tensors through the page cache, then wait for the disk: slower, but the first
     /// reader of the new files finds them in memory
     #[arg(long, conflicts_with = "no_sync")]
     pub no_direct_io: bool,
@@ -419,13 +416,12 @@ pub struct CheckArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// Also list every node that run cannot run
+    /// Also list the nodes that run refuses
     #[cfg(feature = "machine")]
     #[arg(long)]
     pub runnable: bool,
-    /// Also compare the model and all its tensors with the digests that --digests stored, its
-    /// weights files with their checksums, and blobs in a cache of Hugging Face with their names:
-    /// reads every byte
+    /// Also compare the model and its tensors with their stored digests, weights files with their
+    /// checksums, and blobs of the Hugging Face cache with their names. Reads every byte
     #[arg(long)]
     pub digests: bool,
     /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be
@@ -444,8 +440,7 @@ pub struct InspectArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// How many tensors, the largest first, and how many files to list; 0 lists all [default: 20,
-    /// all with --json]
+    /// List N tensors, the largest first, and N files; 0 lists all [default: 20, all with --json]
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Print everything as JSON

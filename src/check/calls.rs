@@ -31,7 +31,10 @@ pub(super) fn of_operator(node: &NodeProto, domain: &[u8], version: i64) -> Opti
 /// What is wrong with a call of `function`.
 pub(super) fn of_call(node: &NodeProto, function: &FunctionProto) -> Option<Fault> {
     let says = |given: usize, has: usize, what: &str| {
-        format!("has {}, its function {has}, which onnxruntime refuses", counted(given, what))
+        format!(
+            "has {}, its function declares {has}, which onnxruntime refuses",
+            counted(given, what)
+        )
     };
     let sides = [
         (node.input.len(), function.input.len(), "input"),
@@ -52,8 +55,8 @@ fn counted(count: usize, what: &str) -> String {
 fn reason(misfit: Misfit, count: usize, what: &str) -> String {
     let has = counted(count, what);
     match misfit {
-        Misfit::Fewer(least) => format!("has {has}, its operator at least {least}"),
-        Misfit::More(most) => format!("has {has}, its operator at most {most}"),
+        Misfit::Fewer(least) => format!("has {has}, its operator needs at least {least}"),
+        Misfit::More(most) => format!("has {has}, its operator takes at most {most}"),
         Misfit::Missing(index) => format!("leaves out {what} {index}, which its operator needs"),
     }
 }
@@ -74,7 +77,7 @@ fn branches(node: &NodeProto) -> Option<String> {
         let (given, wanted) = (graph.output.len(), node.output.len());
         if given != wanted {
             return Some(format!(
-                "has {} and its {name} {given}, which onnxruntime refuses",
+                "has {}, but its {name} has {given}, which onnxruntime refuses",
                 counted(wanted, "output")
             ));
         }

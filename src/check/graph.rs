@@ -450,12 +450,12 @@ impl<'m> Walk<'m> {
             let what = || format!("attribute `{}` of {}", short(name), described(node));
             self.fault(what, attributes::fault(attribute, false));
             if !self.in_function && is_reference(attribute) {
-                let reason = "refers to one of a function, and this node is in none: readers take the default";
+                let reason = "refers to a function's attribute, but the node is in no function: readers take the default";
                 self.fault(what, Some((Severity::Advice, reason.to_owned())));
             }
             if node.attribute.len() > 1 && !known.insert(name) {
                 let twice =
-                    "is there twice: readers refuse it, or differ on which counts".to_owned();
+                    "occurs twice: readers refuse it, or differ on which one counts".to_owned();
                 self.fault(what, Some((Severity::Error, twice)));
             }
             let one = attribute.sparse_tensor.as_deref().into_iter();
@@ -497,7 +497,7 @@ impl<'m> Walk<'m> {
             return;
         }
         let reason = if self.names.is_visible(name) {
-            "an output that a graph outside defines: an Identity has to stand between"
+            "an outer graph defines this output: it has to pass through an Identity here"
         } else {
             "an output that nothing defines"
         };

@@ -146,8 +146,8 @@ impl<'a> Weights<'a> {
         }
         if len > 0 && data.length.is_none() && file.use_of.len > range.end {
             let reason = format!(
-                "its external data have no length, and end before the file: onnx reads all {} bytes behind its offset, \
-                 and cannot make a tensor of them",
+                "its external data have no length, and the file is longer: onnx reads all {} bytes from the offset on, \
+                 and fails",
                 file.use_of.len.saturating_sub(range.start)
             );
             self.advise(ErrorKind::InvalidModel, reason, name);

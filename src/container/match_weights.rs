@@ -387,8 +387,8 @@ fn made(
         if !crate::container::fill::same_bytes(&made, &of(other)?.initializer()?) {
             let names = |of: &Composition| of.weights().collect::<Vec<_>>().join("`, `");
             let reason = format!(
-                "its elements were those of `{}` and of `{}` in another form or place, which differ in these \
-                 weights: only one of them may be in the mapping",
+                "it matched both `{}` and `{}`, which differ in these weights: keep only one of \
+                 them in the mapping",
                 names(&matched.source),
                 names(other)
             );

@@ -158,7 +158,7 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
         }
         Some(found) if found.taken || (found.is_main && said_in_training(model, to)) => {
             let reason =
-                format!("the name `{to}` is taken there: another value would be meant by it");
+                format!("the name `{to}` is taken there, and would then mean another value");
             Err(Error::new(ErrorKind::AlreadyExists, reason))
         }
         Some(found) => Ok(found),

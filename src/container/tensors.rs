@@ -259,14 +259,15 @@ impl<'c> TensorIndex<'c> {
         let tensors: Vec<_> = positions.iter().filter_map(|n| self.tensors.get(*n)).collect();
         let each =
             tensors.into_iter().map(|tensor| format!("`{}` ({})", tensor.name(), tensor.what()));
-        let reason = format!("{} tensors are called so: {}", positions.len(), list(each));
+        let reason = format!("{} tensors have this name: {}", positions.len(), list(each));
         Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name)
     }
 
     fn unknown(&self, name: &str) -> Error {
         let names = self.tensors.iter().map(TensorRef::qualified);
-        let hint = did_you_mean(name, names)
-            .unwrap_or_else(|| format!("the model has {} others", self.tensors.len()));
+        let hint = did_you_mean(name, names).unwrap_or_else(|| {
+            format!("none of the {} tensors has a similar name", self.tensors.len())
+        });
         let reason = format!("no such tensor; {hint}");
         Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
     }

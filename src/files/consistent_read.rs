@@ -73,7 +73,8 @@ pub(crate) fn read_one_save<T>(
             Look::Replaced => wait_for_renames(path, PATIENCE),
         }
     }
-    let reason = format!("is being replaced: {LOOKS} looks met another file each, try again later");
+    let reason =
+        format!("is being replaced: each of {LOOKS} reads found another file; try again later");
     Err(Error::new(ErrorKind::Changed, reason).with_path(path))
 }
 

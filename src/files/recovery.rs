@@ -281,7 +281,7 @@ fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Rec
         ErrorKind::Changed => error,
         _ => {
             let by_hand = by_hand(&switch, directory, name);
-            error.and(&format!("it goes on once that is mended; or by hand: {by_hand}"))
+            error.and(&format!("fix that and the next load or save goes on; or by hand: {by_hand}"))
         }
     })?;
     Ok(finished.map(|finished| Recovered { model: directory.join(name), finished }))
@@ -328,7 +328,7 @@ fn by_hand(switch: &Switch, directory: &Path, name: &str) -> String {
         (false, true) => format!("old files are in {old}, and no new ones are left"),
         (false, false) => {
             return format!(
-                "none are left that it would put in place: if the model and its weights are whole, delete `{journal}`"
+                "neither new nor old files are left: if the model and its weights are complete, delete `{journal}`"
             );
         }
     };

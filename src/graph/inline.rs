@@ -247,7 +247,7 @@ fn taken_for_operators(
     let warning = |(_, function): (usize, &FunctionProto)| {
         let reason = format!(
             "function `{}` has the name of an operator of ONNX: onnxruntime and onnx's reference evaluator ran the \
-             operator in place of it, and run its nodes now",
+             operator instead; after inlining they run the function's nodes",
             FunctionId::from(function)
         );
         Error::new(ErrorKind::Unsupported, reason)

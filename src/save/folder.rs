@@ -252,8 +252,8 @@ impl Folder {
             self.error(name, ErrorKind::AlreadyExists, "no model here refers to it".to_owned())
         });
         let reason = format!(
-            "{} files exist already, and no model here refers to them, or only one that was replaced \
-             before: they are not replaced; delete them or move them away, or save under another name",
+            "{} files exist already and are not replaced, because no model here refers to them, or only \
+             one that was replaced before; delete them, move them away, or save under another name",
             names.len(),
         );
         Some(Error::joined(ErrorKind::AlreadyExists, reason, each.collect()))
@@ -376,8 +376,8 @@ impl Folder {
                 }
             }
         }
-        let cannot_tell = "cannot be read, so a file that it may need is not replaced; save under another \
-                           name, or as a user who may read it";
+        let cannot_tell = "cannot be read, and may be a model that needs a file to be replaced; save under \
+                           another name, or as a user who may read it";
         let errors = errors.into_iter().map(|error| error.because(cannot_tell));
         Error::join(errors).map_or(Ok(users), Err)
     }
@@ -419,10 +419,10 @@ impl Folder {
     }
 }
 
-const READ: &str = "is read here: it is not replaced, name another file";
+const READ: &str = "is read by this save, so it is not replaced: name another file";
 
-const NOBODYS: &str = "exists, and no model here refers to it, or only one that was replaced before: it is \
-                       not replaced; delete it or move it away, or save under another name";
+const NOBODYS: &str = "exists and is not replaced, because no model here refers to it, or only one that was \
+                       replaced before; delete it, move it away, or save under another name";
 
 /// Whether `path` has the name of an index of safetensors shards.
 fn is_index(path: &Path) -> bool {

@@ -279,7 +279,7 @@ impl Staging {
     fn keep(self, error: Error) -> Error {
         let kept = self.folder.keep();
         let reason = format!(
-            "the change cannot be undone now; the next process that opens the model completes or undoes it, with the files              in `{}`",
+            "the change cannot be undone now: the next process that opens the model completes or undoes it from the files in `{}`",
             kept.display(),
         );
         error.and(&reason)

@@ -133,7 +133,7 @@ fn names_that_do_not_fit_together_are_found_one_by_one() {
         (of(vec![choice("y", deep)]), &["in `y.then_branch/p.then_branch`, which nothing defines"]),
         (
             of(vec![copy("x", "t"), choice("y", inner(vec![], "t"))]),
-            &["Error: tensor `t`: in `y.then_branch`: an output that a graph outside defines"],
+            &["Error: tensor `t`: in `y.then_branch`: an outer graph defines this output"],
         ),
         (
             of(vec![copy("x", "t"), choice("y", inner(vec![copy("x", "t")], "t"))]),

@@ -110,13 +110,13 @@ fn attributes_that_readers_refuse() {
         (
             "twice",
             leaky(vec![alpha(), alpha()]),
-            &["E attribute `alpha` of the node of `y` (LeakyRelu) is there twice"],
+            &["E attribute `alpha` of the node of `y` (LeakyRelu) occurs twice"],
         ),
         ("in a body", in_body(vec![alpha()]), &[]),
         ("in a body, no name", in_body(vec![nameless()]), &["E in `local::F`: attribute `` of"]),
         ("in a body, no type", in_body(vec![typeless()]), &["E has no type"]),
         ("in a body, an INT with f", in_body(vec![wrong()]), &["E has its value in `f`"]),
-        ("in a body, twice", in_body(vec![alpha(), alpha()]), &["E is there twice"]),
+        ("in a body, twice", in_body(vec![alpha(), alpha()]), &["E occurs twice"]),
         ("a default", with_default(changed(alpha(), |a| a.name = Some("slope".into()))), &[]),
         ("a default, no name", with_default(nameless()), &[]),
         (
@@ -345,7 +345,7 @@ fn names_and_versions_that_are_not_there() {
             &[
                 "E an input has no name",
                 "E an output has no name",
-                "A has 1 output, its function 2",
+                "A has 1 output, its function declares 2",
             ],
         ),
         (
@@ -482,16 +482,16 @@ fn nodes_that_do_not_fit_what_they_stand_for() {
             one("Add", &["x", ""], &["y"]),
             &["E the node of `y` (Add) leaves out input 1, which its operator needs"],
         ),
-        ("one", one("Add", &["x"], &["y"]), &["E has 1 input, its operator at least 2"]),
+        ("one", one("Add", &["x"], &["y"]), &["E has 1 input, its operator needs at least 2"]),
         (
             "three",
             one("Add", &["x", "x", "x"], &["y"]),
-            &["E has 3 inputs, its operator at most 2"],
+            &["E has 3 inputs, its operator takes at most 2"],
         ),
         (
             "two outputs",
             one("Relu", &["x"], &["y", "z"]),
-            &["E has 2 outputs, its operator at most 1"],
+            &["E has 2 outputs, its operator takes at most 1"],
         ),
         ("optional", one("Clip", &["x", "", "x"], &["y"]), &[]),
         ("of many", one("Max", &["x", ""], &["y"]), &[]),
@@ -503,25 +503,31 @@ fn nodes_that_do_not_fit_what_they_stand_for() {
         (
             "with more inputs",
             calling(&["x", "x", "x"], &["y", "z"]),
-            &["E the node of `y` (F) has 3 inputs, its function 2, which onnxruntime refuses"],
+            &[
+                "E the node of `y` (F) has 3 inputs, its function declares 2, which onnxruntime refuses",
+            ],
         ),
         (
             "with an empty one more",
             calling(&["x", "x", ""], &["y", "z"]),
-            &["E has 3 inputs, its function 2"],
+            &["E has 3 inputs, its function declares 2"],
         ),
         (
             "with more outputs",
             calling(&["x"], &["y", "z", "u"]),
-            &["E has 3 outputs, its function 2"],
+            &["E has 3 outputs, its function declares 2"],
         ),
-        ("with fewer outputs", calling(&["x"], &["y"]), &["A has 1 output, its function 2"]),
+        (
+            "with fewer outputs",
+            calling(&["x"], &["y"]),
+            &["A has 1 output, its function declares 2"],
+        ),
         ("a choice", choice(&["y"], inner(&["p"]), inner(&["q"])), &[]),
         (
             "branches of other numbers",
             choice(&["y"], inner(&["p", "r"]), inner(&["q"])),
             &[
-                "E the node of `y` (If) has 1 output and its then_branch 2, which onnxruntime refuses",
+                "E the node of `y` (If) has 1 output, but its then_branch has 2, which onnxruntime refuses",
             ],
         ),
         (
@@ -635,7 +641,9 @@ fn values_that_are_not_there_or_are_other_ones() {
         (
             "a reference in no function",
             leaky(vec![parameter("alpha", AttributeProto::FLOAT, "slope")]),
-            &["A attribute `alpha` of the node of `y` (LeakyRelu) refers to one of a function"],
+            &[
+                "A attribute `alpha` of the node of `y` (LeakyRelu) refers to a function's attribute",
+            ],
         ),
         (
             "an attribute twice",

@@ -590,7 +590,7 @@ fn uint8_weights_are_accepted_for_types_that_a_format_may_lack() {
 #[test]
 fn weights_of_another_type_are_told_both_types() {
     let as_bytes =
-        "the weights are UINT8 [3], the model declares INT4 [4], whose bytes have one dimension";
+        "the weights are UINT8 [3], the model declares INT4 [4]: packed bytes have one dimension";
     let cases = [
         (DataType::Float, array![1_i32].into(), "the weights are INT32, the model declares FLOAT"),
         (DataType::Float, array![1_u8].into(), "the weights are UINT8, the model declares FLOAT"),

@@ -129,15 +129,15 @@ fn names_that_mean_none_or_several_are_refused_with_those_there_are() {
         ("model.encoder.weight", ErrorKind::MissingTensor, &["did you mean `encoder.weight`?"]),
         ("weight", ErrorKind::MissingTensor, &["did you mean `encoder.weight`?"]),
         ("coder.wei", ErrorKind::MissingTensor, &["did you mean `encoder.weight`?"]),
-        ("", ErrorKind::MissingTensor, &["the model has 20 others"]),
+        ("", ErrorKind::MissingTensor, &["none of the 20 tensors has a similar name"]),
         ("#no", ErrorKind::MissingTensor, &["no such tensor"]),
         ("list_out[2]", ErrorKind::MissingTensor, &["`list_out`"]),
         ("list_out[-1]", ErrorKind::MissingTensor, &["`list_out`"]),
-        ("w", ErrorKind::InvalidArgument, &["6 tensors are called so: `if_node.then_branch/w`"]),
+        ("w", ErrorKind::InvalidArgument, &["6 tensors have this name: `if_node.then_branch/w`"]),
         (
             "sparse",
             ErrorKind::InvalidArgument,
-            &["2 tensors are called so: `sparse[0]` (FLOAT [4]), `sparse[1]` (INT64 [4])"],
+            &["2 tensors have this name: `sparse[0]` (FLOAT [4]), `sparse[1]` (INT64 [4])"],
         ),
     ];
     for (name, kind, reasons) in cases {

@@ -981,12 +981,12 @@ fn indexes_that_are_wrong_are_refused() {
         (
             map(&format!(r#"{{"b":"{one}"}}"#)),
             ErrorKind::InvalidModel,
-            &["tensor `b`", "where it is not", "tensor `a`", "not in the index"],
+            &["tensor `b`", "which does not have it", "tensor `a`", "not in the index"],
         ),
         (
             map(&format!(r#"{{"a":"{}","b":"{}"}}"#, shard("m", 2, 2), one)),
             ErrorKind::InvalidModel,
-            &["4 problems", "the index says in `m-00002-of-00002.safetensors`"],
+            &["4 problems", "the index places it in `m-00002-of-00002.safetensors`"],
         ),
     ];
     for (index, kind, texts) in cases {

@@ -16,16 +16,16 @@ pub struct InputArgs {
     /// or .pb (as the test data of ONNX); may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = named_file)]
     pub input: Vec<(String, String)>,
-    /// Read the inputs, by their numbers from 0, from the files input_<i>.pb or input_<i>.npy in
-    /// DIR, as ONNX's test data has them. An input that has an initializer needs no file
+    /// Read input i, from 0 on, from input_<i>.pb or input_<i>.npy in DIR, as in ONNX's test data,
+    /// or by name from inputs.npz. An input that has an initializer needs none
     #[arg(long, value_name = "DIR")]
     pub input_dir: Option<PathBuf>,
-    /// Make the inputs that are not given from the seed N: the same N gives the same elements
-    /// everywhere. Without --input, --input-dir and --seed, all inputs are made from seed 0
+    /// Make inputs that have no file from the seed N: the same N gives the same elements
+    /// everywhere. Without --input, --input-dir and --seed, N is 0
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Give the dimension NAME the size N in the inputs that are made. A dimension without a name
-    /// is called by its input and its position, as in 'image[0]=1'. May be given several times
+    /// Set the dimension NAME of the inputs that are made to N. A dimension without a name is
+    /// called by its input and position: 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
 }
@@ -33,8 +33,8 @@ pub struct InputArgs {
 /// What a run may use.
 #[derive(Debug, Args)]
 pub struct LimitArgs {
-    /// Fail when more than N bytes of memory are needed, weights not counted. The process has 128
-    /// MiB beside them at most, and what the loaded model takes
+    /// Fail when the run needs more than N bytes of memory, without weights. The process may use
+    /// 128 MiB more, and what the loaded model takes
     #[arg(long, value_name = "N", value_parser = size)]
     pub max_memory: Option<u64>,
     /// Fail after N steps; steps in branches, and iterations of loops, count too
@@ -55,7 +55,7 @@ pub struct ProfileArgs {
 pub enum ProfileName {
     /// The same bits on every machine: strict-1
     Strict,
-    /// Faster, and rounded as the processor does it best
+    /// Faster; the rounding depends on the processor
     Fast,
 }
 
@@ -245,7 +245,7 @@ pub enum TraceCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Values are aligned by what they are, not by their names: models that are renamed, reordered or inlined have \
+Values are matched by content, not by name: models that are renamed, reordered or inlined have \
 the same values. How much values differ is printed for models, which are run again, and for traces \
 with --dump-a and --dump-b.\n\n\
 Exit code: 1 when the runs differ.")]

@@ -19,12 +19,12 @@ pub struct LayoutArgs {
     /// stem>-00001-of-00003.onnx.data; one file: as without this option]
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,
-    /// What the files of --max-shard-size are called
+    /// How the files of --max-shard-size are named
     #[arg(long, value_name = "NAMES", requires = "max_shard_size")]
     pub shard_names: Option<ShardNameArg>,
-    /// Store tensors of equal bytes once. Of tensors of equal length the first bytes are compared,
-    /// of those that may be equal all; types and shapes may differ, except with --safetensors. To
-    /// change one of them later, see --tied of replace and import-safetensors
+    /// Store tensors of equal bytes once, whatever their types and shapes; with --safetensors these
+    /// must be equal too. Of tensors of equal length the first bytes are read, all if those agree.
+    /// To change one later, see --tied of replace and import-safetensors
     #[arg(long)]
     pub dedup: bool,
 }
@@ -51,9 +51,9 @@ pub enum ShardNameArg {
     /// <OUT's stem>-00001-of-00003.onnx.data [default]
     Numbered,
     /// <OUT>_data, <OUT>_data_1, <OUT>_data_2, as transformers.js looks for them: at most 100, and
-    /// no tensor may be larger than N. Their number goes into config.json:
-    /// "transformers.js_config": {"use_external_data_format": {"<OUT>": 3}}. Files of these names
-    /// that no model needs are not replaced, and have to be deleted first
+    /// no tensor may be larger than N. Put their number into config.json: "transformers.js_config":
+    /// {"use_external_data_format": {"<OUT>": 3}}. Files of these names that no model needs are not
+    /// replaced: delete them first
     TransformersJs,
 }
 
@@ -72,11 +72,11 @@ pub struct PackedArgs {
     /// Alignment of every tensor in the weights file [default: 256]
     #[arg(long, value_name = "N", value_parser = alignment)]
     pub align: Option<Alignment>,
-    /// Alignment of tensors over 1 MiB, where it is greater than --align [default: 4096]
+    /// Alignment of tensors over 1 MiB, if greater than --align [default: 4096]
     #[arg(long, value_name = "N", value_parser = alignment)]
     pub align_large: Option<Alignment>,
-    /// Name of the weights file, beside OUT; several have their numbers before its extension
-    /// [default: <OUT>.data]
+    /// Name of the weights file beside OUT; shards are numbered before its extension [default:
+    /// <OUT>.data]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
 }

@@ -18,18 +18,18 @@ pub struct PlanArgs {
     /// The model
     #[arg(value_parser = model_to_read(), required_unless_present = "csv_in")]
     pub model: Option<PathBuf>,
-    /// Plan the blocks that FILE lists, as MiniMalloc reads them, in place of a model
+    /// Plan the blocks listed in FILE, in MiniMalloc's format, in place of a model
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "dim"])]
     pub csv_in: Option<PathBuf>,
-    /// Give the dimension NAME the size N. A dimension without a name is called by its input and
-    /// its position, as in 'image[0]=1'. May be given several times
+    /// Set the dimension NAME to N. A dimension without a name is called by its input and position:
+    /// 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
     /// Fail when more than N bytes are needed; K, M and G are powers of 1024
     #[arg(long, value_name = "N", value_parser = size)]
     pub capacity: Option<u64>,
-    /// Search for a shorter plan for at most this long; end earlier when the plan fits --capacity
-    /// or no plan is shorter
+    /// Search at most this long for a shorter plan; stop when the plan fits --capacity or is the
+    /// shortest
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub search: Option<Duration>,
     /// How many tensors to list, the largest first; 0 lists all

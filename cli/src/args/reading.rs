@@ -8,15 +8,15 @@ use onnx_container::{Error, Limit};
 #[derive(Debug, Args)]
 pub struct ReadArgs {
     /// Read files instead of mapping them: for network disks, and for files that may change.
-    /// All commands except check then load every weight into memory
+    /// Commands that need weights then load them all, except check
     #[arg(long)]
     pub no_mmap: bool,
     /// Which symbolic links to weights files are followed
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     pub paths: Paths,
-    /// Allow N of what a model may hold, before it is refused: nesting, memory (bytes), nodes,
-    /// tensors, attributes, functions, call-depth, name-bytes, dims, ties, findings, program
-    /// (bytes), calls (bytes); may be given several times
+    /// Refuse a model with more than N of NAME: nesting, memory (bytes), nodes, tensors,
+    /// attributes, functions, call-depth, name-bytes, dims, ties, findings, program (bytes), calls
+    /// (bytes); may be given several times
     #[arg(long = "limit", value_name = "NAME=N", value_parser = limit)]
     pub limits: Vec<(Limit, u64)>,
 }
@@ -24,13 +24,13 @@ pub struct ReadArgs {
 /// Which links are followed.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum Paths {
-    /// Nowhere: no symbolic link on the way to a file, and no hard link, as in onnx
+    /// None: no symbolic link on the way to a file, and no hard link, as in onnx
     Strict,
-    /// Beneath the model's directory, or that of its own file where MODEL is a link, as in
-    /// onnxruntime and the cache of Hugging Face
+    /// Those to files beneath the directory of MODEL, or of the file it links to, as in onnxruntime
+    /// and the Hugging Face cache
     #[default]
     ModelDirs,
-    /// Anywhere
+    /// All
     Trusted,
 }
 

@@ -11,10 +11,10 @@ use super::{OutArgs, ReadArgs};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The signature has the format of OpenSSF Model Signing v1.0: other tools verify it too, over the model's folder. \
-It is about the bytes of files. A second one beside it, NAME.digest.sig, is about the content of the model: it \
+It covers the bytes of files. A second one beside it, NAME.digest.sig, covers the content of the model: it \
 still holds when the model is packed, split or embedded.")]
 pub struct SignArgs {
-    /// The model, or a folder of which every file is signed
+    /// The model, or a folder to sign with all its files
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The private key, in PEM and not encrypted: P-256, P-384 or P-521
@@ -30,10 +30,10 @@ pub struct SignArgs {
     /// Sign files in pieces of N bytes, which are hashed by all cores; 1GB is 10^9, 1GiB is 2^30
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub shard_size: Option<u64>,
-    /// What the digests of shards are called
+    /// How the digests of shards are named
     #[arg(long, value_enum, value_name = "FORM", default_value_t, requires = "shard_size")]
     pub shard_form: ShardForm,
-    /// Sign a model also where it does not have the digests that are stored with it
+    /// Sign a model even if it does not match its stored digests
     #[arg(long)]
     pub ignore_stored_digests: bool,
     #[command(flatten)]
@@ -42,10 +42,10 @@ pub struct SignArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code 0 means that the model is the one that was signed: its files are, or its content is and all else that was \
-signed is still as it was. The output says which.")]
+Exit code 0 means that the model is the signed one: by its files, or by its content while all else that \
+was signed is unchanged. The output says which.")]
 pub struct VerifySignatureArgs {
-    /// The model, or a folder of which files were signed
+    /// The model, or the folder that was signed
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The public key of the signer, in PEM
@@ -58,8 +58,7 @@ pub struct VerifySignatureArgs {
     /// Ignore files of the folder that were not signed, unless the model needs them
     #[arg(long)]
     pub ignore_unsigned_files: bool,
-    /// Fail for every file of the folder that was not signed, also those that the signature says it
-    /// leaves out
+    /// Fail for every unsigned file of the folder, even one that the signature lists as left out
     #[arg(long, conflicts_with = "ignore_unsigned_files")]
     pub all_files: bool,
     /// Require every file to match byte for byte; a matching content signature is not enough

@@ -43,8 +43,8 @@ impl From<TiedArg> for Tied {
 const NAMES: &str = "A NAME is a tensor's name as inspect shows it, with its scope before it when it is not \
                      in the main graph (if_node.then_branch/w); the name alone is enough when only one tensor has \
                      it. Of several tensors with one name, NAME[0] is the first. Line breaks, other \
-                     control characters and backslashes are shown as escapes (\\n, \\u{1b}, \\\\); a NAME \
-                     that no tensor has is read with its escapes.";
+                     control characters and backslashes are shown as escapes (\\n, \\u{1b}, \\\\); if no \
+                     tensor has NAME as given, it is unescaped.";
 
 #[derive(Debug, Args)]
 #[command(after_help = NAMES)]
@@ -97,12 +97,12 @@ pub struct ReplaceArgs {
     /// The format of FILE [default: by its suffix]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
-    /// What to replace where other tensors share the bytes; without this option such a tensor is
+    /// What to replace if other tensors share its bytes; without this option, such a tensor is
     /// refused
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
     /// Read integers in an npy file as elements of a type that npy does not have: unsigned integers
-    /// are the codes (bits) of the elements, signed ones the numbers of INT4 and INT2
+    /// as their bits, signed ones as numbers of INT4 and INT2
     #[arg(long)]
     pub codes: bool,
     /// Write each external tensor to a file of its own

@@ -23,14 +23,14 @@ pub struct VerifyArgs {
     /// The other model
     #[arg(value_name = "B", value_parser = model_to_read())]
     pub b: Option<PathBuf>,
-    /// The inputs of the first run are those of run --seed N
+    /// The seed of the first run's inputs, as of run --seed
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// How often to run, each time with the next seed; 0 compares the digests alone
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub runs: u64,
-    /// Give the dimension NAME of A the size N. A dimension without a name is called by its input
-    /// and its position, as in 'image[0]=1'. May be given several times
+    /// Set the dimension NAME of A to N. A dimension without a name is called by its input and
+    /// position: 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
     /// Allow this difference relative to the element of A. Integers and BOOL have to be equal

@@ -109,7 +109,7 @@ fn other_files(args: &CheckArgs) -> Vec<Found> {
                 digests.push(expected);
             }
             None => {
-                let reason = "this is no file of the model, as files lists them";
+                let reason = "not a file of the model: `files` lists them";
                 errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_path(file));
             }
         }

@@ -21,8 +21,8 @@ use crate::terminal::memory;
 use crate::terminal::output::{Output, count, lossy};
 
 /// What is said to who gives one model.
-const ONE_MODEL: &str = "no B: verify compares what two models compute. Whether one model is as it was made is told by \
-                         check MODEL --digests, check MODEL --sha256 FILE=HEX and verify-signature MODEL";
+const ONE_MODEL: &str = "verify compares two models, and B is missing. To check that one model is unchanged, use \
+                         check MODEL --digests, check MODEL --sha256 FILE=HEX or verify-signature MODEL";
 
 /// Compares and prints.
 pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {

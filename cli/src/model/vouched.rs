@@ -64,7 +64,7 @@ fn refused(error: Error) -> Failure {
     if !error.has(ErrorKind::WrongDigest) {
         return error.into();
     }
-    let hint = "nothing was written, since it would vouch for what was damaged, or changed by another tool: \
-                --ignore-stored-digests takes it as it is";
+    let hint = "nothing was written: new digests would vouch for data that was damaged or changed by another tool; \
+                --ignore-stored-digests accepts it";
     Failure::Hinted(error, hint.to_owned())
 }

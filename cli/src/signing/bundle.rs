@@ -94,7 +94,7 @@ pub fn error(path: &Path, kind: ErrorKind, reason: String) -> Error {
 
 fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     regular::read(path, MOST_BYTES)?.ok_or_else(|| {
-        let reason = format!("longer than {MOST_BYTES} bytes: this is no signature that is read");
+        let reason = format!("longer than {MOST_BYTES} bytes, the most that a signature may have");
         error(path, ErrorKind::TooLarge, reason)
     })
 }
@@ -111,7 +111,7 @@ pub fn begins(bytes: &[u8]) -> bool {
 fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refused> {
     let malformed = |reason: String| Refused::Bundle(ErrorKind::Decode, reason);
     let Object(bundle): Object<Bundle> = serde_json::from_slice(bytes)
-        .map_err(|error| malformed(format!("no signature in the form of a bundle: {error}")))?;
+        .map_err(|error| malformed(format!("not a signature bundle: {error}")))?;
     if bundle.media_type != MEDIA_TYPE {
         return Err(malformed(format!(
             "the bundle is of the type {:?}, not {MEDIA_TYPE}",

@@ -156,12 +156,16 @@ impl Serialization {
     fn method(&self) -> Result<Method, String> {
         match (self.method.as_str(), &self.shard_size) {
             ("files", None) => Ok(Method::Files),
-            ("files", Some(_)) => Err("whole files are signed, with a size of shards".to_owned()),
+            ("files", Some(_)) => {
+                Err("the method is `files`, but a shard size is stated".to_owned())
+            }
             ("shards", Some(size)) => match whole(size) {
                 Some(size) if size > 0 => Ok(Method::Shards(size)),
-                _ => Err(format!("shards of {size} bytes")),
+                _ => Err(format!("the shard size {size} is not a whole number above 0")),
             },
-            ("shards", None) => Err("shards are signed, without their size".to_owned()),
+            ("shards", None) => {
+                Err("the method is `shards`, but no shard size is stated".to_owned())
+            }
             (other, _) => Err(format!("files are signed by an unknown method: {other:?}")),
         }
     }
@@ -232,7 +236,7 @@ fn check_parts(parts: &[Hashed], method: Method) -> Result<(), String> {
     let count = u64::try_from(parts.len()).unwrap_or(u64::MAX);
     let fit = len.div_ceil(size) == count
         && shards(len, size).zip(parts).all(|(range, found)| found.part == Part::Range(range));
-    if fit { Ok(()) } else { Err("the shards are not all of a file".to_owned()) }
+    if fit { Ok(()) } else { Err("the shards do not cover a whole file".to_owned()) }
 }
 
 /// A number in the digits that Python writes.

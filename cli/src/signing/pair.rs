@@ -63,7 +63,8 @@ pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How) -> Result<()>
         };
     }
     put(second, content.path, how).map_err(|error| {
-        let why = format!("`{}` is new, and this one is not: sign again", files.path.display());
+        let why =
+            format!("`{}` was replaced, but this file was not: sign again", files.path.display());
         because(&why, &error)
     })
 }

@@ -30,7 +30,7 @@ pub fn reason(
     let files_fail = match (files, content) {
         (None, _) => asked
             .files_required
-            .then(|| "--require-files, and no statement on files is here".to_owned()),
+            .then(|| "--require-files needs a signature on files, and there is none".to_owned()),
         (Some(files), _) if files.as_signed => None,
         (Some(files), Some(content)) if compared == Some(true) => by_content(files, content, asked),
         (Some(files), _) => {

@@ -77,7 +77,8 @@ fn signed(statement: &impl Serialize, key: &PrivateKey) -> Result<Vec<u8>, Failu
     if u64::try_from(bytes.len()).is_ok_and(|len| len <= bundle::MOST_BYTES) {
         return Ok(bytes);
     }
-    let reason = format!("the signature would have {} bytes, and nobody reads it", bytes.len());
+    let reason =
+        format!("the signature would have {} bytes, more than a verifier reads", bytes.len());
     Err(Error::new(ErrorKind::TooLarge, reason).into())
 }
 
@@ -133,7 +134,7 @@ impl<'a> Job<'a> {
             Err(error.with_path(&places.files).into())
         };
         if places.is_of_content() {
-            let reason = "the signature of the content is called so, beside that of the files: give NAME.sig";
+            let reason = "NAME.digest.sig is the name of the content signature: give NAME.sig";
             return refuse(reason.to_owned());
         }
         if places.is_of_a_folder_above() {

@@ -174,8 +174,12 @@ fn runs_keep_to_their_memory() {
     let mut cases: Vec<(Vec<&str>, i32, &str)> = Vec::new();
     // Files: what they have is known from their headers.
     let inputs = ["none/inputs.npz", "fits/inputs.npz", "other/inputs.npz", "huge/inputs.npz"];
-    let reasons =
-        ["does not start as one", "has more after its header", "its shape is", "its shape is"];
+    let reasons = [
+        "does not begin with the npy magic number",
+        "has more after its header",
+        "its shape is",
+        "its shape is",
+    ];
     let given = inputs.map(|path| format!("x={path}"));
     for ((path, input), reason) in inputs.iter().zip(&given).zip(reasons) {
         let dir = path.split('/').next().unwrap();

@@ -193,7 +193,7 @@ fn beyond_a_limit_findings_are_counted_and_models_refused() {
         let said = refused.stderr();
         assert!(said.contains("more than 2 tensors: the limit `tensors`"), "{command}: {said}");
     }
-    for (given, said) in [("tensor=2", "is no limit; there are nesting"), ("tensors", "NAME=N")] {
+    for (given, said) in [("tensor=2", "the limits are nesting"), ("tensors", "NAME=N")] {
         let run = folder.run(&["check", "m.onnx", "--limit", given]);
         assert!(run.code() == 2 && run.stderr().contains(said), "{}", run.stderr());
     }

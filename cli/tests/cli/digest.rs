@@ -101,7 +101,10 @@ fn files_are_compared_with_digests_that_are_given() {
     let run = folder.run(&["check", "p.onnx", &swapped, &good[1]]).failed(&[]);
     run.says(&[&format!("error: `p.onnx`: its SHA-256 is {model}, not {data}"), "1 error"]);
     let stranger = given("other", &data);
-    folder.run(&["check", "p.onnx", &stranger]).failed(&[]).says(&["`other`: this is no file of"]);
+    folder
+        .run(&["check", "p.onnx", &stranger])
+        .failed(&[])
+        .says(&["`other`: not a file of the model"]);
     let json = folder.run(&["check", "p.onnx", &swapped, "--json"]).failed(&[]).json();
     assert_eq!(json["findings"][0]["kind"], "WrongDigest");
     folder.run(&["check", "p.onnx", "--sha256", "p.onnx=00"]).misused(&["64 hexadecimal digits"]);

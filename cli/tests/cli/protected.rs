@@ -140,7 +140,7 @@ mod unix {
         let aligned = [&pack[..], &["--align", "64"]].concat();
         let (code, _, stderr) = run_bound(&folder, &aligned).unwrap();
         assert_eq!(code, 1, "{stderr}");
-        let said = "secret`: cannot be read, so a file that it may need is not replaced";
+        let said = "secret`: cannot be read, and may be a model that needs a file to be replaced";
         assert!(stderr.contains(said), "no {said} in {stderr}");
         assert!(fs::read(folder.path("p.onnx.data")).unwrap() == before);
         let other = [&aligned[..], &["--data-name", "free.bin"]].concat();

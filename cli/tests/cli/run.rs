@@ -247,7 +247,7 @@ fn wrong_inputs_are_reported() {
     // What is given contradicts itself.
     for command in ["run", "trace"] {
         let args = [command, "m.onnx", "--input-dir", "data", "--dim", "batch=7"];
-        folder.run(&args).failed(&["input_0.pb", "--dim makes `batch` 7, and here it is "]);
+        folder.run(&args).failed(&["input_0.pb", "--dim sets `batch` to 7, but here it is "]);
     }
 }
 

@@ -209,7 +209,7 @@ fn a_signature_is_not_put_where_it_would_be_taken_for_another() {
     sign("model.sig").failed(&above);
     sign("pub/onnx.sig").done();
     sign("pub/onnx/model.sig").done();
-    sign("x.digest.sig").failed(&["is called so, beside that of the files: give NAME.sig"]);
+    sign("x.digest.sig").failed(&["is the name of the content signature: give NAME.sig"]);
     let run = sign("none/x.sig").failed(&["error: `none`: no such folder"]);
     assert_eq!(run.stderr().matches("no such folder").count(), 1, "{run:?}");
 }

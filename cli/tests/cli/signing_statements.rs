@@ -47,7 +47,7 @@ fn bundles_that_are_not_what_was_signed_are_refused() {
         (|b| b["dsseEnvelope"]["signatures"] = json!([{"sig": ""}, {"sig": ""}]), "2 signatures"),
         (|b| b["dsseEnvelope"]["signatures"][0]["sig"] = json!(""), "not one of this payload"),
         (|b| b["dsseEnvelope"]["payload"] = json!("*"), "the payload: "),
-        (|b| b["dsseEnvelope"] = Value::Null, "no signature in the form of a bundle"),
+        (|b| b["dsseEnvelope"] = Value::Null, "not a signature bundle"),
         (|b| b["verificationMaterial"] = json!({}), "signed by no key"),
         (
             |b| b["verificationMaterial"] = json!({"x509CertificateChain": {}}),
@@ -55,7 +55,7 @@ fn bundles_that_are_not_what_was_signed_are_refused() {
         ),
         (|b| b["verificationMaterial"]["certificate"] = json!({}), "both a key and a certificate"),
         (|b| b["verificationMaterial"]["publicKey"]["hint"] = json!("00"), "signed by another key"),
-        (|b| *b = json!([]), "no signature in the form of a bundle"),
+        (|b| *b = json!([]), "not a signature bundle"),
     ];
     for (change, reason) in cases {
         let mut bad = good.clone();
@@ -77,9 +77,9 @@ fn bundles_that_are_not_what_was_signed_are_refused() {
         verify(&folder, &[]).done();
     }
     fs::write(&path, b"").unwrap();
-    verify(&folder, &[]).failed(&["no signature in the form of a bundle"]);
+    verify(&folder, &[]).failed(&["not a signature bundle"]);
     fs::write(&path, "[".repeat(100_000)).unwrap();
-    verify(&folder, &[]).failed(&["no signature in the form of a bundle"]);
+    verify(&folder, &[]).failed(&["not a signature bundle"]);
     fs::File::create(&path).unwrap().set_len((64 << 20) + 1).unwrap();
     verify(&folder, &[]).failed(&["longer than 67108864 bytes"]);
 }
@@ -176,8 +176,11 @@ fn signed_statements_that_are_not_well_formed_are_refused() {
         (|s| s["predicate"]["more"] = json!(1), "unknown field `more`"),
         (|s| s["predicate"]["serialization"] = Value::Null, "the signed statement: "),
         (|s| s["predicate"]["serialization"]["method"] = json!("x"), "an unknown method: \"x\""),
-        (|s| s["predicate"]["serialization"]["method"] = json!("shards"), "without their size"),
-        (|s| s["predicate"]["serialization"]["shard_size"] = json!(1), "with a size of shards"),
+        (
+            |s| s["predicate"]["serialization"]["method"] = json!("shards"),
+            "no shard size is stated",
+        ),
+        (|s| s["predicate"]["serialization"]["shard_size"] = json!(1), "a shard size is stated"),
         (
             |s| s["predicate"]["serialization"]["hash_type"] = json!("blake3"),
             "only sha256 is verified",
@@ -212,9 +215,9 @@ fn signed_statements_that_are_not_well_formed_are_refused() {
     for (name, reason) in [
         ("m.onnx", "is not the name of a shard"),
         ("m.onnx:00:4000", "is not the name of a shard"),
-        ("m.onnx.data:0:3999", "the shards are not all of a file"),
-        ("m.onnx.data:1:4000", "the shards are not all of a file"),
-        ("m.onnx.data:0:18446744073709551615", "the shards are not all of a file"),
+        ("m.onnx.data:0:3999", "the shards do not cover a whole file"),
+        ("m.onnx.data:1:4000", "the shards do not cover a whole file"),
+        ("m.onnx.data:0:18446744073709551615", "the shards do not cover a whole file"),
     ] {
         let mut bad = shards.clone();
         bad["predicate"]["resources"][0]["name"] = json!(name);
@@ -223,7 +226,7 @@ fn signed_statements_that_are_not_well_formed_are_refused() {
     for size in [json!(0), json!(-1), json!(0.5), json!(1e300)] {
         let mut bad = shards.clone();
         bad["predicate"]["serialization"]["shard_size"] = size;
-        refused(&bad, "shards of ");
+        refused(&bad, "the shard size ");
     }
     // As the reference tool has shards: in the order of numbers, where the specification orders the
     // texts of names.

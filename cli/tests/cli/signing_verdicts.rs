@@ -136,7 +136,7 @@ fn the_last_line_says_why_a_model_is_not_verified() {
     let folder_has_none = "2 files were changed; the content was not compared: give the model";
     assert_eq!(line, format!("NOT VERIFIED: {folder_has_none}"));
     fs::rename(folder.path("m/model.sig"), folder.path("away.sig")).unwrap();
-    assert_eq!(said(&strict), "--require-files, and no statement on files is here");
+    assert_eq!(said(&strict), "--require-files needs a signature on files, and there is none");
     fs::rename(folder.path("away.sig"), folder.path("m/model.sig")).unwrap();
     let mut other = model();
     let zeros = TensorProto::new("more", TensorProto::FLOAT, [1]).with_raw_data(vec![0; 4]);

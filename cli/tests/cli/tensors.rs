@@ -324,8 +324,8 @@ fn files_that_do_not_fit_are_refused() {
         ("small", with_len(u32::MAX), "a header of 4294967295 bytes"),
         ("small", b"\x93NUMPY\x01\x00\x02".to_vec(), "ends within its header"),
         ("small", b"\x93NUMPY\x09\x00\x02\x00\x00\x00{}".to_vec(), "version"),
-        ("small", b"PK\x03\x04 an npz file".to_vec(), "does not start as one"),
-        ("small", Vec::new(), "does not start as one"),
+        ("small", b"PK\x03\x04 an npz file".to_vec(), "does not begin with the npy magic number"),
+        ("small", Vec::new(), "does not begin with the npy magic number"),
     ];
     let before = (folder.names(), tensors(&folder.path("m.onnx")));
     for (name, bytes, reason) in cases {
@@ -421,7 +421,7 @@ fn ambiguous_names_are_listed() {
     let mut model = model();
     model.graph.as_mut().unwrap().initializer.push(floats("w", 3));
     folder.save("m.onnx", &model);
-    let texts = ["tensor `w`: 2 tensors are called so: `w[0]` (FLOAT [1000]), `w[1]` (FLOAT [3])"];
+    let texts = ["tensor `w`: 2 tensors have this name: `w[0]` (FLOAT [1000]), `w[1]` (FLOAT [3])"];
     folder.run(&["extract", "m.onnx", "w", "-o", "w.npy"]).failed(&texts);
     folder.run(&["extract", "m.onnx", "w[1]", "-o", "w.npy"]).done();
     folder.run(&["replace", "m.onnx", "w", "w.npy", "-o", "out.onnx"]).failed(&texts);

@@ -72,15 +72,17 @@ impl Slot {
     pub(super) fn may_share(&self, other: &Self) -> Result<()> {
         if self.dtype != other.dtype {
             let reason = format!(
-                "declared {}, and `{}` on the same handle {}",
+                "declared {}, but `{}` with the same handle is declared {}",
                 other.dtype, self.tensor, self.dtype
             );
             return Err(Error::new(ErrorKind::DataType, reason));
         }
         let (this, len) = (self.byte_len()?, other.byte_len()?);
         if len != this {
-            let reason =
-                format!("needs {len} bytes, and `{}` on the same handle {this}", self.tensor);
+            let reason = format!(
+                "needs {len} bytes, but `{}` with the same handle needs {this}",
+                self.tensor
+            );
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         Ok(())
@@ -115,8 +117,8 @@ impl Slot {
             let mut reason = format!("the weights are {dtype}, the model declares {}", self.dtype);
             if dtype == DataType::Uint8 && self.dtype.may_be_bytes() {
                 reason = format!(
-                    "the weights are {dtype} {dims:?}, the model declares {} {:?}, whose bytes have \
-                     one dimension, or these with the last one in bytes",
+                    "the weights are {dtype} {dims:?}, the model declares {} {:?}: packed bytes have \
+                     one dimension, or the declared ones with the last in bytes",
                     self.dtype, self.dims
                 );
             }

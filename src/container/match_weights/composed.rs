@@ -68,7 +68,7 @@ impl Composed {
         let row = parts.iter().map(|part| part.run).sum::<usize>();
         let found: usize = parts.iter().map(|part| part.order.count()).sum();
         if found != total || row.checked_mul(outer) != Some(total) {
-            let reason = format!("its parts have {found} elements, {dims:?} are {total}");
+            let reason = format!("its parts have {found} elements, {dims:?} needs {total}");
             return Err(wrong(reason));
         }
         let (dims, len) = (dims.to_vec(), dtype.byte_len(dims)?);
@@ -139,7 +139,7 @@ fn rows(dims: &[i64], axis: usize) -> Result<usize> {
 fn fits(part: &WeightPart, weight: &Initializer, dtype: DataType) -> Result<()> {
     if weight.dims() != part.dims {
         let reason = format!(
-            "weights `{}` are {:?}, those that were matched {:?}",
+            "weights `{}` have the shape {:?}, those that were matched {:?}",
             part.weight,
             weight.dims(),
             part.dims

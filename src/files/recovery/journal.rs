@@ -251,7 +251,7 @@ impl Journal {
         let (path, text) = (staging.join(IN_STAGING), self.text());
         if self.files.len() > MOST_FILES || text.len() as u64 > LONGEST {
             let reason = format!(
-                "{} files: more than {MOST_FILES}, or such with long names, are not put in place at once",
+                "{} files are too many for one save: at most {MOST_FILES}, fewer with long names",
                 self.files.len()
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));

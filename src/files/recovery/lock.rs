@@ -142,7 +142,7 @@ impl FolderLock {
 
 fn held(folder: &Path, timeout: Duration) -> Error {
     let reason = format!(
-        "another program has locked this folder (flock) for {} seconds and more",
+        "another program has held the lock of this folder (flock) for over {} seconds",
         timeout.as_secs_f32()
     );
     Error::io(folder, std::io::Error::new(std::io::ErrorKind::WouldBlock, reason))

@@ -105,8 +105,8 @@ impl Decision {
 }
 
 /// The reason for keeping a function that would lose a default.
-const LOST: &str = "inlining would drop a default: the caller that stays passes on an attribute that it may \
-                    not have";
+const LOST: &str = "inlining would drop a default: the calling function stays, and the attribute that it passes on \
+                    may be absent";
 
 /// Decides which functions move to a place that calls `roots`, and adds the operator sets that they
 /// need to its `imports`. The functions in `lost` would lose a default there and are kept.

@@ -133,7 +133,7 @@ fn check_sizes(
             Dim::Unknown => format!("{name}[{axis}]"),
         };
         if let Some(given) = sizes.get(&open).filter(|given| **given != found) {
-            let reason = format!("--dim makes `{open}` {given}, and here it is {found}");
+            let reason = format!("--dim sets `{open}` to {given}, but here it is {found}");
             return Err(Error::new(ErrorKind::Shape, reason).with_path(path).into());
         }
     }

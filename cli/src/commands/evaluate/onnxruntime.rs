@@ -110,7 +110,7 @@ fn message(said: &str) -> String {
 }
 
 fn unsupported(name: &str, what: &dyn std::fmt::Display) -> Failure {
-    let message = format!("value `{name}`: {what} is not passed to or from onnxruntime");
+    let message = format!("value `{name}`: {what} cannot be passed to or from onnxruntime");
     Failure::Machine { kind: "Unsupported".to_owned(), message }
 }
 

@@ -44,7 +44,7 @@ impl Dump {
         };
         if let Some(output) = output.filter(|output| is_same(output)) {
             return Err(Failure::Usage(format!(
-                "`{}` is a name that --dump writes there: call the trace otherwise",
+                "--dump writes a file called `{}` too: give the trace another name",
                 output.display()
             )));
         }

@@ -284,7 +284,7 @@ fn header_bytes(file: &mut impl Read) -> Result<Vec<u8>> {
     };
     let within = || malformed("it ends within its header");
     if !more(&mut bytes, 6)? || bytes != b"\x93NUMPY" {
-        return Err(malformed("it does not start as one"));
+        return Err(malformed("it does not begin with the npy magic number"));
     }
     if !more(&mut bytes, 4)? {
         return Err(within());
@@ -314,7 +314,7 @@ fn check_nesting(header: &[u8]) -> Result<()> {
         }
         deepest = deepest.max(depth);
     }
-    if deepest > MAX_NESTING { Err(malformed("a header with nested values")) } else { Ok(()) }
+    if deepest > MAX_NESTING { Err(malformed("its header is nested too deeply")) } else { Ok(()) }
 }
 
 fn unreadable(error: std::io::Error) -> Error {

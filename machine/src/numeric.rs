@@ -35,6 +35,8 @@ pub(crate) trait Number: OneNan + Copy + PartialOrd {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
+    /// Whether a product and its sum are rounded, so that [`fused`](Self::fused) differs from both.
+    const ROUNDS: bool;
     /// The sum and the product of `a` and `b`, rounded once. For profile `fast` alone.
     fn fused(self, a: Self, b: Self) -> Self;
     /// The quotient; of integers towards zero, and 0 for a divisor of 0, as in NumPy.
@@ -94,6 +96,7 @@ macro_rules! integers {
                 reason = "a conversion of numbers, which saturates and rounds as stated")]
         #[allow(clippy::cast_lossless, reason = "one macro for all widths")]
         impl Number for $type {
+            const ROUNDS: bool = false;
             const ZERO: Self = 0;
             const ONE: Self = 1;
             const LOWEST: Self = Self::MIN;
@@ -137,6 +140,7 @@ macro_rules! reals {
         #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss,
                 reason = "a conversion of numbers, which saturates and rounds as stated")]
         impl Number for $type {
+            const ROUNDS: bool = true;
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const LOWEST: Self = Self::NEG_INFINITY;
@@ -192,6 +196,7 @@ reals! {
 macro_rules! halves {
     ($($type:ty, $widen:ident, $narrow:ident, $widen_all:ident;)*) => {$(
         impl Number for $type {
+            const ROUNDS: bool = true;
             const ZERO: Self = <$type>::ZERO;
             const ONE: Self = <$type>::ONE;
             const LOWEST: Self = <$type>::NEG_INFINITY;
@@ -347,6 +352,24 @@ macro_rules! for_type {
         $crate::numeric::for_type!(@ $dtype, $T, $body,
             Float f32, Double f64, Float16 f16, Bfloat16 bf16, Bool bool,
             Int64 i64, Int32 i32, Int16 i16, Int8 i8, Uint8 u8, Uint16 u16, Uint32 u32, Uint64 u64)
+    };
+    // The types of products, and those in which they are computed: a product that wraps has the
+    // same bits with and without a sign.
+    ($dtype:expr, products, $T:ident as $C:ident => $body:expr) => {{
+        use half::{bf16, f16};
+        $crate::numeric::for_type!(@ as $dtype, $T, $C, $body,
+            Float f32 f32, Double f64 f64, Float16 f16 f16, Bfloat16 bf16 bf16,
+            Int64 i64 i64, Int32 i32 i32, Uint32 u32 i32, Uint64 u64 i64)
+    }};
+    (@ as $dtype:expr, $T:ident, $C:ident, $body:expr, $($Name:ident $type:ident $carrier:ident),*) => {
+        match $dtype {
+            $(onnx_container::DataType::$Name => {
+                type $T = $type;
+                type $C = $carrier;
+                $body
+            })*
+            other => Err($crate::numeric::not_taken(other)),
+        }
     };
     (@ $dtype:expr, $T:ident, $body:expr, $($Name:ident $type:ident),*) => {{
         #[allow(unused_imports, reason = "not every set has them")]

@@ -533,12 +533,12 @@ fn nodes_that_do_not_fit_what_they_stand_for() {
         (
             "no output",
             choice(&["y"], inner(&["p"]), inner(&[])),
-            &["E has 1 output and its else_branch 0"],
+            &["E has 1 output, but its else_branch has 0"],
         ),
         (
             "more outputs",
             choice(&["y", "z"], inner(&["p"]), inner(&["q"])),
-            &["E has 2 outputs and its then_branch 1"],
+            &["E has 2 outputs, but its then_branch has 1"],
         ),
         (
             "a branch with an input",

@@ -454,7 +454,7 @@ fn a_lock_that_somebody_else_holds_is_an_error_after_a_while() {
     for options in [soon(), soon().data_name("new.bin")] {
         let error = container(2.0).save(&path, options).unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(folder.path())));
-        assert!(error.reason().contains("locked"), "{error}");
+        assert!(error.reason().contains("held the lock"), "{error}");
         assert_eq!(contents(folder.path()), before, "nothing is left of it");
     }
     drop(held);

@@ -16,6 +16,7 @@ are run on the same random inputs, and their outputs are compared: bit by bit, o
 Inputs and outputs of the models are matched by name where both models have the same names, otherwise by \
 order.\n\n\
 Exit code: 1 when neither the digests nor the outputs are the same.")]
+#[command(override_usage = "onnx-container verify [OPTIONS] <A> <B>")]
 pub struct VerifyArgs {
     /// One model
     #[arg(value_name = "A", value_parser = model_to_read())]

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use onnx_container::DataType;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec, RunCx};
@@ -17,10 +19,13 @@ use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Einsum", infer, |cx| {
     let equation = Equation::new(cx)?;
-    for_type!(cx.dtype(0)?, numbers, T => match equation.as_matrices() {
-        Some(matrices) => by_matrices::<T>(cx, &equation, &matrices),
-        None => by_loop::<T>(cx, &equation),
-    })
+    // Products of integers have the same bits in any order, and need no speed.
+    match equation.as_matrices().filter(|_| !cx.dtype(0).is_ok_and(DataType::is_integer)) {
+        Some(matrices) => {
+            for_type!(cx.dtype(0)?, floats, T => by_matrices::<T>(cx, &equation, &matrices))
+        }
+        None => for_type!(cx.dtype(0)?, numbers, T => by_loop::<T>(cx, &equation)),
+    }
 })];
 
 /// The most products that are computed: a few small inputs can ask for any number.

@@ -1,6 +1,8 @@
 //! [Gemm](https://onnx.ai/onnx/operators/onnx__Gemm.html): a product of two matrices, transposed or
 //! not, plus a third one that broadcasts.
 
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec, RunCx};
@@ -37,21 +39,26 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 }
 
 fn run(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
-    for_type!(cx.dtype(0)?, numbers, T => compute::<T>(cx, profile))
+    for_type!(cx.dtype(0)?, products, T as C => compute::<T, C>(cx, profile))
 }
 
-fn compute<T: Number>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
+/// The product of elements of `T`, computed as `C` and scaled as `T`.
+fn compute<T, C>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()>
+where
+    T: Number<Sum: Pod> + Pod,
+    C: Number<Sum: Pod> + Pod,
+{
     let (alpha, beta) = (cx.float_or("alpha", 1.0)?, cx.float_or("beta", 1.0)?);
     let [m, k] = matrix(cx, 0, "transA")?;
     let n = matrix(cx, 1, "transB")?[1];
-    let a = oriented(cx.input::<T>(0)?, [m, k], cx.flag("transA", false)?)?;
-    let b = oriented(cx.input::<T>(1)?, [k, n], cx.flag("transB", false)?)?;
+    let a = oriented(cast_slice::<T, C>(cx.input::<T>(0)?), [m, k], cx.flag("transA", false)?)?;
+    let b = oriented(cast_slice::<T, C>(cx.input::<T>(1)?), [k, n], cx.flag("transB", false)?)?;
     // What is multiplied by 0 is not read, so a NaN there does not count.
     let c = if beta == 0.0 { None } else { cx.input_if::<T>(2)? };
     let shape = cx.out_shape(0)?;
     let strides = if c.is_some() { broadcast_strides(&cx.shape(2)?, shape) } else { vec![0, 0] };
     T::fill_sums(cx.output::<T>(0)?, |sums| {
-        gemm(profile, a, &b, sums)?;
+        gemm(profile, a, &b, cast_slice_mut::<T::Sum, C::Sum>(sums))?;
         sums.iter_mut().for_each(|sum| *sum = scaled(*sum, alpha));
         let places = offsets(shape, &strides).map(|at| c.unwrap_or_default().get(at));
         for (sum, c) in sums.iter_mut().zip(places.map_while(|c| c)) {

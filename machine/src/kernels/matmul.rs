@@ -1,5 +1,7 @@
 //! Products of matrices: [MatMul](https://onnx.ai/onnx/operators/onnx__MatMul.html).
 
+use bytemuck::{cast_slice, cast_slice_mut};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec, RunCx};
@@ -74,7 +76,8 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn matmul(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let sizes = Sizes::of(&cx.shape(0)?, &cx.shape(1)?)?;
-    for_type!(cx.dtype(0)?, numbers, T => {
-        sizes.products(profile, cx.input::<T>(0)?, cx.input::<T>(1)?, cx.output::<T>(0)?)
+    for_type!(cx.dtype(0)?, products, T as C => {
+        let (a, b) = (cast_slice(cx.input::<T>(0)?), cast_slice(cx.input::<T>(1)?));
+        sizes.products::<C>(profile, a, b, cast_slice_mut(cx.output::<T>(0)?))
     })
 }

@@ -5,6 +5,8 @@
 //! `ready` puts this node in the place of a Transpose of a weight and a MatMul.
 
 use super::matmul::Sizes;
+use bytemuck::{cast_slice, cast_slice_mut};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec, RunCx};
@@ -44,9 +46,10 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn run(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let (sizes, first) = sizes(cx)?;
-    for_type!(cx.dtype(0)?, numbers, T => {
-        let (a, b, c) = (cx.input::<T>(0)?, cx.input::<T>(1)?, cx.output::<T>(0)?);
-        if first { by_left(profile, &sizes, a, b, c) } else { by_right(profile, &sizes, a, b, c) }
+    for_type!(cx.dtype(0)?, products, T as C => {
+        let (a, b) = (cast_slice(cx.input::<T>(0)?), cast_slice(cx.input::<T>(1)?));
+        let by = if first { by_left::<C> } else { by_right::<C> };
+        by(profile, &sizes, a, b, cast_slice_mut(cx.output::<T>(0)?))
     })
 }
 

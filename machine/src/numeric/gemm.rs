@@ -27,7 +27,7 @@ mod tiles;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use pulp::Arch;
+use pulp::{Arch, Scalar, WithSimd};
 
 use self::matrix::Grid;
 pub(crate) use self::matrix::{Matrix, Source, panels};
@@ -117,10 +117,16 @@ fn multiply<T: Number>(
         Some(right) => {
             let rows = terms(&rows);
             let lines = rows.chunks_exact(len).collect();
-            Arch::new().dispatch(Strips { fused, lines, right, c: c.elements });
+            dispatch::<T, _>(Strips { fused, lines, right, c: c.elements });
         }
-        None => Arch::new().dispatch(Tiles { fused, lines, right, c }),
+        None => dispatch::<T, _>(Tiles { fused, lines, right, c }),
     }
+}
+
+/// Runs a product: of floats with the widest vectors of the processor, of integers with those of
+/// every processor, which are fast enough.
+fn dispatch<T: Number, O: WithSimd>(product: O) -> O::Output {
+    if const { T::ROUNDS } { Arch::new().dispatch(product) } else { product.with_simd(Scalar) }
 }
 
 #[cfg(test)]

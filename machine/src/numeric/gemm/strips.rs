@@ -33,9 +33,10 @@ impl<T: Number> WithSimd for Strips<'_, T> {
     fn with_simd<S: Simd>(self, _: S) {
         // Without vectors there may be no instruction for it, and a function for each product is
         // slow.
-        match self.fused && !S::IS_SCALAR {
-            true => self.sized::<S, true>(),
-            false => self.sized::<S, false>(),
+        if const { T::ROUNDS && !S::IS_SCALAR } && self.fused {
+            self.sized::<S, true>()
+        } else {
+            self.sized::<S, false>()
         }
     }
 }

@@ -31,9 +31,10 @@ impl<T: Number, R: Source<T::Sum>> WithSimd for Tiles<'_, T, R> {
     fn with_simd<S: Simd>(self, _: S) {
         // Without vectors there may be no instruction for it, and a function for each product is
         // slow.
-        match self.fused && !S::IS_SCALAR {
-            true => self.sized::<true>(),
-            false => self.sized::<false>(),
+        if const { T::ROUNDS && !S::IS_SCALAR } && self.fused {
+            self.sized::<true>()
+        } else {
+            self.sized::<false>()
         }
     }
 }

@@ -349,7 +349,7 @@ fn faults(
 ) -> Vec<String> {
     let is_stranger = |a: &Module, b: &Module| {
         let both = |group: &&[&str]| [a, b].iter().all(|m| group.contains(&m[0].as_str()));
-        a[0] != b[0] && strangers.iter().any(|group| both(&group))
+        a[0] != b[0] && strangers.iter().any(both)
     };
     let mut faults = Vec::new();
     for module in library.sources.keys().filter(|module| !module.is_empty()) {

@@ -200,7 +200,7 @@ pub use load::{LoadOptions, VerifyDigests};
 pub use outline::Outline;
 pub use save::{
     Deduplicated, NotReplaced, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames,
-    Statistics, Waiting, WeightFiles, model_that_needs, not_replaced,
+    Statistics, Waiting, WeightFiles, model_that_needs, not_replaced, other_model_that_needs,
 };
 pub use tensor::Tensor;
 pub use tensor::initializer::Initializer;

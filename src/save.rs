@@ -38,7 +38,7 @@ use std::time::Instant;
 
 pub(crate) use attached::refuse_attached;
 pub(crate) use folder::{Folder, Request, files_read_by};
-pub use folder::{NotReplaced, model_that_needs, not_replaced};
+pub use folder::{NotReplaced, model_that_needs, not_replaced, other_model_that_needs};
 pub(crate) use meter::Meter;
 pub use options::SaveOptions;
 #[cfg(feature = "safetensors")]

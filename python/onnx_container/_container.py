@@ -379,6 +379,8 @@ class Container:
         Raises:
             Error: files are missing or wrong, or each tensor has its weights; the container is then unchanged.
         """
+        if "weights" in options:
+            raise TypeError("attach() has no option 'weights': it loads them")
         self._core.attach(folder, _options.load("attach", mmap, **options))
 
     def match(
@@ -651,7 +653,8 @@ def findings(
     Raises:
         Error: the model cannot be read.
     """
-    return _core.check_model(_a_path("findings", path), _options.load("findings", False, **options), contents, digests)[0]
+    given, digests = _checking("findings", digests, options)
+    return _core.check_model(_a_path("findings", path), given, contents, digests)[0]
 
 
 def check_model(
@@ -663,9 +666,15 @@ def check_model(
     Raises:
         Error: one for all errors (``related``).
     """
-    given = _options.load("check_model", False, **options)
+    given, digests = _checking("check_model", digests, options)
     if error := _core.check_model(_a_path("check_model", path), given, contents, digests)[1]:
         raise error
+
+
+def _checking(function: str, digests: bool, options: Any) -> tuple[dict[str, Any], bool]:
+    """Options of a check, and whether it compares digests, which an option of loads asks for too."""
+    digests = digests or bool(options.pop("verify_digests", False))
+    return _options.load(function, options.pop("mmap", False), **options), digests
 
 
 def _a_path(function: str, path: Any) -> Path:

@@ -7,7 +7,7 @@ import functools
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import external_data_helper
@@ -70,9 +70,10 @@ def save_model(
     if not isinstance(proto, (bytes, bytearray, memoryview)) and not hasattr(proto, "SerializeToString"):
         raise TypeError(f"save_model() takes a ModelProto or its bytes, not {type(proto).__name__}")
     locations = _locations(proto)
-    for name, location in locations:
-        external_data_helper.refuse_handle(location, name)
+    for name, at in locations:
+        external_data_helper.refuse_handle(at, name)
     if save_as_external_data:
+        _refuse_contradictions(location, all_tensors_to_one_file, given)
         container = _externalized(proto, size_threshold, convert_attribute)
         if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
             # By its name, because a file that the caller named is replaced, and one that nobody
@@ -92,9 +93,20 @@ def save_model(
         raise TypeError(f"save_model(): {', '.join(sorted(unknown))} is for save_as_external_data=True")
     _refuse_half_loaded(proto, named)
     files, model = _with_files(proto, named)
+    if len(files) > 1:
+        _refuse_unneeded(files, path)
     _replace_files(files, model, path, given.get("sync", True))
     _warn_of_missing([location for _, location in locations if location not in files], path)
     return None
+
+
+def _refuse_contradictions(location: str | None, one_file: bool, given: dict[str, Any]) -> None:
+    """Refuses arguments of which one would have no effect beside another one."""
+    if location and (doubled := {"data_name", "files"} & given.keys()):
+        if "data_name" in doubled or given["files"] not in ("packed", None):
+            raise TypeError(f"save_model(): location and {', '.join(sorted(doubled))} say where weights go: give one of them")
+    if not one_file and given.get("files") is not None:
+        raise TypeError("save_model(): all_tensors_to_one_file and files say where weights go: give one of them")
 
 
 def _locations(proto: Any) -> list[tuple[str, str]]:
@@ -324,9 +336,17 @@ def _refuse_files_of_others(targets: list[str], target: str) -> None:
     if twice := {it for it in targets if targets.count(it) > 1 or it == target}:
         raise ValueError(f"save_model(): several locations are one file: {', '.join(sorted(twice))}")
     for at in filter(os.path.exists, targets):
-        needs = model_that_needs(at)
-        if needs is not None and os.path.realpath(needs) != target:
+        needs = model_that_needs(at, target)
+        if needs is not None:
             raise ValueError(f"save_model(): {at} is not replaced: {needs} needs it")
+
+
+def _refuse_unneeded(files: Iterable[str], path: str) -> None:
+    """Refuses files that are there, that are named after tensors, and that no model needs: they may be anything."""
+    for location in files:
+        at = external_data_helper.beneath(os.path.dirname(path), location)
+        if os.path.exists(at) and model_that_needs(at) is None:
+            raise ValueError(f"save_model(): {at} exists and is not replaced, because no model here refers to it")
 
 
 def _rename(staged: list[tuple[str, str]]) -> None:

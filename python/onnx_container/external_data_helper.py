@@ -170,7 +170,8 @@ def convert_model_from_external_data(model: onnx.ModelProto) -> None:
 def save_external_data(tensor: onnx.TensorProto, base_path: Path) -> None:
     """Writes ``raw_data`` to the file of ``tensor`` beneath ``base_path``: from its offset on, or at the end.
 
-    A file that is there is changed in place. :func:`onnx_container.save_model` replaces files when all is written."""
+    A file that is there gets longer: as for onnx, the offset is at its end, or at most 64 KiB behind that.
+    :func:`onnx_container.save_model` replaces files when all is written."""
     if not tensor.HasField("raw_data"):
         raise ValueError("raw_data field doesn't exist.")
     info = ExternalDataInfo(tensor)
@@ -181,6 +182,10 @@ def save_external_data(tensor: onnx.TensorProto, base_path: Path) -> None:
             raise ValueError(f"tensor {tensor.name!r}: {path!r} has other names too, whose content would change")
         end = file.seek(0, os.SEEK_END)
         offset = end if info.offset is None else info.offset
+        if not 0 <= offset - end <= 1 << 16:
+            raise ValueError(
+                f"tensor {tensor.name!r}: the offset {offset} is not between the length of {path!r}, {end}, and {end + (1 << 16)}"
+            )
         file.write(b"\0" * (offset - end))
         file.seek(offset)
         file.write(tensor.raw_data)

@@ -448,17 +448,21 @@ class _Progress:
 
         self._lock, self._callback = threading.Lock(), callback
         planned = container.dry_run(path, **options).model_proto
-        handles = [
-            external_data_helper.ExternalDataInfo(tensor).location
+        # Options of the save may move other tensors to files, or all into the model.
+        written: dict[str, list[Any]] = {}
+        for tensor in _external(planned):
+            written.setdefault(tensor.name, []).append(external_data_helper.ExternalDataInfo(tensor))
+        pairs = [
+            (external_data_helper.ExternalDataInfo(tensor).location, written[tensor.name].pop(0))
             for tensor in _external(container.model_proto)
+            if written.get(tensor.name)
         ]
-        written: list[Any] = [external_data_helper.ExternalDataInfo(tensor) for tensor in _external(planned)]
         self._progress = options.get("progress")
         self._pending: deque[tuple[int, Any, Any]] = deque()
         end = 0
-        for index, (handle, info) in enumerate(zip(handles, written, strict=True)):
+        for index, (handle, info) in enumerate(pairs):
             end += large[handle].nbytes
-            about = CallbackInfo(total=len(handles), index=index, offset=info.offset or 0, filename=info.location)
+            about = CallbackInfo(total=len(pairs), index=index, offset=info.offset or 0, filename=info.location)
             self._pending.append((end, large[handle], about))
 
     def __call__(self, done: int, total: int) -> bool | None:

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{
-    Alignment, ConsolidateOptions, Handle, MatchOptions, TensorStorage, Tied, traversal,
+    Alignment, ConsolidateOptions, Handle, MatchOptions, TensorRef, TensorStorage, Tied, traversal,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -232,14 +232,8 @@ impl Container {
     fn tensors(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<Py<PyAny>>)> {
         let container = self.now(py);
         let listed = py.detach(|| {
-            let each = container.tensors().map(|tensor| {
-                let found = match tensor.storage() {
-                    Ok(TensorStorage::Handle { initializer, .. }) => Ok(initializer.clone()),
-                    Ok(_) => tensor.tensor().map(Into::into),
-                    Err(error) => Err(error),
-                };
-                (tensor.name().to_owned(), found)
-            });
+            let each =
+                container.tensors().map(|tensor| (tensor.name().to_owned(), weights_of(&tensor)));
             each.collect::<Vec<_>>()
         });
         let mut all = (Vec::with_capacity(listed.len()), Vec::with_capacity(listed.len()));
@@ -257,11 +251,7 @@ impl Container {
     fn tensor(&self, py: Python<'_>, name: &str) -> PyResult<Initializer> {
         let found = self.read(py, |container| {
             let index = container.index();
-            let tensor = index.get(name)?;
-            match tensor.storage()? {
-                TensorStorage::Handle { initializer, .. } => Ok(initializer.clone()),
-                _ => tensor.tensor().map(Into::into),
-            }
+            weights_of(index.get(name)?)
         });
         Ok(Initializer(found?))
     }
@@ -438,4 +428,14 @@ fn declarations(container: &Inner) -> PyResult<HashMap<String, Declaration>> {
         Ok((location, (tensor.data_type.unwrap_or_default(), tensor.dims.to_vec())))
     });
     declared.collect::<onnx_container::Result<_>>().or_raise()
+}
+
+/// The weights of `tensor` in the shape that the model declares; those of a handle that have it stay as they are, lazy ones too.
+fn weights_of(tensor: &TensorRef<'_>) -> onnx_container::Result<onnx_container::Initializer> {
+    match tensor.storage()? {
+        TensorStorage::Handle { initializer, .. } if initializer.dims() == tensor.dims() => {
+            Ok(initializer.clone())
+        }
+        _ => tensor.tensor().map(Into::into),
+    }
 }

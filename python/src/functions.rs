@@ -67,14 +67,23 @@ pub fn recover(
     Ok((done.finished, done.undone, done.removed, errors))
 }
 
-/// The model whose external data the file at `path` is, if there is one beside it.
+/// The model whose external data the file at `path` is, if there is one; another one than `model`, if that is given.
 #[pyfunction]
-pub fn model_that_needs(py: Python<'_>, path: PathBuf) -> PyResult<Option<PathBuf>> {
-    detached(py, || onnx_container::model_that_needs(path))
+#[pyo3(signature = (path, model = None))]
+pub fn model_that_needs(
+    py: Python<'_>,
+    path: PathBuf,
+    model: Option<PathBuf>,
+) -> PyResult<Option<PathBuf>> {
+    detached(py, || match model {
+        Some(model) => onnx_container::other_model_that_needs(path, model),
+        None => onnx_container::model_that_needs(path),
+    })
 }
 
 /// All bytes of the file at `path`, mapped or read.
 #[pyfunction]
+#[pyo3(signature = (path, mmap = true))]
 pub fn map_file(py: Python<'_>, path: PathBuf, mmap: bool) -> PyResult<Bytes> {
     Ok(Bytes(detached(py, || mapping(mmap).buffer(path))?))
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use onnx_container::DataType;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{Borrowed, ffi};
@@ -40,7 +41,12 @@ impl Initializer {
         doc_string: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let _ = (name, doc_string);
-        let (Some(dtype), Some(dims)) = (dtype, dims) else {
+        let (Some(dtype), Some(dims)) = (dtype, dims.clone()) else {
+            if dtype.is_some() || dims.is_some() {
+                let reason =
+                    "Tensor() takes dtype and dims of packed bytes together, or none of them";
+                return Err(PyTypeError::new_err(reason));
+            }
             if let Ok(given) = source.cast::<Self>() {
                 return Ok(Self(given.get().0.clone()));
             }

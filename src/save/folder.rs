@@ -84,6 +84,21 @@ pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     Ok(users.into_values().next())
 }
 
+/// As [`model_that_needs`], of the models other than the one at `model`, which is about to be replaced.
+///
+/// # Errors
+/// As [`model_that_needs`].
+pub fn other_model_that_needs(
+    path: impl AsRef<Path>,
+    model: impl AsRef<Path>,
+) -> Result<Option<PathBuf>> {
+    let path = path.as_ref();
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
+    let folder = Folder::new(&directory_of(path), "");
+    let users = folder.other_users(&[name.to_owned()], Some(model.as_ref()))?;
+    Ok(users.into_values().next())
+}
+
 /// Why a file must not be replaced by something that is neither a model nor its weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -355,6 +370,15 @@ impl Folder {
     /// # Errors
     /// [`ErrorKind::Io`] for all files and folders that cannot be read and may hold a model.
     pub(crate) fn users(&self, names: &[String]) -> Result<BTreeMap<String, PathBuf>> {
+        self.other_users(names, None)
+    }
+
+    /// As [`users`](Self::users), without the model at the path `except`.
+    fn other_users(
+        &self,
+        names: &[String],
+        except: Option<&Path>,
+    ) -> Result<BTreeMap<String, PathBuf>> {
         let root =
             retried(|| self.directory.canonicalize()).map_err(|e| Error::io(&self.directory, e))?;
         let wanted = Wanted::new(&self.directory, &root, names);
@@ -368,7 +392,8 @@ impl Folder {
                     continue;
                 }
             };
-            for path in candidates {
+            let others = candidates.into_iter();
+            for path in others.filter(|path| except.is_none_or(|except| !is_same(path, except))) {
                 match self.skim(&path) {
                     Ok(skimmed) => wanted.find(&base, &path, &skimmed.locations, &mut users),
                     Err(error) if base.passes_error(&error, &path) => {}

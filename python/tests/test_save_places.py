@@ -1,0 +1,153 @@
+"""Which files ``save_model`` and its kin write, and which they leave alone."""
+
+import shutil
+
+import numpy as np
+import onnx
+import onnx_container as oc
+import onnx_ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+
+def weights(count, value):
+    return np.full(count, value, np.float32)
+
+
+def model(arrays):
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    nodes = [helper.make_node("Identity", [name], [f"y_{name}"]) for name in arrays]
+    outputs = [helper.make_tensor_value_info(f"y_{name}", TensorProto.FLOAT, None) for name in arrays]
+    graph = helper.make_graph(nodes, "g", [], outputs, tensors)
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def first(path):
+    return numpy_helper.to_array(onnx.load(path).graph.initializer[0])[0]
+
+
+@pytest.mark.parametrize(("location", "written"), [("new.data", "new.data"), (None, "m.onnx.data")])
+def test_the_location_is_the_callers_where_the_proto_names_another_one(here, location, written):
+    (here / "old.data").write_text("precious")
+    proto = model({"w": weights(1000, 5)})
+    oc.convert_model_to_external_data(proto, location="old.data")
+    oc.save_model(proto, "m.onnx", save_as_external_data=True, location=location)
+    assert (here / "old.data").read_text() == "precious" and (here / written).exists()
+    assert first("m.onnx") == 5
+
+
+@pytest.mark.parametrize("names", [("a.onnx", "b.onnx"), ("z.onnx", "b.onnx")])
+def test_weights_that_two_models_need_are_not_replaced_by_one(here, names):
+    target, other = names
+    (here / "sub").mkdir()
+
+    def save(value):
+        oc.save_model(model({"w": weights(1000, value)}), target, save_as_external_data=True, location="sub/w.data")
+
+    save(1)
+    save(2)  # nobody else needs it
+    shutil.copy(target, other)
+    with pytest.raises(ValueError, match=f"{other} needs it"):
+        save(5)
+    assert first(other) == 2
+
+
+def test_files_that_have_names_of_tensors_and_belong_to_nobody_stay(here):
+    for name in ("w", "w2"):
+        (here / name).write_text("precious")
+    proto = model({"w": weights(1000, 1), "w2": weights(1000, 2)})
+    oc.convert_model_to_external_data(proto, all_tensors_to_one_file=False)
+    with pytest.raises(ValueError, match="exists and is not replaced"):
+        oc.save_model(proto, "a.onnx")
+    assert (here / "w").read_text() == (here / "w2").read_text() == "precious"
+    (here / "w").unlink()
+    (here / "w2").unlink()
+    oc.save_model(proto, "a.onnx")
+    oc.save_model(proto, "a.onnx")  # its own files
+    assert first("a.onnx") == 1
+
+
+@pytest.mark.parametrize("offset", [0, 3999, 4000 + (1 << 16) + 1, 200_000_000])
+def test_elements_are_written_behind_those_of_a_file(here, offset):
+    (here / "w.data").write_bytes(b"A" * 4000)
+    tensor = numpy_helper.from_array(weights(10, 1), "w")
+    oc.set_external_data(tensor, "w.data", offset=offset)
+    with pytest.raises(ValueError, match="is not between"):
+        oc.external_data_helper.save_external_data(tensor, here)
+    assert (here / "w.data").read_bytes() == b"A" * 4000
+    with pytest.raises(Exception, match="offset"):
+        onnx.external_data_helper.save_external_data(tensor, str(here))
+    oc.set_external_data(tensor, "w.data", offset=4096)
+    oc.external_data_helper.save_external_data(tensor, here)
+    assert (here / "w.data").stat().st_size == 4096 + 40
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"location": "a", "data_name": "b"},
+        {"location": "a", "files": "embedded"},
+        {"location": "a", "files": "safetensors"},
+        {"all_tensors_to_one_file": False, "files": "packed"},
+    ],
+)
+def test_arguments_that_say_two_things_are_refused(here, given):
+    with pytest.raises(TypeError, match="give one of them"):
+        oc.save_model(model({"w": weights(1000, 1)}), "m.onnx", save_as_external_data=True, **given)
+    assert not list(here.iterdir())
+
+
+def test_a_check_by_the_option_of_loads_compares_digests(here):
+    container = oc.Container(model({"w": weights(1000, 1)}))
+    container.externalize()
+    container.save("g.onnx", digests=True)
+    oc.check_model("g.onnx", verify_digests=True)
+    assert not [found for found in oc.findings("g.onnx", verify_digests=True, mmap=True) if found[0] == "error"]
+    data = bytearray((here / "g.onnx.data").read_bytes())
+    data[8] ^= 1
+    (here / "g.onnx.data").write_bytes(data)
+    oc.check_model("g.onnx")
+    for check in (oc.check_model, lambda path, **given: [raised(it) for _, it in oc.findings(path, **given)]):
+        with pytest.raises(oc.Error, match="digest"):
+            check("g.onnx", verify_digests=True)
+
+
+def raised(error):
+    raise error
+
+
+def test_weights_of_another_shape_have_the_one_that_the_model_declares(here):
+    flat = oc.make_large_tensor_proto("#w", "w", TensorProto.FLOAT, (10, 100))
+    also = oc.make_large_tensor_proto("#w", "also", TensorProto.FLOAT, (1000,))
+    graph = helper.make_graph([], "g", [], [], [flat, also])
+    container = oc.Container(helper.make_model(graph), {"#w": weights(1000, 3)})
+    for found, shape in (("w", (10, 100)), ("also", (1000,))):
+        assert container.tensor(found).shape == container.tensors()[found].shape == shape
+        assert (container.tensor(found).numpy() == 3).all()
+
+
+def test_a_tensor_takes_type_and_shape_together():
+    for given in ({"dtype": TensorProto.FLOAT16}, {"dims": (2, 2)}):
+        with pytest.raises(TypeError, match="together"):
+            oc.Tensor(weights(4, 1), **given)
+
+
+def test_a_file_is_mapped_as_the_page_says(here):
+    (here / "w.bin").write_bytes(b"abc")
+    assert bytes(oc.map_file("w.bin")) == bytes(oc.map_file("w.bin", False)) == b"abc"
+
+
+@pytest.mark.parametrize(
+    "given", [{"external_data": "w.data", "externalize": True, "threshold": 0}, {"files": "embedded"}]
+)
+def test_a_callback_is_called_for_what_is_written_whatever_the_options_move(here, given):
+    built = onnx_ir.serde.deserialize_model(model({"w": weights(1000, 1), "small": weights(2, 1)}))
+    called = []
+    oc.ir.save(built, "m.onnx", callback=lambda tensor, info: called.append((tensor.name, info.filename)), **given)
+    assert called == ([("w", "w.data")] if "external_data" in given else [])

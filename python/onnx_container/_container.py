@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from . import _core, _options
 from ._convert import arrays, initializer
@@ -254,7 +254,11 @@ class Container:
     __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Container:
-        return self.copy()
+        """A copy whose weights nobody else can change: memory of arrays is copied."""
+        copied = self.copy()
+        lent = {handle: tensor for handle, tensor in self.items() if tensor._is_lent}
+        copied.update({handle: copy.deepcopy(tensor, memo) for handle, tensor in lent.items()})
+        return copied
 
     def __repr__(self) -> str:
         return f"<Container of a model and {len(self)} large initializers>"
@@ -315,7 +319,8 @@ class Container:
 
     def get(self, handle: str, default: Any = None) -> Any:
         """The tensor behind ``handle``, or ``default``."""
-        return self[handle] if handle in self else default
+        found = self._core.get(handle) if _is_handle(handle) else None
+        return default if found is None else Tensor(found, name=handle)
 
     def keys(self) -> list[str]:
         """The handles, sorted."""
@@ -323,11 +328,12 @@ class Container:
 
     def values(self) -> list[Tensor]:
         """The large initializers, in the order of their handles."""
-        return [self[handle] for handle in self.keys()]
+        return [tensor for _, tensor in self.items()]
 
     def items(self) -> list[tuple[str, Tensor]]:
         """Handles and large initializers."""
-        return [(handle, self[handle]) for handle in self.keys()]
+        now = self._core.copy()  # other threads may change this one meanwhile
+        return [(handle, Tensor(cast("_core.Initializer", now.get(handle)), name=handle)) for handle in now.handles()]
 
     def update(self, initializers: Mapping[str, Any]) -> None:
         """Puts large initializers behind their handles. An object that is given for several is one weight."""
@@ -443,7 +449,7 @@ class Container:
         if filled.missing:
             told.append(f"{_listed(filled.missing)} are still without weights")
         if told:
-            warnings.warn(f"{function}(): {'; '.join(told)}", stacklevel=3)
+            _options.warn(f"{function}(): {'; '.join(told)}")
         return filled
 
     def attach_safetensors(self, path: Path, mmap: bool = True, **options: Unpack[FillOptions]) -> Filled:
@@ -564,7 +570,7 @@ class Container:
         """
         report = self._core.save(path, _options.save("save", one_file, **options))
         for missing in report["missing"]:
-            warnings.warn(missing, stacklevel=2)
+            _options.warn(missing)
         return _saved(report)
 
     def dry_run(self, path: Path, one_file: bool | None = None, **options: Unpack[SaveOptions]) -> Saved:

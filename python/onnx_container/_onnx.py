@@ -6,11 +6,10 @@ import contextlib
 import functools
 import os
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
-from . import external_data_helper
+from . import _options, external_data_helper
 from ._container import Container, _parsed
 from ._core import Error, byte_len, model_that_needs
 from ._dtypes import DataType
@@ -79,6 +78,8 @@ def save_model(
             # By its name, because a file that the caller named is replaced, and one that nobody
             # named is not.
             given["data_name"] = os.fspath(location) if location else os.path.basename(path) + ".data"
+            if any("\ud800" <= letter <= "\udfff" for letter in given["data_name"]):
+                raise ValueError(f"save_model(): the file name {given['data_name']!r} is not UTF-8, so no model can name it")
         _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
         return None
     if not hasattr(proto, "SerializeToString") and locations:
@@ -128,7 +129,7 @@ def _warn_of_missing(locations: list[str], path: str) -> None:
     for location in dict.fromkeys(locations):
         at = os.path.join(os.path.dirname(path), location)
         if not os.path.exists(at):
-            warnings.warn(f"{at}: the saved model needs this file, which was not loaded and is not there", stacklevel=3)
+            _options.warn(f"{at}: the saved model needs this file, which was not loaded and is not there")
 
 
 def _externalized(proto: Any, threshold: int, attributes: bool) -> Container:

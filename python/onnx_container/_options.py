@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -103,6 +105,17 @@ _NAMES_OF_OTHERS = {
 _BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "alignment", "alignment_large"}
 _COUNTS = {"max_nodes"}
 _TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied"}
+
+
+_PACKAGE = os.path.dirname(__file__)
+
+
+def warn(message: str) -> None:
+    """Warns at the line that called the package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -214,11 +214,20 @@ class Tensor(_core.Initializer):
         flat = torch.frombuffer(memory.writable() if shared is None else shared, dtype=torch.uint8)
         return flat.view(dtype).reshape(dims)
 
+    @property
+    def _is_lent(self) -> bool:
+        """Whether another object has the memory, and may change it."""
+        return super().dtype != DataType.STRING and not self.is_lazy and self.bytes().ownership == "lent"
+
+    def __copy__(self) -> Tensor:
+        """A tensor of the same elements, which are shared."""
+        tensor = type(self)(self)
+        tensor.__dict__.update(self.__dict__)
+        return tensor
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A tensor of the same elements, shared where nobody can change them: memory of another object is copied."""
-        number = super().dtype
-        is_lent = number != DataType.STRING and not self.is_lazy and self.bytes().ownership == "lent"
-        tensor = type(self)(self.tobytes(), number, super().dims) if is_lent else type(self)(self)
+        tensor = type(self)(self.tobytes(), super().dtype, super().dims) if self._is_lent else type(self)(self)
         tensor.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return tensor
 

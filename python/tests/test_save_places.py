@@ -1,6 +1,9 @@
 """Which files ``save_model`` and its kin write, and which they leave alone."""
 
+import copy
 import shutil
+import threading
+import warnings
 
 import numpy as np
 import onnx
@@ -151,3 +154,52 @@ def test_a_callback_is_called_for_what_is_written_whatever_the_options_move(here
     called = []
     oc.ir.save(built, "m.onnx", callback=lambda tensor, info: called.append((tensor.name, info.filename)), **given)
     assert called == ([("w", "w.data")] if "external_data" in given else [])
+
+
+def test_a_name_that_is_not_utf_8_is_refused_where_a_model_would_have_it(here):
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        oc.save_model(model({"w": weights(1000, 1)}), "z\udcff.onnx", save_as_external_data=True)
+    oc.save_model(model({"w": weights(1000, 1)}), "y\udcff.onnx")
+
+
+def test_warnings_are_at_the_line_of_the_caller(here):
+    proto = model({"w": weights(1000, 1)})
+    oc.convert_model_to_external_data(proto, location="gone.data")
+    proto.graph.initializer[0].ClearField("raw_data")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        oc.save_model(proto, "m.onnx")
+        oc.save_model(proto, "n.onnx", save_as_external_data=True)
+    assert len(told) == 2 and {it.filename for it in told} == {__file__}
+
+
+def test_copies_of_containers_and_tensors_share_what_nobody_can_change(here):
+    array = weights(1000, 1)
+    container = oc.Container(model({"w": weights(2, 0)}), {"#w": array})
+    deep, shallow, tensor = copy.deepcopy(container), copy.copy(container), copy.copy(container["#w"])
+    array[:] = 9
+    assert deep["#w"].numpy()[0] == 1 and shallow["#w"].numpy()[0] == tensor.numpy()[0] == 9
+    assert tensor.name == "#w"
+
+
+def test_a_reader_sees_handles_as_they_were_when_it_began(here):
+    container = oc.Container(model({}), {f"#{i}": weights(10, i) for i in range(50)})
+    ended, failed = threading.Event(), []
+
+    def change():
+        while not ended.is_set():
+            del container["#5"]
+            container["#5"] = weights(10, 5)
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    try:
+        for _ in range(200):
+            assert len(container.items()) in (49, 50) and len(container.values()) in (49, 50)
+            found = container.get("#5")
+            assert found is None or found.numpy()[0] == 5
+    except KeyError as error:
+        failed.append(error)
+    ended.set()
+    changer.join()
+    assert not failed

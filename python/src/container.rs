@@ -430,7 +430,8 @@ fn declarations(container: &Inner) -> PyResult<HashMap<String, Declaration>> {
     declared.collect::<onnx_container::Result<_>>().or_raise()
 }
 
-/// The weights of `tensor` in the shape that the model declares; those of a handle that have it stay as they are, lazy ones too.
+/// The weights of `tensor` in the shape that the model declares; those of a handle that have it
+/// stay as they are, lazy ones too.
 fn weights_of(tensor: &TensorRef<'_>) -> onnx_container::Result<onnx_container::Initializer> {
     match tensor.storage()? {
         TensorStorage::Handle { initializer, .. } if initializer.dims() == tensor.dims() => {

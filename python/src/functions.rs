@@ -67,7 +67,8 @@ pub fn recover(
     Ok((done.finished, done.undone, done.removed, errors))
 }
 
-/// The model whose external data the file at `path` is, if there is one; another one than `model`, if that is given.
+/// The model whose external data the file at `path` is, if there is one; another one than `model`,
+/// if that is given.
 #[pyfunction]
 #[pyo3(signature = (path, model = None))]
 pub fn model_that_needs(

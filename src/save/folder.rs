@@ -84,7 +84,8 @@ pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     Ok(users.into_values().next())
 }
 
-/// As [`model_that_needs`], of the models other than the one at `model`, which is about to be replaced.
+/// As [`model_that_needs`], of the models other than the one at `model`, which is about to be
+/// replaced.
 ///
 /// # Errors
 /// As [`model_that_needs`].

@@ -489,8 +489,8 @@ run_sanitized() {
 
 # What Miri can run: no memory map, no other system call than reading files, and no tests of very
 # many elements.
-INTERPRETED=(buffer:: tensor:: initializer:: placement:: external_data::tests proto:: parallel:: save::overlaps)
-NOT_INTERPRETED=(memory_is_aligned small_memory_takes_no_page_of_its_own tensor::packed)
+INTERPRETED=(buffer:: tensor:: external_data::tests proto:: parallel:: save::overlaps)
+NOT_INTERPRETED=(buffer::mmap varints:: memory_is_aligned small_memory_takes_no_page_of_its_own tensor::packed)
 
 run_interpreted() {
     installed nightly || skip 'no nightly toolchain'

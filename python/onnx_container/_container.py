@@ -103,6 +103,8 @@ class Filled:
     """External tensors that still have no weights."""
     kept: list[str]
     """Inline tensors that got no weights and keep their elements."""
+    idle_rules: list[str]
+    """Options that apply to no weights, such as ``ignore "w"``: a name or a prefix may be misspelled."""
     tied: list[tuple[str, str]]
     """Tensors that no weights name and that got those of another, which has the same bytes."""
     untied: list[tuple[str, str]]
@@ -412,6 +414,7 @@ class Container:
         """Puts weights into the tensors of their names: a mapping such as a ``state_dict``, or a module that has one.
 
         Args:
+            weights: arrays, tensors, messages; bytes and callables have the type and shape of the tensor that they go to.
             mapping: what :meth:`match` found: weights go where it says, and names do not count. Of the options ``partial``,
                 ``strict`` and ``tied`` apply; ``kept`` and ``unused`` of the result list what the mapping does not have.
             rename: names of weights, and the tensors that they are for; or a function that makes the one of the other.
@@ -427,7 +430,8 @@ class Container:
                 fit. The container is then unchanged.
 
         Warns:
-            UserWarning: of weights that match no tensor, and of tensors that got none, which the result lists.
+            UserWarning: of weights that match no tensor, of tensors that got none, and of ``ignore`` and prefixes without
+                effect. The result lists them.
         """
         weights = weights if isinstance(weights, Mapping) else weights.state_dict()
         given = _options.fill(**options)
@@ -448,6 +452,8 @@ class Container:
             told.append(f"{_listed(kept)} got no weights and keep those that they had")
         if filled.missing:
             told.append(f"{_listed(filled.missing)} are still without weights")
+        if filled.idle_rules:
+            told.append(f"{', '.join(filled.idle_rules)} had no effect, as no weights have such names")
         if told:
             _options.warn(f"{function}(): {'; '.join(told)}")
         return filled

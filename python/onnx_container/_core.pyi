@@ -86,6 +86,7 @@ class Initializer:
 
 @final
 class SavedModel:
+    def __new__(cls, model: bytes) -> SavedModel: ...
     def encode(self) -> bytes: ...
 
 @final

@@ -71,6 +71,8 @@ def save_model(
     locations = _locations(proto)
     for name, at in locations:
         external_data_helper.refuse_handle(at, name)
+    if not hasattr(proto, "SerializeToString") and locations:
+        proto = _parsed(proto)
     if save_as_external_data:
         _refuse_contradictions(location, all_tensors_to_one_file, given)
         container = _externalized(proto, size_threshold, convert_attribute)
@@ -82,8 +84,6 @@ def save_model(
                 raise ValueError(f"save_model(): the file name {given['data_name']!r} is not UTF-8, so no model can name it")
         _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
         return None
-    if not hasattr(proto, "SerializeToString") and locations:
-        proto = _parsed(proto)
     named = _named_files(proto)
     if len(named) == 1 and "/" not in named[0]:
         _refuse_half_loaded(proto, named)

@@ -10,7 +10,7 @@ use std::{ptr, slice};
 
 use onnx_container::{Alignment, Buffer, BufferMut, DataType, Ownership, PrivateMap};
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 use pyo3::{Borrowed, ffi};
@@ -354,6 +354,52 @@ pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
     // A view has the strides that some objects, such as arrays of ctypes, leave out.
     let found = row_major(PyMemoryView::from(object)?.as_any())?;
     found.ok_or_else(|| PyBufferError::new_err("the memory is not contiguous"))
+}
+
+/// The memory of `object`, which has the packed, little-endian elements of a tensor of `dtype`:
+/// bytes, an array of this type, or, for types that the buffer protocol does not have, of unsigned
+/// integers as wide.
+pub fn packed(object: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Buffer> {
+    if let Ok(given) = object.cast::<Initializer>() {
+        let given = given.get().0.dtype();
+        if given != dtype {
+            return Err(other_elements(&given.to_string(), dtype));
+        }
+    }
+    let found = buffer(object)?;
+    if object.is_instance_of::<Bytes>() || object.is_instance_of::<Initializer>() {
+        return Ok(found);
+    }
+    let view = PyUntypedBuffer::get(object)?;
+    let format = view.format().to_string_lossy();
+    let letter = format.trim_start_matches(['@', '=', '<', '|']);
+    let fits = match format_of(dtype) {
+        _ if matches!(letter, "B" | "b" | "c") => true,
+        Some((known, width)) => {
+            view.item_size() == width && any_width(&known.to_string_lossy()) == any_width(letter)
+        }
+        None => letter == "H" && dtype.byte_len(&[1]).is_ok_and(|bytes| bytes == 2),
+    };
+    if fits {
+        Ok(found)
+    } else {
+        Err(other_elements(&format!("elements of format {format}"), dtype))
+    }
+}
+
+/// The format of integers, whatever their width: `long` has four bytes or eight.
+fn any_width(format: &str) -> &str {
+    match format {
+        "i" | "l" | "q" => "q",
+        "I" | "L" | "Q" => "Q",
+        other => other,
+    }
+}
+
+fn other_elements(given: &str, dtype: DataType) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{given} cannot be the packed bytes of {dtype}: convert them first, or give their bytes"
+    ))
 }
 
 /// The memory of `object`, such as an array, without a copy; None where its elements are not in

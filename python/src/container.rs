@@ -322,7 +322,8 @@ impl Container {
     fn fill(&self, py: Python<'_>, weights: Weights<'_>, options: Fill) -> PyResult<Py<PyDict>> {
         let options = options.options()?;
         let look_up = || Ok(by_name(&self.now(py)));
-        let weights = weights.convert(&Declared::new(&look_up, false))?;
+        let declared = Declared::new(&look_up, false).with_rules(&options);
+        let weights = weights.convert(&declared)?;
         let report = self.rework(py, |container| container.fill(weights, options))?;
         Ok(filled(py, &report)?.unbind())
     }

@@ -7,7 +7,7 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use onnx_container::{DataType, Initializer as Inner, Tensor};
+use onnx_container::{DataType, FillOptions, Initializer as Inner, Tensor};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -27,6 +27,8 @@ pub struct Declared<'a> {
     look_up: &'a dyn Fn() -> PyResult<HashMap<String, Declaration>>,
     /// Whether weights for which nothing is declared are left out.
     only: bool,
+    /// What makes the names of tensors of those of weights.
+    rules: Option<&'a FillOptions>,
 }
 
 impl<'a> Declared<'a> {
@@ -34,7 +36,12 @@ impl<'a> Declared<'a> {
         look_up: &'a dyn Fn() -> PyResult<HashMap<String, Declaration>>,
         only: bool,
     ) -> Self {
-        Self { all: OnceCell::new(), look_up, only }
+        Self { all: OnceCell::new(), look_up, only, rules: None }
+    }
+
+    /// Weights have the names that `rules` make the names of tensors of.
+    pub fn with_rules(self, rules: &'a FillOptions) -> Self {
+        Self { rules: Some(rules), ..self }
     }
 
     fn get(&self, name: &str) -> PyResult<Option<&Declaration>> {
@@ -45,7 +52,9 @@ impl<'a> Declared<'a> {
                 self.all.get_or_init(|| found)
             }
         };
-        Ok(all.get(name))
+        let Some(rules) = self.rules else { return Ok(all.get(name)) };
+        let names = rules.tensors_of(name).or_raise()?;
+        Ok(names.iter().find_map(|name| all.get(name.as_ref())))
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use onnx_container::ErrorKind;
 use pyo3::create_exception;
 use pyo3::exceptions::{
-    PyException, PyFileExistsError, PyFileNotFoundError, PyIsADirectoryError, PyPermissionError,
+    PyBaseException, PyException, PyFileExistsError, PyFileNotFoundError, PyIsADirectoryError,
+    PyPermissionError,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -76,6 +77,8 @@ impl Class {
             let body = PyDict::new(py);
             body.set_item("__module__", "onnx_container")?;
             body.set_item("__doc__", self.doc)?;
+            // That of a system's error would write the number and the file name anew.
+            body.set_item("__str__", py.get_type::<PyBaseException>().getattr("__str__")?)?;
             let class = py.get_type::<PyType>().call1((self.name, bases, body))?;
             Ok::<_, PyErr>(class.cast_into::<PyType>()?.unbind())
         };
@@ -123,7 +126,12 @@ fn made(py: Python<'_>, error: &onnx_container::Error) -> PyResult<PyErr> {
     };
     let value = exception.value(py);
     if let Some(class) = class {
-        value.setattr("errno", class.errno)?; // with a file name, the text would be another
+        value.setattr("errno", class.errno)?;
+        value.setattr("strerror", error.reason())?;
+        // That of the first, where several errors are joined.
+        let mut all = std::iter::once(error).chain(error.related());
+        let path = all.find_map(onnx_container::Error::path);
+        value.setattr("filename", path.map(Path::as_os_str))?;
     }
     value.setattr("kind", format!("{:?}", error.kind()))?;
     value.setattr("reason", error.reason())?;

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{Borrowed, ffi};
 
-use crate::bytes::{Bytes, Elements, buffer};
+use crate::bytes::{Bytes, Elements, buffer, packed};
 use crate::error::OrRaise;
 use crate::interrupt::detached;
 
@@ -30,7 +30,8 @@ impl Initializer {
 impl Initializer {
     /// The elements of another initializer, or of anything else that can be weights; or, with a
     /// type and dimensions, those in the memory of `source`, packed and little-endian, which are
-    /// not copied. The name and the description are for the subclass.
+    /// not copied: bytes, or an array of that type. The name and the description are for the
+    /// subclass.
     #[new]
     #[pyo3(signature = (source, dtype=None, dims=None, *, name=None, doc_string=None))]
     fn new(
@@ -55,7 +56,7 @@ impl Initializer {
             return Ok(Self(converted.cast::<Self>()?.get().0.clone()));
         };
         let dtype = DataType::try_from(dtype).or_raise()?;
-        let tensor = onnx_container::Tensor::new(dtype, dims, buffer(source)?).or_raise()?;
+        let tensor = onnx_container::Tensor::new(dtype, dims, packed(source, dtype)?).or_raise()?;
         Ok(Self(tensor.into()))
     }
 
@@ -80,7 +81,7 @@ impl Initializer {
     fn lazy(dtype: i32, dims: Vec<i64>, make: Py<PyAny>) -> PyResult<Self> {
         let dtype = DataType::try_from(dtype).or_raise()?;
         let make = move || {
-            let made = Python::try_attach(|py| buffer(&make.call0(py)?.into_bound(py)));
+            let made = Python::try_attach(|py| packed(&make.call0(py)?.into_bound(py), dtype));
             let ended = || onnx_container::Error::other("the interpreter has ended");
             made.ok_or_else(ended)?.map_err(onnx_container::Error::other)
         };

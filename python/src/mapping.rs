@@ -72,6 +72,11 @@ impl WeightMapping {
         self.0.unused.clone()
     }
 
+    /// For copies and pickles.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?, (slf.get().to_json()?,)))
+    }
+
     fn __repr__(&self) -> String {
         let Inner { matched, uniform, unmatched, unused, .. } = &self.0;
         format!(

@@ -2,22 +2,45 @@
 
 use onnx_container::{ErrorKind, Filled, Inlined, Saved, SavedFile};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyType};
 
 use crate::error::OrRaise;
 
 /// A model as a save wrote it, which is encoded when it is asked for.
 #[derive(Debug)]
 #[pyclass(frozen, module = "onnx_container._core")]
-pub struct SavedModel(Saved);
+pub struct SavedModel(Written);
+
+#[derive(Debug)]
+enum Written {
+    Model(Box<Saved>),
+    /// The bytes, of a copy that came from another process.
+    Bytes(Vec<u8>),
+}
 
 #[pymethods]
 impl SavedModel {
+    #[new]
+    fn new(model: &[u8]) -> Self {
+        Self(Written::Bytes(model.to_vec()))
+    }
+
     /// The bytes of the model.
     fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let saved = match &self.0 {
+            Written::Model(saved) => saved,
+            Written::Bytes(model) => return Ok(PyBytes::new(py, model)),
+        };
         let mut model = Vec::new();
-        py.detach(|| self.0.encode_model(&mut model)).or_raise()?;
+        py.detach(|| saved.encode_model(&mut model)).or_raise()?;
         Ok(PyBytes::new(py, &model))
+    }
+
+    /// For copies and pickles.
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyType>, (Bound<'py, PyBytes>,))> {
+        Ok((slf.get_type(), (slf.get().encode(slf.py())?,)))
     }
 }
 
@@ -46,7 +69,7 @@ pub fn saved(py: Python<'_>, saved: Saved) -> PyResult<Bound<'_, PyDict>> {
         statistics.set_item(name, time.as_secs_f64())?;
     }
     report.set_item("seconds", statistics)?;
-    report.set_item("_model", Bound::new(py, SavedModel(saved))?)?;
+    report.set_item("_model", Bound::new(py, SavedModel(Written::Model(Box::new(saved))))?)?;
     Ok(report)
 }
 
@@ -83,6 +106,7 @@ pub fn filled<'py>(py: Python<'py>, filled: &Filled) -> PyResult<Bound<'py, PyDi
     report.set_item("own", &filled.own)?;
     report.set_item("missing", &filled.missing)?;
     report.set_item("kept", &filled.kept)?;
+    report.set_item("idle_rules", names(&filled.idle_rules))?;
     report.set_item("tied", sharing(&filled.tied))?;
     report.set_item("untied", sharing(&filled.untied))?;
     Ok(report)

@@ -45,6 +45,14 @@ def test_the_location_is_the_callers_where_the_proto_names_another_one(here, loc
     assert first("m.onnx") == 5
 
 
+@pytest.mark.parametrize("external", [True, False])
+def test_bytes_of_a_model_that_names_a_file_and_has_its_elements_are_saved(here, external):
+    proto = model({"w": weights(1000, 5)})
+    oc.convert_model_to_external_data(proto, location="w.data")
+    oc.save_model(proto.SerializeToString(), "m.onnx", save_as_external_data=external)
+    assert first("m.onnx") == 5 and (here / ("m.onnx.data" if external else "w.data")).exists()
+
+
 @pytest.mark.parametrize("names", [("a.onnx", "b.onnx"), ("z.onnx", "b.onnx")])
 def test_weights_that_two_models_need_are_not_replaced_by_one(here, names):
     target, other = names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import models
@@ -270,6 +271,49 @@ def test_buffers_with_a_type_are_not_taken_for_another() -> None:
     for wrong in (array.array("i", [1, 2, 3, 4]), array.array("d", [1, 2])):
         with pytest.raises(Error):
             Container(model, {"#w": wrong}).check()
+
+
+@pytest.mark.parametrize(
+    "dtype, array, is_taken",
+    [
+        ("FLOAT", np.ones(2, np.float32), True),
+        ("FLOAT", np.ones(2, np.float32).view(np.uint8), True),
+        ("FLOAT", np.ones(2, np.float32).tobytes(), True),
+        ("FLOAT", np.ones(2, np.int32), False),
+        ("FLOAT", np.ones(1, np.float64), False),
+        ("FLOAT", np.ones(2, ">f4"), False),
+        ("FLOAT", np.ones(4, np.float16), False),
+        ("INT64", np.ones(2, np.int64), True),
+        ("INT64", np.ones(2, np.longlong), True),
+        ("INT64", np.ones(2, np.uint64), False),
+        ("INT64", np.ones(2, ">i8"), False),
+        ("INT32", np.ones(2, np.intc), True),
+        ("BOOL", np.ones(2, bool), True),
+        ("BOOL", np.ones(2, np.uint8), True),
+        ("UINT16", np.ones(2, ">u2"), False),
+        ("COMPLEX64", np.ones(2, np.complex64), True),
+        ("COMPLEX64", np.ones(2, np.float64), False),
+        ("BFLOAT16", np.ones(2, np.uint16), True),
+        ("BFLOAT16", np.ones(2, np.float16), False),
+        ("BFLOAT16", Tensor(bytes(4), DataType.BFLOAT16, [2]), True),
+        ("BFLOAT16", Tensor(bytes(4), DataType.FLOAT16, [2]), False),
+        ("FLOAT8E4M3FN", np.ones(2, np.uint8), True),
+        ("INT4", np.ones(1, np.uint8), True),
+        ("INT4", np.ones(1, np.uint16), False),
+    ],
+)
+def test_elements_of_another_type_are_not_taken_for_packed_bytes(dtype: str, array: Any, is_taken: bool) -> None:
+    raw = bytes(array.raw) if isinstance(array, Tensor) else bytes(array)
+    makes = (
+        lambda: Tensor(array, DataType[dtype], [2]),
+        lambda: Tensor.lazy(dtype, [2], lambda: array),
+    )
+    for make in makes:
+        if is_taken:
+            assert make().tobytes() == raw
+            continue
+        with pytest.raises((TypeError, Error), match=rf"cannot be the packed bytes of {dtype}"):
+            make().tobytes()
 
 
 def test_a_callable_returns_what_is_declared() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import re
@@ -102,6 +103,38 @@ def test_weights_that_match_in_part_are_told(tmp_path: Path, fill: Fill) -> None
         warnings.simplefilter("error")
         fill(full(), weights, tmp_path, {})
         fill(full(), weights | {"c": weights["a"]}, tmp_path, {"ignore": "c"})
+        fill(full(), {f"m.{name}": weight for name, weight in weights.items()}, tmp_path, {"strip_prefix": "m."})
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize(
+    "options, rules",
+    [
+        ({"ignore": ["c", "a"]}, ['ignore "c"']),
+        ({"strip_prefix": "m."}, ['strip_prefix "m."']),
+        ({"replace_prefix": {"n": "a", "b": "b"}}, ['replace_prefix "n" by "a"']),
+        ({"rename": {"b": "b"}, "replace_prefix": {"b": "x"}}, ['replace_prefix "b" by "x"']),
+    ],
+)
+def test_rules_that_apply_to_no_weights_are_told(tmp_path: Path, fill: Fill, options: dict[str, Any], rules: list[str]) -> None:
+    with pytest.warns(UserWarning, match="had no effect") as told:
+        filled = fill(full(), named(), tmp_path, options)
+    assert filled.idle_rules == rules
+    assert all(rule in str(told[0].message) for rule in rules)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"strip_prefix": "m."}, {"replace_prefix": {"m.": ""}}, {"rename": {"m.a": "a"}}, {"rename": lambda name: name[2:]}],
+)
+@pytest.mark.parametrize("given", [bytes, lambda raw: lambda: raw, lambda raw: lambda: np.frombuffer(raw, np.float32)])
+def test_weights_without_a_type_have_that_of_the_tensor_that_they_go_to(
+    options: dict[str, Any], given: Callable[[bytes], Any]
+) -> None:
+    container, weight = full(), named()["a"] + 1
+    with pytest.warns(UserWarning, match="got no weights"):
+        container.fill({"m.a": given(weight.tobytes())}, **options)
+    np.testing.assert_array_equal(container.tensor("a").numpy(), weight)
 
 
 @pytest.mark.parametrize("fill", FILLS)
@@ -437,8 +470,19 @@ def test_errors_are_those_of_python_too(tmp_path: Path) -> None:
         with pytest.raises(expected, match=text) as raised:
             work()
         assert isinstance(raised.value, Error) and raised.value.errno
+        assert text in raised.value.filename and raised.value.path in (raised.value.filename, None)
+        assert raised.value.strerror == raised.value.reason
         again = pickle.loads(pickle.dumps(raised.value))
         assert type(again) is type(raised.value) and str(again) == str(raised.value)
+
+
+def test_reports_are_copied_and_pickled(tmp_path: Path) -> None:
+    saved = full().save(tmp_path / "m.onnx")
+    mapping = full().match(named())
+    for again in (copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))):
+        assert again(saved) == saved and again(saved).model_bytes == saved.model_bytes
+        assert again(mapping) == mapping
+    assert pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(saved)))).model_proto == saved.model_proto
 
 
 def test_errors_name_what_the_caller_named(tmp_path: Path) -> None:

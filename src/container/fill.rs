@@ -11,9 +11,10 @@ mod slot;
 mod slots;
 mod ties;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 pub use options::FillOptions;
+use options::Rule;
 pub use prefix::PrefixRule;
 
 use crate::container::{Container, HandleNames};
@@ -58,6 +59,9 @@ pub struct Filled {
     /// that shape inference reads, sparse indices, tensors without elements, and `Constant` values
     /// that have one element, or are integers of one dimension, are not listed.
     pub kept: Vec<String>,
+    /// Rules of the options that apply to no weights, such as `ignore "w"`: a name or a prefix may
+    /// be misspelled.
+    pub idle_rules: Vec<String>,
     /// Tensors that no weights name and that got those of a tensor on the same bytes, in graph
     /// order; see [`FillOptions::tied`].
     pub tied: Vec<Sharing>,
@@ -210,6 +214,8 @@ struct Filling<'o> {
     report: Filled,
     /// Renames that have matched no weights so far.
     renames: HashSet<&'o str>,
+    /// Other rules that have applied to no weights so far.
+    idle: BTreeSet<Rule<'o>>,
     /// Whether weights were named that do not fit.
     has_refused: bool,
     errors: Errors,
@@ -219,12 +225,16 @@ impl<'o> Filling<'o> {
     fn new(options: &'o FillOptions, slots: Slots) -> Self {
         let renames = options.renames.keys().map(String::as_str).collect();
         let (report, errors) = (Filled::default(), Errors::default());
-        Self { options, slots, report, renames, has_refused: false, errors }
+        let idle = options.rules();
+        Self { options, slots, report, renames, idle, has_refused: false, errors }
     }
 
     /// Puts one weight into the slots that its name matches, or records why not.
     fn take(&mut self, name: String, initializer: Initializer, spare: bool) {
         self.renames.remove(name.as_str());
+        if let Some(rule) = self.options.rule_of(&name) {
+            self.idle.remove(&rule);
+        }
         if self.options.ignored.contains(&name) {
             return;
         }
@@ -368,6 +378,7 @@ impl<'o> Filling<'o> {
 
     fn finish(mut self) -> Result<(Filled, Slots)> {
         self.report.missing = self.slots.missing().map(str::to_owned).collect();
+        self.report.idle_rules = self.idle.iter().map(ToString::to_string).collect();
         if !self.options.partial {
             let errors = self.missing();
             self.errors.extend(errors);

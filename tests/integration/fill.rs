@@ -681,6 +681,29 @@ fn what_is_missing_or_left_over_is_listed() {
     assert_eq!(firsts(&container), [4.0, 2.0]);
 }
 
+#[test]
+fn rules_that_apply_to_no_weights_are_listed() {
+    let new = FillOptions::new;
+    let cases: [(FillOptions, &[&str]); 6] = [
+        (new().ignore("skip"), &[]),
+        (new().ignore("skipped"), &["ignore \"skipped\""]),
+        (
+            new().replace_prefix("sk", "x").replace_prefix("y.", "z."),
+            &["replace_prefix \"y.\" by \"z.\""],
+        ),
+        // The longest prefix, an ignored name and a rename take precedence.
+        (new().strip_prefix("s").strip_prefix("skip"), &["strip_prefix \"s\""]),
+        (new().ignore("skip").strip_prefix("skip"), &["strip_prefix \"skip\""]),
+        (new().rename("skip", "b").strip_prefix("skip"), &["strip_prefix \"skip\""]),
+    ];
+    for (options, expected) in cases {
+        let mut container = container([place("a", &[1, 2], "#a"), place("b", &[1, 2], "#b")]);
+        let given = weights([("a", constant(1.0)), ("skip", constant(1.0))]);
+        let filled = container.fill(given, options.clone().partial(true)).unwrap();
+        assert_eq!(filled.idle_rules, strings(expected), "{options:?}");
+    }
+}
+
 /// In time that grows with the square of their number this would take minutes.
 #[test]
 fn very_many_weights_that_fit_nothing_are_listed() {

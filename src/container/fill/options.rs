@@ -3,7 +3,7 @@
 //! This file maps names by the caller's rules; looking them up in the model is left to `fill`.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,6 +40,23 @@ struct RenameWith(Arc<Rename>);
 impl fmt::Debug for RenameWith {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a function")
+    }
+}
+
+/// A rule for names that applies to no weights unless they have such a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rule<'o> {
+    Ignore(&'o str),
+    Prefix(&'o str, &'o str),
+}
+
+impl fmt::Display for Rule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ignore(name) => write!(f, "ignore {name:?}"),
+            Self::Prefix(prefix, "") => write!(f, "strip_prefix {prefix:?}"),
+            Self::Prefix(from, to) => write!(f, "replace_prefix {from:?} by {to:?}"),
+        }
     }
 }
 
@@ -130,6 +147,24 @@ impl FillOptions {
         self
     }
 
+    /// The names of the tensors that weights called `name` go to, whether or not a model has them;
+    /// none for weights that are [ignored](Self::ignore).
+    ///
+    /// ```
+    /// use onnx_container::FillOptions;
+    ///
+    /// let options = FillOptions::new().strip_prefix("model.").ignore("step");
+    /// assert_eq!(options.tensors_of("model.encoder.w")?, ["encoder.w"]);
+    /// assert!(options.tensors_of("step")?.is_empty());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// That of the function of [`rename_with`](Self::rename_with).
+    pub fn tensors_of<'a>(&'a self, name: &'a str) -> Result<Vec<Cow<'a, str>>> {
+        if self.ignored.contains(name) { Ok(Vec::new()) } else { Ok(self.tensors(name)?.0) }
+    }
+
     /// Whether what is left over is an error.
     #[cfg(feature = "safetensors")]
     pub(crate) fn is_strict(&self) -> bool {
@@ -170,11 +205,31 @@ impl FillOptions {
         if let Some(RenameWith(tensor)) = &self.rename_with {
             return Ok((vec![tensor(name)?.into()], false));
         }
-        let matching = self.prefixes.iter().filter(|(from, _)| name.starts_with(from.as_str()));
-        let tensor = match matching.max_by_key(|(from, _)| from.len()) {
+        let tensor = match self.prefix_of(name) {
             Some((from, to)) => name.replacen(from, to, 1).into(),
             None => name.into(),
         };
         Ok((vec![tensor], false))
+    }
+
+    /// The prefix rule for weights called `name`, unless another rule takes precedence.
+    fn prefix_of<'o>(&'o self, name: &str) -> Option<(&'o str, &'o str)> {
+        let rules = self.prefixes.iter().map(|(from, to)| (from.as_str(), to.as_str()));
+        rules.filter(|(from, _)| name.starts_with(from)).max_by_key(|(from, _)| from.len())
+    }
+
+    /// All rules about names except renames, of which one without weights is an error.
+    pub(super) fn rules(&self) -> BTreeSet<Rule<'_>> {
+        let ignored = self.ignored.iter().map(|name| Rule::Ignore(name));
+        ignored.chain(self.prefixes.iter().map(|(from, to)| Rule::Prefix(from, to))).collect()
+    }
+
+    /// That of [`rules`](Self::rules) which applies to weights called `name`.
+    pub(super) fn rule_of(&self, name: &str) -> Option<Rule<'_>> {
+        if let Some(ignored) = self.ignored.get(name) {
+            return Some(Rule::Ignore(ignored));
+        }
+        let (from, to) = self.prefix_of(name).filter(|_| !self.renames.contains_key(name))?;
+        Some(Rule::Prefix(from, to))
     }
 }

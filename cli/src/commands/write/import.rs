@@ -126,6 +126,8 @@ pub struct Imported {
     mapped: bool,
     /// Weights that no tensor of the model uses.
     left_over: Vec<String>,
+    /// Rules that apply to no weights.
+    idle_rules: Vec<String>,
     /// Tensors that are not in WEIGHTS and changed with one that is.
     tied: Vec<Shared>,
     /// Tensors that no longer have the bytes of one that is in WEIGHTS.
@@ -161,6 +163,7 @@ impl Imported {
             kept: filled.kept,
             mapped: false,
             left_over: filled.unused,
+            idle_rules: filled.idle_rules,
             tied: Shared::all(filled.tied),
             untied: Shared::all(filled.untied),
         }
@@ -224,6 +227,10 @@ impl Imported {
             let weights = count(self.left_over.len(), "weight");
             out.line(format_args!("left over {weights} that no tensor of the model uses"))?;
             save::short(self.left_over.iter().map(|name| format!("{:>14}{name}", "")), out)?;
+        }
+        if !self.idle_rules.is_empty() {
+            let rules = self.idle_rules.join(", ");
+            out.line(format_args!("no effect {rules}: WEIGHTS has no such names"))?;
         }
         if !self.missing.is_empty() {
             let tensors = count(self.missing.len(), "tensor");

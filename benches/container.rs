@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use divan::Bencher;
 #[cfg(feature = "safetensors")]
-use onnx_container::FillOptions;
+use onnx_container::edit::FillOptions;
 use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
 use onnx_container::{
     Alignment, Buffer, BufferMut, Container, DataType, MmapChoice, SaveOptions, Tensor, WeightFiles,
@@ -126,7 +126,7 @@ fn attach_safetensors_mapped(bencher: Bencher, workload: &str) {
     #[allow(unsafe_code)]
     let mmap = unsafe { MmapChoice::auto() };
     bencher.with_inputs(|| structure.clone()).bench_local_values(|mut container| {
-        container.attach_safetensors(&path, mmap, FillOptions::new()).unwrap();
+        container.attach_safetensors_with(&path, mmap, FillOptions::new()).unwrap();
         container
     });
 }

@@ -13,7 +13,8 @@
 use std::fs;
 use std::path::Path;
 
-use onnx_container::{Container, MmapChoice, Saved, Tied, WeightFiles};
+use onnx_container::edit::Tied;
+use onnx_container::{Container, MmapChoice, Saved, WeightFiles};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A copy of a small model, so that the repository keeps its own.
@@ -29,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut projection = container.tensor("layer0.projection")?.to_array::<f32>()?;
     projection.mapv_inplace(|weight| weight * 0.5);
     container.replace("layer0.projection", projection, Tied::Refuse)?;
-    report("replaced", &container.save(&path, true)?);
+    report("replaced", &container.save(&path, WeightFiles::Packed)?);
 
     // SAFETY: as above.
     let mut container = Container::load(&path, unsafe { MmapChoice::auto() })?;

@@ -12,7 +12,9 @@ use std::env;
 use std::path::PathBuf;
 
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
-use onnx_container::{Container, DataType, Initializer, MmapChoice, Result, WeightSource};
+use onnx_container::{
+    Container, DataType, Initializer, MmapChoice, Result, WeightFiles, WeightSource,
+};
 
 /// A tensor of bytes, which somebody keeps encrypted.
 struct Encrypted {
@@ -49,13 +51,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut container = Container::new(ModelProto::new(graph).with_operator_set("", 18));
 
     let source = Encrypted { dims: [1024, 1024], bytes: vec![7 ^ 0x55; 1 << 20], key: 0x55 };
-    container.add("table", Initializer::from_source(source)?)?;
+    container.add_initializer("table", Initializer::from_source(source)?)?;
 
     // The files stay where a folder is given.
     let temporary = tempfile::tempdir()?;
     let folder = env::args_os().nth(1).map_or_else(|| temporary.path().into(), PathBuf::from);
     let path = folder.join("lazy.onnx");
-    for file in container.save(&path, true)?.files {
+    for file in container.save(&path, WeightFiles::Packed)?.files {
         println!("wrote {}: {} bytes", file.name, file.bytes);
     }
     let loaded = Container::load(&path, MmapChoice::never())?;

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use ndarray::Array2;
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
-use onnx_container::{Container, MmapChoice};
+use onnx_container::{Container, MmapChoice, WeightFiles};
 
 /// `y = x + weight`, where `weight` is a tensor of 4 by 8 floats that lies elsewhere.
 fn model() -> ModelProto {
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = folder.join("demo.onnx");
 
     // `true`: all weights in one file. `false` would write one file for each of them.
-    let saved = container.save(&path, true)?;
+    let saved = container.save(&path, WeightFiles::Packed)?;
     for file in &saved.files {
         println!("wrote {}: {} bytes", file.name, file.bytes);
     }

@@ -12,10 +12,9 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
+use onnx_container::edit::FillOptions;
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
-use onnx_container::{
-    Container, FillOptions, Initializer, LoadOptions, MmapChoice, WeightFiles, torch,
-};
+use onnx_container::{Container, Initializer, LoadOptions, MmapChoice, WeightFiles, torch};
 use tch::nn::{self, Module, ModuleT};
 use tch::{Device, Kind, Tensor};
 
@@ -37,7 +36,7 @@ fn one_tensor(folder: &Path) -> Result<()> {
     container.insert("#weight", &weight)?;
 
     let path = folder.join("demo_torch.onnx");
-    let saved = container.save(&path, true)?;
+    let saved = container.save(&path, WeightFiles::Packed)?;
     for file in &saved.files {
         println!("{}: {} bytes", file.name, file.bytes);
     }

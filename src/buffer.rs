@@ -22,13 +22,14 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use crate::buffer::alignment::Alignment;
 use crate::buffer::file_identity::FileIdentity;
 use crate::buffer::map_budget::Slot;
 use crate::error::{Error, Result};
 
 use self::zeroed::{AnonymousMap, Zeroed};
 
+pub use self::alignment::Alignment;
+pub use self::mmap::{MmapChoice, PrivateMap};
 pub use self::options::TensorBufferOptions;
 
 /// Immutable bytes with a shared owner: cloning and slicing copy no bytes, and the owner lives
@@ -206,7 +207,8 @@ impl Buffer {
     /// answer between [`Owned`](Ownership::Owned) and [`Shared`](Ownership::Shared).
     ///
     /// ```
-    /// use onnx_container::{Buffer, Ownership};
+    /// use onnx_container::buffer::Ownership;
+    /// use onnx_container::Buffer;
     ///
     /// let buffer = Buffer::from(vec![1_u8, 2, 3]);
     /// assert_eq!(buffer.ownership(), Ownership::Owned);

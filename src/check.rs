@@ -24,6 +24,7 @@ mod weights;
 
 use std::path::Path;
 
+pub use self::ambiguity::refuse_ambiguous;
 pub use self::finding::{Checked, Finding, Severity};
 
 use self::contents::{Source, meaningless};
@@ -53,7 +54,8 @@ use crate::util::retry::retried;
 /// touched, and only the entries of external tensors are looked at.
 ///
 /// ```
-/// use onnx_container::{CheckOptions, LoadOptions};
+/// use onnx_container::check::CheckOptions;
+/// use onnx_container::LoadOptions;
 ///
 /// let load = LoadOptions::new().base_dir("/data/weights").weights(false);
 /// let options = CheckOptions::from(load).contents(true);
@@ -110,7 +112,7 @@ impl From<MmapChoice> for CheckOptions {
 /// declare a type and a shape, every tensor's dtype, dims and byte length, every external entry,
 /// path and range, overlaps and gaps in the weights files, files that nothing refers to, strings
 /// that are not UTF-8, what of the file single readers take for something else
-/// ([`refuse_ambiguous`](crate::refuse_ambiguous)), and what single readers are known to refuse:
+/// ([`refuse_ambiguous`]), and what single readers are known to refuse:
 /// attributes without a name or type or with two values, element types and versions that there are
 /// not, indices of sparse tensors, and numbers of inputs and outputs that do not fit an operator, a
 /// function or the branches of an If. What operators do with their inputs is not: types, shapes and
@@ -118,7 +120,8 @@ impl From<MmapChoice> for CheckOptions {
 /// [`CheckOptions::contents`] and [`CheckOptions::digests`].
 ///
 /// ```no_run
-/// use onnx_container::{MmapChoice, check_model};
+/// use onnx_container::check::check_model;
+/// use onnx_container::MmapChoice;
 ///
 /// let checked = check_model("model.onnx", MmapChoice::never())?;
 /// for finding in &checked.findings {

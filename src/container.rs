@@ -24,6 +24,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::vec;
 
 use foldhash::fast::RandomState;
 
@@ -222,6 +223,15 @@ impl DerefMut for SharedModel {
     }
 }
 
+impl<'c> IntoIterator for &'c Container {
+    type Item = (&'c Handle, &'c Initializer);
+    type IntoIter = vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 impl Container {
     /// A container of `model`, with no large initializers yet.
     pub fn new(model: ModelProto) -> Self {
@@ -264,7 +274,7 @@ impl Container {
     }
 
     /// Removes and returns the large initializer behind `handle`, with or without its `#`. Tensors
-    /// of the model that name the handle are kept: [`delete`](Self::delete) removes both.
+    /// of the model that name the handle are kept: [`delete_initializer`](Self::delete_initializer) removes both.
     pub fn remove(&mut self, handle: &str) -> Option<Initializer> {
         self.model.forget_digests();
         if is_handle(handle) {
@@ -275,7 +285,7 @@ impl Container {
 
     /// The large initializers, sorted by handle. [`tensors`](Self::tensors) has every tensor of the
     /// model, inline ones as well.
-    pub fn iter(&self) -> impl Iterator<Item = (&Handle, &Initializer)> {
+    pub fn iter(&self) -> vec::IntoIter<(&Handle, &Initializer)> {
         let mut sorted: Vec<_> = self.initializers.iter().collect();
         sorted.sort_by_key(|(handle, _)| *handle);
         sorted.into_iter()
@@ -304,7 +314,7 @@ impl Container {
         self.had_digests
     }
 
-    /// Of these limits, [`Limit::Nesting`](crate::Limit::Nesting) holds for the model: what goes
+    /// Of these limits, [`Limit::Nesting`](crate::load::Limit::Nesting) holds for the model: what goes
     /// through a model that is deeper is an error, as loading it would be. A container that was
     /// loaded has the [limits of the load](crate::LoadOptions::limits), any other the defaults.
     pub fn set_limits(&mut self, limits: Limits) {

@@ -21,9 +21,12 @@ mod verify;
 mod whole;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 
 pub(crate) use self::jobs::{External, Jobs, Padding, texts_digest};
 pub(crate) use self::opened::Opened;
+pub use self::semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub(crate) use self::sha256::Digest;
 pub(crate) use self::stated::Stated;
 pub(crate) use self::stored::Stored;
@@ -33,13 +36,14 @@ pub(crate) use self::whole::Whole;
 
 use self::hashed::hashed;
 use crate::container::Container;
-use crate::error::{Errors, Result};
+use crate::error::{Error, Errors, Result};
 use crate::graph::traversal;
 use crate::proto::ModelProto;
 
 /// A digest of what a model contains: see [`Container::digest`].
 ///
-/// It is displayed as `sha256:` and 64 hexadecimal digits. Two are equal when the models are.
+/// It is displayed as `sha256:` and 64 hexadecimal digits, and parsed from them. Two are equal when
+/// the models are.
 #[derive(Debug, Clone)]
 pub struct ContentDigest {
     model: Digest,
@@ -47,7 +51,7 @@ pub struct ContentDigest {
 }
 
 /// A digest of the type, dimensions and elements of one tensor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TensorDigest {
     name: String,
     digest: Digest,
@@ -59,7 +63,7 @@ impl ContentDigest {
         self.model.as_bytes()
     }
 
-    /// The digests of all tensors, in graph order.
+    /// The digests of all tensors, in graph order; none where this was parsed.
     pub fn tensors(&self) -> &[TensorDigest] {
         &self.tensors
     }
@@ -72,6 +76,31 @@ impl PartialEq for ContentDigest {
 }
 
 impl Eq for ContentDigest {}
+
+impl Hash for ContentDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.model.hash(state);
+    }
+}
+
+impl FromStr for ContentDigest {
+    type Err = Error;
+
+    /// ```
+    /// use onnx_container::digest::ContentDigest;
+    ///
+    /// let text = format!("sha256:{}", "0f".repeat(32));
+    /// let digest: ContentDigest = text.parse()?;
+    /// assert_eq!(digest.to_string(), text);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other text.
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(Self { model: text.parse()?, tensors: Vec::new() })
+    }
+}
 
 impl fmt::Display for ContentDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,7 +142,8 @@ impl Container {
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, ExternalizeOptions};
+    /// use onnx_container::edit::ExternalizeOptions;
+    /// use onnx_container::Container;
     ///
     /// let mut graph = GraphProto::new("g");
     /// let weight = TensorProto::new("w", TensorProto::UINT8, [2048]).with_raw_data(vec![1; 2048]);

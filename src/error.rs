@@ -53,6 +53,8 @@ pub enum ErrorKind {
     Io,
     /// The bytes are not a protobuf message.
     Decode,
+    /// The file is what a failed download leaves, such as a Git LFS pointer or a web page.
+    NotDownloaded,
     /// The protobuf message is not a valid ONNX model.
     InvalidModel,
     /// Two readers may take the file for two models.

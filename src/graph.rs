@@ -9,3 +9,5 @@ pub(crate) mod opset;
 pub(crate) mod stored_digests;
 pub mod traversal;
 pub(crate) mod value_names;
+
+pub use operands::{ShapeOperands, ShapeUse};

@@ -23,7 +23,7 @@
 //! ```
 //! use ndarray::Array2;
 //! use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-//! use onnx_container::{Container, MmapChoice};
+//! use onnx_container::{Container, MmapChoice, WeightFiles};
 //!
 //! // y = x + weight; the message names a handle where the weight should be.
 //! let mut graph = GraphProto::new("demo");
@@ -36,7 +36,7 @@
 //!
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("demo.onnx");
-//! let saved = container.save(&path, true)?; // one weights file; false: one for each tensor
+//! let saved = container.save(&path, WeightFiles::Packed)?; // one weights file
 //! assert_eq!(saved.files[0].name, "demo.onnx.data");
 //! assert_eq!(saved.files[0].bytes, 128);
 //!
@@ -46,40 +46,37 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Types
+//! # Types and modules
 //!
 //! | type | what it is |
 //! |---|---|
-//! | [`Container`] | a model and the large initializers behind its handles: [`insert`](Container::insert), [`check`](Container::check), [`externalize`](Container::externalize), [`embed`](Container::embed), [`save`](Container::save), [`load`](Container::load) |
-//! | [`Handle`] | the name of a large initializer, `#encoder.w`, which stands in the tensor's `location` |
-//! | [`Initializer`] | what can be behind a handle: an `ndarray` array, a message, a tensor, a PyTorch tensor, a source of your own |
-//! | [`WeightSource`] | what weights from anywhere answer: type, dimensions, length, bytes by range |
+//! | [`Container`] | a model and the large initializers behind its handles: [`load`](Container::load), [`insert`](Container::insert), [`check`](Container::check), [`save`](Container::save) |
+//! | [`Handle`] | the name of a large initializer, `#encoder.w`, in the tensor's `location` |
+//! | [`Initializer`] | what a handle stands for: an `ndarray` array, a message, a tensor, a PyTorch tensor, a source of your own |
+//! | [`WeightSource`] | weights from anywhere: type, dimensions, length, bytes by range |
 //! | [`Tensor`] | an element type, dimensions and the elements, with typed views |
-//! | [`DataType`], [`Element`] | the element types of ONNX, and the Rust types that hold them |
-//! | [`Buffer`], [`BufferMut`] | shared bytes that keep their owner alive; aligned memory to fill first |
-//! | [`ConsolidateOptions`] | every tensor of a model in one aligned buffer: [`Container::consolidate`], [`fn@consolidate`] |
-//! | [`TensorBufferOptions`] | which tensors, and aligned how: what parsing, saving and consolidating have in common |
-//! | [`Ownership`] | who holds the memory of a buffer |
-//! | [`SaveOptions`], [`WeightFiles`], [`ShardNames`], [`Saved`], [`Statistics`] | how a save writes, to which files, and what it wrote |
-//! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
-//! | [`PrivateMap`] | a part of a mapped file as memory that may be written to, copy-on-write |
-//! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
-//! | [`FillOptions`], [`Filled`], [`Sharing`], [`PrefixRule`] | weights by name into a model that has only their places: [`Container::fill`] |
-//! | `WeightMapping`, `MatchedTensor`, `Composition`, `WeightPart`, `WeightSlice`, `MatchOptions` | which weights the tensors of an exported model are: `Container::match_weights`, `Container::fill_mapped` |
-//! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
 //! | [`TensorRef`], [`TensorIndex`], [`TensorStorage`] | every tensor, wherever it is stored: [`Container::tensors`], [`Container::index`], [`Container::tensor`], [`Container::resolve`] |
-//! | [`Tied`], [`Replaced`] | other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`] |
-//! | [`Deleted`] | initializers and names: [`Container::add`], [`Container::delete`], [`Container::rename`] |
-//! | [`CastOptions`], [`Casted`], [`Uncast`] | weights of one float type stored as another: [`Container::cast`] |
-//! | [`check_model`], [`CheckOptions`], [`Checked`], [`Finding`] | every fault of a model on disk, at once |
-//! | [`ContentDigest`] | model and weights as one SHA-256, however they are stored: [`Container::digest`] |
-//! | [`model_that_needs`], [`not_replaced`] | whose external data a file is, and which files are models, before they are replaced |
-//! | [`Cancel`] | ends long calls from another thread |
+//! | [`DataType`], [`Element`] | the element types of ONNX, and the Rust types that hold them |
+//! | [`Buffer`], [`BufferMut`], [`Alignment`] | shared bytes that keep their owner alive; aligned memory to fill first |
+//! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
+//! | [`SaveOptions`], [`WeightFiles`], [`Saved`] | how a save writes, to which files, and what it wrote |
+//! | [`Outline`] | what a model file says, without its weights |
+//! | [`Limits`], [`Cancel`] | how much an untrusted model may hold; the end of a long call from another thread |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
-//! | [`process_memory`] | a bound on what the process allocates |
-//! | [`proto`] | the messages of onnx.proto, to build and edit |
-//! | [`traversal`] | every tensor of a model, with its place |
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`load`] | digests that a load verifies, where links may lead |
+//! | [`save`] | files, shards, progress and statistics of a save; which model needs a file |
+//! | [`edit`] | weights by name, casts, other elements, external or inline tensors, one aligned buffer: options and reports |
+//! | [`inline`] | local functions into the graph |
+//! | [`check`] | every fault of a model on disk, at once |
+//! | [`digest`] | model and weights as one SHA-256, however they are stored; models that mean the same |
+//! | [`recovery`] | what is done after a save that was killed |
+//! | [`buffer`] | who holds the memory of a buffer, and which file it is from |
+//! | [`graph`], [`traversal`] | every tensor of a model with its place; operands that shape inference reads |
 //! | [`external_data`] | the entries of an external tensor, and the way to its file |
+//! | [`proto`] | the messages of onnx.proto, to build and edit |
 //! | `safetensors` | safetensors files and their shards: loaded, attached by name, exported |
 //!
 //! # Who owns the bytes
@@ -146,70 +143,81 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
-mod buffer;
-mod check;
+pub mod buffer;
+pub mod check;
 mod container;
-mod digest;
+pub mod digest;
 mod dtype;
 mod error;
 mod files;
-mod graph;
+pub mod graph;
 mod limits;
-mod load;
+pub mod load;
 mod outline;
 pub mod proto;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
-mod save;
+pub mod save;
 mod tensor;
 mod util;
 
-pub use buffer::alignment::Alignment;
-pub use buffer::mmap::{MmapChoice, PrivateMap};
-pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
-pub use check::ambiguity::refuse_ambiguous;
-pub use check::{CheckOptions, Checked, Finding, Severity, check_model};
-pub use container::add_delete::Deleted;
-pub use container::cast::{CastOptions, Casted, Uncast, UncastReason};
-pub use container::consolidate::{ConsolidateOptions, consolidate};
-pub use container::externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
-pub use container::fill::{FillOptions, Filled, PrefixRule, Sharing};
-#[cfg(feature = "safetensors")]
-pub use container::match_weights::{
-    Composition, MatchOptions, MatchedTensor, WeightMapping, WeightPart, WeightSlice,
-};
-pub use container::reader_limits::MAX_PROTOBUF;
-pub use container::replace::{Replaced, Tied};
+#[doc(inline)]
+pub use buffer::{Alignment, Buffer, BufferMut, MmapChoice};
 pub use container::tensors::{TensorIndex, TensorRef, TensorStorage};
 pub use container::{Container, Handle};
-pub use digest::semantic::{OutputDigest, SemanticDifference, SemanticDigest};
-pub use digest::{Compared, ContentDigest, TensorDigest};
-pub use dtype::{DataType, Element, element_count};
+pub use dtype::{DataType, Element};
 pub use error::{Error, ErrorKind, Result};
 pub use files::external_data;
-pub use files::external_data::PathPolicy;
-pub use files::file_format::failed_download;
-pub use files::recovery::{Recovery, interrupted_saves, is_left_by_saves, recover, recover_model};
-pub use graph::inline::{
-    FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
-};
-pub use graph::operands::{ShapeOperands, ShapeUse};
+#[doc(inline)]
 pub use graph::traversal;
-pub use limits::{Limit, Limits};
-pub use load::{LoadOptions, VerifyDigests};
+pub use limits::Limits;
+#[doc(inline)]
+pub use load::LoadOptions;
 pub use outline::Outline;
-pub use save::{
-    Deduplicated, NotReplaced, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames,
-    Statistics, Waiting, WeightFiles, model_that_needs, not_replaced, other_model_that_needs,
-};
+#[doc(inline)]
+pub use save::{SaveOptions, Saved, WeightFiles};
 pub use tensor::Tensor;
 pub use tensor::initializer::Initializer;
 #[cfg(feature = "tch")]
 pub use tensor::initializer::torch;
 pub use tensor::source::WeightSource;
-pub use util::byte_size::ByteSize;
 pub use util::cancel::Cancel;
-pub use util::process_memory;
+
+/// Options and reports of the edits of a [`Container`]: weights by name, casts, replaced elements,
+/// tensors that move out of the model, tensors in one buffer.
+pub mod edit {
+    pub use crate::container::add_delete::Deleted;
+    pub use crate::container::cast::{CastOptions, CastReport, NotCast, NotCastReason};
+    pub use crate::container::consolidate::{ConsolidateOptions, consolidate};
+    pub use crate::container::externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
+    pub use crate::container::fill::{FillOptions, Filled, PrefixRule, Sharing};
+    #[cfg(feature = "safetensors")]
+    pub use crate::container::match_weights::{
+        Composition, MatchOptions, MatchedTensor, WeightMapping, WeightPart, WeightSlice,
+    };
+    pub use crate::container::replace::{Replaced, Tied};
+}
+
+/// Local functions into the graphs that call them. `docs/inlining.md` says what is kept.
+pub mod inline {
+    pub use crate::graph::inline::{
+        FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
+    };
+}
+
+/// What is done after a save that was killed. Each load and each save does it for its own model.
+pub mod recovery {
+    pub use crate::files::recovery::{
+        Recovery, interrupted_saves, is_left_by_saves, recover, recover_model,
+    };
+}
+
+// For the command and the machine.
+#[doc(hidden)]
+pub use {
+    container::reader_limits::MAX_PROTOBUF, dtype::element_count,
+    files::file_format::failed_download, util::byte_size::ByteSize, util::process_memory,
+};
 
 // The crates whose types stand in this crate's interface, in the versions that it takes.
 pub use {bytes, half, microfloat, ndarray, num_complex};

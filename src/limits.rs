@@ -151,7 +151,8 @@ impl FromStr for Limit {
 /// proportion to its length below any limit; these are for callers who want less, or have more.
 ///
 /// ```
-/// use onnx_container::{Limit, Limits, LoadOptions};
+/// use onnx_container::load::Limit;
+/// use onnx_container::{Limits, LoadOptions};
 ///
 /// let limits = Limits::new().with(Limit::Nodes, 100_000).with(Limit::Nesting, 200);
 /// let options = LoadOptions::new().limits(limits);

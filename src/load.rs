@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 pub use options::{LoadOptions, VerifyDigests};
 
+pub use crate::files::external_data::PathPolicy;
+pub use crate::limits::Limit;
+
 use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
@@ -50,7 +53,7 @@ impl Container {
     /// When a [`save`](Self::save) replaces the model during the load, the model is read again, so
     /// that graph and weights come from the same save. A save that was killed while it put files in
     /// place is completed first, or undone where its files are damaged, and
-    /// [`warnings`](Self::warnings) says so; see [`recover`](crate::recover).
+    /// [`warnings`](Self::warnings) says so; see [`recover`](crate::recovery::recover).
     ///
     /// # Errors
     /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims
@@ -80,7 +83,8 @@ impl Container {
 
     fn from_model(bytes: &Buffer, options: &LoadOptions) -> Result<Self> {
         let verify = options.verify_digests;
-        if verify != VerifyDigests::Never && (!options.weights || options.decode.outline) {
+        let compares = verify != VerifyDigests::Never || options.expected.is_some();
+        if compares && (!options.weights || options.decode.outline) {
             let reason = "digests are verified only where model and weights are loaded";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
@@ -98,7 +102,20 @@ impl Container {
             let not_covered = origins.not_covered().filter(|_| verify == VerifyDigests::Always);
             container.warnings.extend(not_covered);
         }
+        container.expect_digest(options)?;
         Ok(container)
+    }
+
+    /// Refuses a model of another digest than that which is expected.
+    fn expect_digest(&self, options: &LoadOptions) -> Result<()> {
+        let Some(expected) = &options.expected else { return Ok(()) };
+        let found = self.digest()?;
+        if found == *expected {
+            return Ok(());
+        }
+        let reason =
+            format!("the model is not the expected one: its digest is {found}, not {expected}");
+        Err(Error::new(ErrorKind::WrongDigest, reason))
     }
 
     /// Loads the weights of a container that was loaded without them, from `directory` (often not
@@ -130,12 +147,16 @@ impl Container {
             let reason = "there are no weights to attach: each tensor of the model has its own";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
-        let Some(origins) = Origins::to_verify(&self.model, &options, None) else {
+        let origins = Origins::to_verify(&self.model, &options, None);
+        if origins.is_none() && options.expected.is_none() {
             return self.load_weights(&options);
-        };
+        }
         let mut attached = self.clone();
         attached.load_weights(&options)?;
-        origins.verify_loaded(&attached)?;
+        if let Some(origins) = origins {
+            origins.verify_loaded(&attached)?;
+        }
+        attached.expect_digest(&options)?;
         *self = attached;
         Ok(())
     }
@@ -179,7 +200,7 @@ impl Container {
 /// that.
 pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<ModelProto> {
     if let Some(what) = failed_download(bytes) {
-        return Err(Error::new(ErrorKind::Decode, what));
+        return Err(Error::new(ErrorKind::NotDownloaded, what));
     }
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Decode, "the file is empty"));

@@ -22,7 +22,7 @@ use crate::tensor::initializer::Initializer;
 /// ```
 /// use ndarray::array;
 /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-/// use onnx_container::{Container, MmapChoice, Outline};
+/// use onnx_container::{Container, MmapChoice, Outline, WeightFiles};
 ///
 /// let mut graph = GraphProto::new("g");
 /// graph.node.push(NodeProto::new("Relu", ["w"], ["y"]));
@@ -31,7 +31,7 @@ use crate::tensor::initializer::Initializer;
 /// container.insert("#w", array![1_u8, 2])?;
 /// let folder = tempfile::tempdir().unwrap();
 /// let [packed, whole] = ["packed.onnx", "whole.onnx"].map(|name| folder.path().join(name));
-/// container.save(&packed, true)?;
+/// container.save(&packed, WeightFiles::Packed)?;
 ///
 /// let outline = Outline::load(&packed, MmapChoice::never())?;
 /// assert_eq!(outline.tensors().count(), 1);

@@ -90,7 +90,7 @@ pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<W
     let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
     let weights = read_one_save(path, options.mmap, |bytes| {
         if let Some(what) = failed_download(&bytes) {
-            return Err(Error::new(ErrorKind::Decode, what));
+            return Err(Error::new(ErrorKind::NotDownloaded, what));
         }
         if is_index {
             Weights::of_shards(&bytes, &Directory::of_model(path, options.paths)?, &options)
@@ -239,7 +239,7 @@ impl Weights {
     /// The tensors of a file, in memory as `options` ask for.
     fn of_file(bytes: &Buffer, options: &LoadOptions) -> Result<Self> {
         if let Some(what) = failed_download(bytes) {
-            return Err(Error::new(ErrorKind::Decode, what));
+            return Err(Error::new(ErrorKind::NotDownloaded, what));
         }
         let (header, start) = Header::read(bytes).map_err(|error| match what_else(bytes) {
             Some(what) => Error::new(ErrorKind::Decode, what),
@@ -358,6 +358,16 @@ impl IntoIterator for Weights {
 
 impl Container {
     /// Fills this model by name with the tensors of a safetensors file, or of the shards of an
+    /// index, which are read into memory:
+    /// [`attach_safetensors_with`](Self::attach_safetensors_with) and its defaults.
+    ///
+    /// # Errors
+    /// Those of [`attach_safetensors_with`](Self::attach_safetensors_with).
+    pub fn attach_safetensors(&mut self, path: impl AsRef<Path>) -> Result<Filled> {
+        self.attach_safetensors_with(path, LoadOptions::new(), FillOptions::new())
+    }
+
+    /// Fills this model by name with the tensors of a safetensors file, or of the shards of an
     /// index: [`load`] and [`fill`](Self::fill).
     ///
     /// The tensors are slices of the files, unless `options` ask for copies; with
@@ -367,19 +377,20 @@ impl Container {
     /// files, or the index.
     ///
     /// ```no_run
-    /// use onnx_container::{Container, FillOptions, LoadOptions, MmapChoice};
+    /// use onnx_container::edit::FillOptions;
+    /// use onnx_container::{Container, LoadOptions, MmapChoice, WeightFiles};
     ///
     /// let mut container = Container::load("structure.onnx", LoadOptions::new().weights(false))?;
     /// let fill = FillOptions::new().strip_prefix("model.");
-    /// container.attach_safetensors("model.safetensors.index.json", MmapChoice::never(), fill)?;
-    /// container.save("model.onnx", true)?;
+    /// container.attach_safetensors_with("model.safetensors.index.json", MmapChoice::never(), fill)?;
+    /// container.save("model.onnx", WeightFiles::Packed)?;
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///
     /// # Errors
     /// Those of [`load`] and of [`fill`](Self::fill): type and shape have to be the declared ones,
     /// and a transposed matrix is refused. The container is then unchanged.
-    pub fn attach_safetensors(
+    pub fn attach_safetensors_with(
         &mut self,
         path: impl AsRef<Path>,
         options: impl Into<LoadOptions>,

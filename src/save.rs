@@ -121,7 +121,7 @@ impl Container {
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
     /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), a model file over
     /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::ModelTooLarge`]), the errors of
-    /// [`inline_functions`](crate::inline_functions) where that was asked for, a tensor that is too
+    /// [`inline_functions`](crate::inline::inline_functions) where that was asked for, a tensor that is too
     /// long for [`ShardNames::TransformersJs`] ([`ErrorKind::TooLarge`]), and for
     /// [`WeightFiles::AsLoaded`] weights that cannot be kept ([`ErrorKind::CannotKeep`], one error
     /// for all files). Later [`ErrorKind::Io`]; the old files are then still in place.

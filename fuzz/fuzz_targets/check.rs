@@ -5,7 +5,8 @@ use std::fs::write;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use onnx_container::{CheckOptions, Container, ErrorKind, MmapChoice, check_model};
+use onnx_container::check::{CheckOptions, check_model};
+use onnx_container::{Container, ErrorKind, MmapChoice};
 
 /// A folder with files that models may name.
 static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {

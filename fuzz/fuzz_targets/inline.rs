@@ -4,7 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use onnx_container::proto::{Message, ModelProto};
-use onnx_container::{Buffer, InlineOptions, inline_functions};
+use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::Buffer;
 
 /// Few, so that growth is met soon.
 const NODES: u64 = 2000;

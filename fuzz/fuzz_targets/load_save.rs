@@ -2,10 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use onnx_container::{
-    Buffer, Container, Error, ErrorKind, ExternalizeOptions, LoadOptions, Parts, SaveOptions,
-    WeightFiles,
-};
+use onnx_container::edit::ExternalizeOptions;
+use onnx_container::save::Parts;
+use onnx_container::{Buffer, Container, Error, ErrorKind, LoadOptions, SaveOptions, WeightFiles};
 
 const LAYOUTS: [WeightFiles; 4] = [
     WeightFiles::Packed,

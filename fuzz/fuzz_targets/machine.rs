@@ -8,7 +8,7 @@ use onnx_container::proto::ModelProto;
 use onnx_container_fuzz::{Choices, decode, mutate_models, value_for};
 use onnx_container_machine::plan::PlanOptions;
 use onnx_container_machine::{
-    Error, ErrorKind, Limits, Machine, Program, ProgramOptions, Registry, Value,
+    Error, ErrorKind, RunLimits, Machine, Program, ProgramOptions, Registry, Value,
 };
 
 /// The most that a run may need.
@@ -36,7 +36,7 @@ fn run(
     seed: u64,
 ) -> Option<Vec<String>> {
     let program = checked(Program::new(container, options), container.model())?;
-    let limits = Limits::new().memory_bytes(MEMORY).steps(STEPS);
+    let limits = RunLimits::new().memory_bytes(MEMORY).steps(STEPS);
     let planning = is_planned.then(PlanOptions::new);
     let mut machine = Machine::new(program, Registry::new(), limits).planning(planning);
     let _ = machine.check_runnable();
@@ -77,5 +77,6 @@ fn bits(value: &Value) -> String {
         Value::Map(map) => {
             format!("{:?}", [map.keys(), map.values()].map(|tensor| bits(&tensor.clone().into())))
         }
+        other => format!("{other:?}"),
     }
 }

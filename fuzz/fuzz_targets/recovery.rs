@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use libfuzzer_sys::fuzz_target;
-use onnx_container::recover;
+use onnx_container::recovery::recover;
 
 const STAGING: &str = ".m.onnx.saving-aB3xYz";
 

@@ -35,6 +35,7 @@ fn value(ty: &Type, shape: &[usize], choices: &mut Choices) -> Option<Value> {
             let [keys, values] = [key, value].map(|dtype| tensor(*dtype, &[2], choices));
             Value::Map(Map::new(keys?, values?).ok()?)
         }
+        _ => return None,
     })
 }
 

@@ -13,7 +13,7 @@ use onnx_container::proto::{
 };
 use onnx_container::{Container, DataType, MmapChoice};
 use onnx_container_machine::{
-    Entry, Limits, Machine, Program, ProgramOptions, Registry, Touched, random_inputs,
+    Entry, Machine, Program, ProgramOptions, Registry, RunLimits, Touched, random_inputs,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let program = Program::new(&container, ProgramOptions::new())?;
     let inputs = random_inputs::all(&program, 0, &sizes)?;
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     machine.check_runnable()?;
     for (name, value) in inputs {
         machine.bind(&name, value)?;
@@ -74,6 +74,7 @@ fn place(entry: &Entry) -> String {
     match entry {
         Entry::Tensor(slot) => format!("({:#x}, {}, {:?})", slot.offset, slot.dtype, slot.shape),
         Entry::Outside(value) => format!("outside of M: {}", value.ty()),
+        other => format!("{other:?}"),
     }
 }
 

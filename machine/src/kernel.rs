@@ -17,6 +17,7 @@ use crate::kernel::call::{Call, OutSpec, RunCx};
 
 /// Whether an output shares the bytes of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Alias {
     /// Every output has bytes of its own.
     None,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use self::places::Places;
 pub(crate) use self::runner::Watch;
-pub use self::runner::{Limits, StepRecord, Touched};
 use self::runner::{Nobody, Observer, Runner, Shown};
+pub use self::runner::{RunLimits, StepRecord, Touched};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::registry::Registry;
 use crate::kernels::runnable;
@@ -31,7 +31,7 @@ use crate::value::Value;
 /// ```
 /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
 /// use onnx_container::{Container, DataType};
-/// use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+/// use onnx_container_machine::{RunLimits, Machine, Program, ProgramOptions, Registry, Value};
 ///
 /// let mut graph = GraphProto::new("g");
 /// graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [2]));
@@ -42,7 +42,7 @@ use crate::value::Value;
 /// model.opset_import = vec![OperatorSetIdProto::new("", 21)];
 ///
 /// let program = Program::new(&Container::new(model), ProgramOptions::new())?;
-/// let mut machine = Machine::new(program, Registry::new(), Limits::new());
+/// let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
 /// machine.bind("x", Value::from_elements([2], &[1.0_f32, 3.0])?)?;
 /// let step = machine.step()?.ok_or("no step")?;
 /// assert_eq!((step.op.as_str(), step.writes[0].name.as_str()), ("Add", "double"));
@@ -74,7 +74,7 @@ pub struct Machine {
 
 impl Machine {
     /// A machine for `program`, before its first step.
-    pub fn new(program: impl Into<Arc<Program>>, registry: Registry, limits: Limits) -> Self {
+    pub fn new(program: impl Into<Arc<Program>>, registry: Registry, limits: RunLimits) -> Self {
         let program = program.into();
         let memory = Memory::new(program.weights.clone(), limits.memory_bytes);
         let mut machine = Self {
@@ -120,7 +120,7 @@ impl Machine {
     /// The plan that the run follows, from the binding of the last input (in a graph without
     /// inputs, from the first step) up to its barrier. `None` when a node cannot be planned or N is
     /// more than
-    /// [`Limits::memory_bytes`]: then all tensors are placed by best fit.
+    /// [`RunLimits::memory_bytes`]: then all tensors are placed by best fit.
     pub fn plan(&self) -> Option<&ProgramPlan> {
         self.plans().next()
     }

@@ -32,6 +32,7 @@ use crate::value::Type;
 
 /// A node `[op_type, inputs, outputs, attributes, subgraph]` of the definition.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Node {
     /// Its name; empty if it has none.
     pub name: String,
@@ -76,6 +77,7 @@ pub enum Dim {
 
 /// An input or output of a block, as the graph declares it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Declared {
     /// The value.
     pub value: ValueId,
@@ -87,6 +89,7 @@ pub struct Declared {
 
 /// A graph as a list of steps.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Block {
     /// The name of every value.
     pub names: Arc<[String]>,

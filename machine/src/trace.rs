@@ -29,6 +29,7 @@ pub const VERSION: u32 = 1;
 
 /// A value of a run: its name, its type and shape, and the digest of its elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TracedValue {
     /// Its name.
     #[serde(rename = "n")]
@@ -60,6 +61,7 @@ impl TracedValue {
 
 /// A constant of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TracedWeight {
     /// Its name, behind the path of its graph: `3/then_branch/w`.
     pub name: String,
@@ -73,6 +75,7 @@ pub struct TracedWeight {
 
 /// The first line: what is run, and on what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Head {
     /// The version of the format.
     pub v: u32,
@@ -103,6 +106,7 @@ pub struct Head {
 
 /// One step. `stats`, which is written on request, is not part of the digest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Step {
     /// Its number, from 0. Steps of inner graphs count, and come before that of their node.
     pub i: u64,
@@ -129,6 +133,7 @@ pub struct Step {
 
 /// The range of the elements of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Stats {
     /// The least one that is a finite number.
     pub min: Option<f64>,
@@ -142,6 +147,7 @@ pub struct Stats {
 
 /// The last line: what the run gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct End {
     /// How many steps there are.
     pub steps: u64,

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// What kind of value stands at an input, output or edge, without dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Type {
     /// A tensor with elements of this type.
     Tensor(DataType),
@@ -90,6 +91,7 @@ impl std::fmt::Display for Type {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Value {
     /// A tensor of any element type, strings too.
     Tensor(Tensor),

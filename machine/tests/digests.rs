@@ -10,8 +10,8 @@ use onnx_container::proto::{
 use onnx_container::{Container, DataType};
 use onnx_container_machine::trace::{Trace, TraceOptions, TraceWriter};
 use onnx_container_machine::{
-    Call, Kernel, Limits, Machine, Memory, OutSpec, Program, ProgramOptions, Registry, Result,
-    RunCx, StepRecord, Touched, Value,
+    Call, Kernel, Machine, Memory, OutSpec, Program, ProgramOptions, Registry, Result, RunCx,
+    RunLimits, StepRecord, Touched, Value,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -157,7 +157,7 @@ fn every_digest_is_that_of_the_bytes_at_that_step() {
         let mut registry = Registry::new();
         registry.register("ai.onnx", "Relu", 6, Twice);
         let program = Program::new(&container, ProgramOptions::new()).unwrap();
-        let mut machine = Machine::new(program, registry, Limits::new());
+        let mut machine = Machine::new(program, registry, RunLimits::new());
         for len in [3_usize, 5000, 5000, 40_000] {
             let x: Vec<f32> = (0..len).map(|i| (i % 91) as f32 - len as f32).collect();
             let x = Value::from_elements([i64::try_from(len).unwrap()], &x).unwrap();

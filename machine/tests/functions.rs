@@ -3,14 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use onnx_container::load::Limit;
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str,
     ValueInfoProto,
 };
-use onnx_container::{Container, DataType, Limit, Limits as ModelLimits};
+use onnx_container::{Container, DataType, Limits};
 use onnx_container_machine::{
-    Call, ErrorKind, Kernel, Limits, Machine, OutSpec, Program, ProgramOptions, Registry, Result,
-    RunCx, Value,
+    Call, ErrorKind, Kernel, Machine, OutSpec, Program, ProgramOptions, Registry, Result, RunCx,
+    RunLimits, Value,
 };
 
 /// `name` of the domain `local`, whose nodes are those of ONNX at `version`.
@@ -62,7 +63,7 @@ fn x() -> Value {
 
 fn machine(container: &Container, options: ProgramOptions, registry: Registry) -> Machine {
     let mut machine =
-        Machine::new(Program::new(container, options).unwrap(), registry, Limits::new());
+        Machine::new(Program::new(container, options).unwrap(), registry, RunLimits::new());
     machine.bind("x", x()).unwrap();
     machine
 }
@@ -233,9 +234,9 @@ fn cases() -> Vec<Case> {
 fn calls_that_stay_compute_what_their_functions_do() {
     for (what, calls, functions, plain) in cases() {
         let container = model(calls, functions);
-        let inlined = onnx_container::inline_functions(
+        let inlined = onnx_container::inline::inline_functions(
             &mut container.model().clone(),
-            onnx_container::InlineOptions::new(),
+            onnx_container::inline::InlineOptions::new(),
         );
         assert!(!inlined.unwrap().kept.is_empty(), "{what}: every function was inlined");
         assert_eq!(y(&container), y(&model(plain, Vec::new())), "{what}");
@@ -347,7 +348,7 @@ fn what_calls_give_is_counted_before_there_is_a_copy() {
         let f = function("f", &["a"], &["b"], version, reads);
         let list = AttributeProto::ints("list", vec![1; 50_000]);
         let container = model(vec![with(call("f", &["x"], &["y"]), list)], vec![f]);
-        let limits = ModelLimits::new();
+        let limits = Limits::new();
         for (limits, named) in [
             (limits, "program"),
             (limits.with(Limit::Program, 300 << 20), "program"),

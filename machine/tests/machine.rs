@@ -8,8 +8,8 @@ use onnx_container::proto::{
 };
 use onnx_container::{Buffer, Container, DataType, Tensor};
 use onnx_container_machine::{
-    Call, ErrorKind, Kernel, Limits, Machine, OutSpec, Program, ProgramOptions, Registry, Result,
-    RunCx, Value,
+    Call, ErrorKind, Kernel, Machine, OutSpec, Program, ProgramOptions, Registry, Result, RunCx,
+    RunLimits, Value,
 };
 
 /// A model of `nodes` from x, of n FLOAT elements, to y.
@@ -23,7 +23,7 @@ fn model(nodes: Vec<NodeProto>) -> ModelProto {
     model
 }
 
-fn machine(model: ModelProto, registry: Registry, limits: Limits) -> Machine {
+fn machine(model: ModelProto, registry: Registry, limits: RunLimits) -> Machine {
     let program = Program::new(&Container::new(model), ProgramOptions::new()).unwrap();
     Machine::new(program, registry, limits)
 }
@@ -55,7 +55,7 @@ fn endless() -> NodeProto {
 #[test]
 fn nodes_run_in_topological_order_whatever_the_order_of_the_graph() {
     let nodes = vec![NodeProto::new("Neg", ["a"], ["y"]), NodeProto::new("Abs", ["x"], ["a"])];
-    let mut machine = machine(model(nodes), Registry::new(), Limits::new());
+    let mut machine = machine(model(nodes), Registry::new(), RunLimits::new());
     for _ in 0..2 {
         machine.bind("x", floats(&[-1.0, 2.0])).unwrap();
         let ops: Vec<_> =
@@ -74,7 +74,7 @@ fn inputs_are_held_to_what_the_graph_declares() {
     let mut graph = model(vec![NodeProto::new("Add", ["x", "z"], ["y"])]);
     let input = ValueInfoProto::tensor_with("z", DataType::Float, ["n".into()]);
     graph.graph.as_mut().unwrap().input.push(input);
-    let mut machine = machine(graph, Registry::new(), Limits::new());
+    let mut machine = machine(graph, Registry::new(), RunLimits::new());
     machine.bind("x", floats(&[1.0, 2.0])).unwrap();
     let double = Value::from_elements([1], &[1.0_f64]).unwrap();
     let matrix = Value::from_elements([1, 2], &[1.0_f32, 2.0]).unwrap();
@@ -110,7 +110,7 @@ fn a_dimension_that_is_called_a_question_mark_has_any_size() {
         let dims = [name.into(), name.into()];
         proto.graph.as_mut().unwrap().input[0] =
             ValueInfoProto::tensor_with("x", DataType::Float, dims);
-        let mut machine = machine(proto, Registry::new(), Limits::new());
+        let mut machine = machine(proto, Registry::new(), RunLimits::new());
         let value = Value::from_elements([1, 2], &[1.0_f32, 2.0]).unwrap();
         assert_eq!(machine.bind("x", value).is_ok(), fits, "{name}");
     }
@@ -120,7 +120,7 @@ fn a_dimension_that_is_called_a_question_mark_has_any_size() {
 fn an_error_says_which_step_and_node_of_which_operator() {
     let mut reshape = NodeProto::new("Gather", ["x", "x"], ["y"]);
     reshape.name = Some("pick".into());
-    let mut machine = machine(model(vec![reshape]), Registry::new(), Limits::new());
+    let mut machine = machine(model(vec![reshape]), Registry::new(), RunLimits::new());
     machine.bind("x", floats(&[1.0])).unwrap();
     let error = machine.run().unwrap_err();
     let text = "step 0: node `pick` (Gather): the operator does not take elements of type FLOAT as input 1 (`indices`)";
@@ -129,7 +129,7 @@ fn an_error_says_which_step_and_node_of_which_operator() {
 
 #[test]
 fn a_loop_that_does_not_end_reaches_the_limit_of_steps() {
-    let mut machine = machine(model(vec![endless()]), Registry::new(), Limits::new().steps(10));
+    let mut machine = machine(model(vec![endless()]), Registry::new(), RunLimits::new().steps(10));
     machine.bind("x", floats(&[1.0])).unwrap();
     let error = machine.run().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfSteps);
@@ -139,7 +139,8 @@ fn a_loop_that_does_not_end_reaches_the_limit_of_steps() {
 #[test]
 fn a_run_does_not_exceed_its_memory() {
     let nodes = vec![NodeProto::new("Softmax", ["x"], ["y"])];
-    let mut machine = machine(model(nodes), Registry::new(), Limits::new().memory_bytes(1 << 20));
+    let mut machine =
+        machine(model(nodes), Registry::new(), RunLimits::new().memory_bytes(1 << 20));
     let mib = vec![0.0; 200_000];
     machine.bind("x", floats(&mib)).unwrap();
     let error = machine.run().unwrap_err();
@@ -187,14 +188,14 @@ fn what_lies_outside_of_the_memory_is_bounded_too() {
         vec![node, NodeProto::new("Expand", ["text", "shape"], ["y"])]
     };
     let cases = [
-        ("more strings than fit", many, Limits::new()),
+        ("more strings than fit", many, RunLimits::new()),
         (
             "a string that doubles",
             vec![
                 start("Identity", "text"),
                 endless_with("StringConcat", &["v", "v"], &string, true),
             ],
-            Limits::new().memory_bytes(1 << 16),
+            RunLimits::new().memory_bytes(1 << 16),
         ),
         (
             "a sequence that grows",
@@ -202,12 +203,12 @@ fn what_lies_outside_of_the_memory_is_bounded_too() {
                 start("SequenceConstruct", "x"),
                 endless_with("SequenceInsert", &["v", "x"], &sequence, true),
             ],
-            Limits::new().memory_bytes(1 << 16),
+            RunLimits::new().memory_bytes(1 << 16),
         ),
         (
             "what a loop collects",
             vec![start("Identity", "x"), endless_with("Neg", &["v"], &float, false)],
-            Limits::new().memory_bytes(1 << 16),
+            RunLimits::new().memory_bytes(1 << 16),
         ),
     ];
     for (what, nodes, limits) in cases {
@@ -246,7 +247,7 @@ fn a_kernel_of_the_user_comes_before_a_built_in_one() {
     for (since, expected) in [(13, -3.0), (22, -1.0)] {
         let mut registry = Registry::new();
         registry.register("ai.onnx", "Abs", since, Three);
-        let mut machine = machine(model(nodes.clone()), registry, Limits::new());
+        let mut machine = machine(model(nodes.clone()), registry, RunLimits::new());
         machine.bind("x", floats(&[1.0])).unwrap();
         assert_eq!(machine.run().unwrap(), [("y".to_owned(), floats(&[expected]))]);
     }
@@ -259,7 +260,7 @@ fn every_node_without_a_kernel_is_named_before_a_run() {
         NodeProto::new("Abs", ["a"], ["b"]),
         in_domain("my", NodeProto::new("Second", ["b"], ["y"])),
     ];
-    let machine = machine(model(nodes), Registry::new(), Limits::new());
+    let machine = machine(model(nodes), Registry::new(), RunLimits::new());
     let error = machine.check_runnable().unwrap_err();
     let found: Vec<_> = error.related().iter().map(|error| (error.step(), error.op())).collect();
     let expected = [(Some("0"), Some("my::First")), (Some("2"), Some("my::Second"))];
@@ -301,7 +302,7 @@ fn weights_are_borrowed_from_the_container() {
     container.insert("#w", vec![1.0_f32, 2.0]).unwrap();
     let bytes = container.get("#w").unwrap().as_buffer().unwrap();
     let program = Program::new(&container, ProgramOptions::new()).unwrap();
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     machine.bind("x", floats(&[])).unwrap();
     assert!(machine.step().unwrap().is_none());
     let y = machine.program().main.value("y").unwrap();
@@ -350,7 +351,7 @@ fn a_reversed_scan_begins_at_the_end_of_each_sequence() {
         graph.node = vec![node];
         let mut model = ModelProto::new(graph);
         model.opset_import = vec![OperatorSetIdProto::new("", 8)];
-        let mut machine = machine(model, Registry::new(), Limits::new());
+        let mut machine = machine(model, Registry::new(), RunLimits::new());
         machine.bind("lens", Value::from_elements([2], &lens.map(i64::from)).unwrap()).unwrap();
         machine.bind("first", floats(&[0.0, 0.0])).unwrap();
         machine.bind("x", x.clone()).unwrap();

@@ -4,14 +4,15 @@
 
 use std::collections::HashMap;
 
+use onnx_container::load::Limit;
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     TensorProto, ValueInfoProto,
 };
-use onnx_container::{Container, DataType, Limit, Limits as ModelLimits};
+use onnx_container::{Container, DataType, Limits};
 use onnx_container_machine::plan::{PlanOptions, plan_program};
 use onnx_container_machine::{
-    Entry, ErrorKind, Limits, Machine, Program, ProgramOptions, Registry, Value, WEIGHTS,
+    Entry, ErrorKind, Machine, Program, ProgramOptions, Registry, RunLimits, Value, WEIGHTS,
 };
 
 fn program(graph: &GraphProto, options: ProgramOptions) -> Program {
@@ -22,7 +23,7 @@ fn program(graph: &GraphProto, options: ProgramOptions) -> Program {
 }
 
 fn machine(program: Program, inputs: &[(&str, Value)]) -> Machine {
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     inputs.iter().for_each(|(name, value)| machine.bind(name, value.clone()).unwrap());
     machine
 }
@@ -308,12 +309,12 @@ fn a_program_takes_no_more_memory_than_its_limit() {
         let allowed = |nodes: usize, limits| {
             Program::new(&chain(nodes, calls), ProgramOptions::new().limits(limits))
         };
-        let limit = |most| ModelLimits::new().with(Limit::Program, most);
-        assert_eq!(allowed(20_000, ModelLimits::new()).unwrap().main.nodes.len(), 20_000);
+        let limit = |most| Limits::new().with(Limit::Program, most);
+        assert_eq!(allowed(20_000, Limits::new()).unwrap().main.nodes.len(), 20_000);
         assert_eq!(allowed(20_000, limit(30 << 20)).unwrap().main.nodes.len(), 20_000);
         // Fewer nodes than are inlined, and fewer than fit a program.
         for (nodes, limits) in
-            [(20_000, limit(1 << 20)), (20_000, limit(12 << 20)), (60_000, ModelLimits::new())]
+            [(20_000, limit(1 << 20)), (20_000, limit(12 << 20)), (60_000, Limits::new())]
         {
             let error = allowed(nodes, limits).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Container);

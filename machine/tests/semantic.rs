@@ -22,7 +22,7 @@ use onnx_container::proto::{
     TensorProto, ValueInfoProto,
 };
 use onnx_container::{Container, DataType};
-use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+use onnx_container_machine::{Machine, Program, ProgramOptions, Registry, RunLimits, Value};
 
 use self::arities::ARITIES;
 use self::defaults::{DEFAULTS, DefaultValue};
@@ -270,7 +270,7 @@ impl Candidate {
     /// What the model gives; `None` if it does not run.
     fn run(&self, model: ModelProto, pool: &[Value]) -> Option<Vec<Value>> {
         let program = Program::new(&Container::new(model), ProgramOptions::new()).ok()?;
-        let mut machine = Machine::new(program, Registry::new(), Limits::new());
+        let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
         for (i, input) in self.inputs.iter().enumerate() {
             if let Some(input) = input {
                 machine.bind(&format!("x{i}"), pool[*input].clone()).ok()?;

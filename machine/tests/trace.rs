@@ -12,7 +12,7 @@ use onnx_container::proto::{
 use onnx_container::{Container, DataType};
 use onnx_container_machine::trace::{Part, Trace, TraceDiff, TraceOptions, TraceWriter};
 use onnx_container_machine::{
-    ErrorKind, Limits, Machine, Program, ProgramOptions, Registry, Value, random_inputs,
+    ErrorKind, Machine, Program, ProgramOptions, Registry, RunLimits, Value, random_inputs,
 };
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
@@ -107,7 +107,7 @@ fn traced_to(
 ) -> Vec<u8> {
     let container = Container::new(model);
     let program = Program::new(&container, ProgramOptions::new()).unwrap();
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     machine.bind("x", Value::from_elements([3], x).unwrap()).unwrap();
     let mut lines = Vec::new();
     let mut trace = TraceWriter::new(&mut lines, &container, &machine, options).unwrap();

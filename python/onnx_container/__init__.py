@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import external_data_helper, ir
 from ._container import (
-    Casted,
+    CastReport,
     Container,
     Externalized,
     Filled,
@@ -96,7 +96,7 @@ __all__ = [
     "AlreadyExistsError",
     "BuildStats",
     "Bytes",
-    "Casted",
+    "CastReport",
     "Container",
     "DataType",
     "Error",

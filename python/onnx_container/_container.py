@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Model = onnx.ModelProto | bytes | bytearray | memoryview
 
 __all__ = [
-    "Casted",
+    "CastReport",
     "Container",
     "Externalized",
     "Filled",
@@ -149,7 +149,7 @@ def _serialized(model: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Casted:
+class CastReport:
     """What a cast did."""
 
     cast: int
@@ -494,7 +494,7 @@ class Container:
         """Puts all tensors of at least ``threshold`` bytes into one buffer, and returns it."""
         return self._core.consolidate(threshold, alignment, typed_fields)
 
-    def cast(self, to: Any, **options: Unpack[CastOptions]) -> Casted:
+    def cast(self, to: Any, **options: Unpack[CastOptions]) -> CastReport:
         """Stores float weights as type ``to``: a :class:`DataType`, its name, or what numpy or torch call it.
 
         A weight gets a new name, such as ``w_float16``, and a ``Cast`` node computes the value of the old one from it, so that the
@@ -516,7 +516,7 @@ class Container:
             given["from_"] = DataType.of(given["from_"])
         if unknown := sorted(set(given["except_"]) - self._core.names() if given["except_"] else ()):
             raise ValueError(f"cast(): except_ names tensors that the model does not have: {', '.join(unknown)}")
-        return Casted(*self._core.cast(DataType.of(to), given))
+        return CastReport(*self._core.cast(DataType.of(to), given))
 
     # What it is
 

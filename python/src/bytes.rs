@@ -8,7 +8,8 @@
 use std::ffi::{CStr, c_int};
 use std::{ptr, slice};
 
-use onnx_container::{Alignment, Buffer, BufferMut, DataType, Ownership, PrivateMap};
+use onnx_container::buffer::{Ownership, PrivateMap};
+use onnx_container::{Alignment, Buffer, BufferMut, DataType};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;

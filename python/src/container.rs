@@ -4,11 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use onnx_container::edit::{ConsolidateOptions, MatchOptions, Tied};
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
-use onnx_container::{
-    Alignment, ConsolidateOptions, Handle, MatchOptions, TensorRef, TensorStorage, Tied, traversal,
-};
+use onnx_container::{Alignment, Handle, TensorRef, TensorStorage, traversal};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -133,7 +132,7 @@ impl Container {
     ) -> PyResult<Py<PyDict>> {
         let (load, options) = (load.options()?, fill.options()?);
         let report =
-            self.rework(py, |container| container.attach_safetensors(path, load, options))?;
+            self.rework(py, |container| container.attach_safetensors_with(path, load, options))?;
         Ok(filled(py, &report)?.unbind())
     }
 
@@ -223,7 +222,7 @@ impl Container {
     /// Adds an initializer to the main graph, and returns its handle.
     fn add(&self, py: Python<'_>, name: &str, initializer: &Initializer) -> PyResult<String> {
         let initializer = initializer.0.clone();
-        let handle = self.change(py, |container| container.add(name, initializer))?;
+        let handle = self.change(py, |container| container.add_initializer(name, initializer))?;
         Ok(handle.as_str().to_owned())
     }
 

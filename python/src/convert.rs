@@ -7,7 +7,8 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use onnx_container::{DataType, FillOptions, Initializer as Inner, Tensor};
+use onnx_container::edit::FillOptions;
+use onnx_container::{DataType, Initializer as Inner, Tensor};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;

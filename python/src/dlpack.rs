@@ -9,7 +9,8 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 
-use onnx_container::{Alignment, Buffer, BufferMut, DataType, PrivateMap};
+use onnx_container::buffer::PrivateMap;
+use onnx_container::{Alignment, Buffer, BufferMut, DataType};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;

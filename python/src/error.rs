@@ -90,7 +90,7 @@ impl Class {
         let source = std::error::Error::source(error);
         let source = source.and_then(|source| source.downcast_ref::<io::Error>());
         let errno = match (error.kind(), source.map(io::Error::kind)) {
-            (ErrorKind::MissingFile, _) => 2,
+            (ErrorKind::MissingFile | ErrorKind::NotDownloaded, _) => 2,
             (ErrorKind::AlreadyExists, _) => 17,
             (_, Some(io::ErrorKind::IsADirectory)) => 21,
             (_, Some(io::ErrorKind::PermissionDenied)) => 13,

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use onnx_container::check::{CheckOptions, Finding, Severity};
 use onnx_container::proto::{Message, ModelProto};
-use onnx_container::{CheckOptions, DataType, Error, Finding, Severity};
+use onnx_container::{DataType, Error};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -24,7 +25,7 @@ pub fn check_model(
     digests: bool,
 ) -> PyResult<(Vec<(&'static str, Py<PyAny>)>, Option<Py<PyAny>>)> {
     let options = CheckOptions::from(load.options()?).contents(contents).digests(digests);
-    let checked = detached(py, || onnx_container::check_model(path, options))?;
+    let checked = detached(py, || onnx_container::check::check_model(path, options))?;
     let findings = checked.findings.iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",
@@ -48,7 +49,7 @@ pub fn inline_functions<'py>(
     let (bytes, options) = (buffer(model)?, options.options()?);
     let (bytes, report) = detached(py, || {
         let mut model = ModelProto::decode(&bytes)?;
-        let report = onnx_container::inline_functions(&mut model, options)?;
+        let report = onnx_container::inline::inline_functions(&mut model, options)?;
         Ok((model.encode_to_vec()?, report))
     })?;
     Ok((PyBytes::new(py, &bytes), inlined(py, &report)?))
@@ -62,7 +63,7 @@ pub fn recover(
     py: Python<'_>,
     path: PathBuf,
 ) -> PyResult<(Vec<PathBuf>, Vec<PathBuf>, usize, Vec<String>)> {
-    let done = detached(py, || onnx_container::recover(path))?;
+    let done = detached(py, || onnx_container::recovery::recover(path))?;
     let errors = done.errors.iter().map(ToString::to_string).collect();
     Ok((done.finished, done.undone, done.removed, errors))
 }
@@ -77,8 +78,8 @@ pub fn model_that_needs(
     model: Option<PathBuf>,
 ) -> PyResult<Option<PathBuf>> {
     detached(py, || match model {
-        Some(model) => onnx_container::other_model_that_needs(path, model),
-        None => onnx_container::model_that_needs(path),
+        Some(model) => onnx_container::save::other_model_that_needs(path, model),
+        None => onnx_container::save::model_that_needs(path),
     })
 }
 

@@ -1,6 +1,6 @@
 //! `WeightMapping`: which weights each tensor of a model is made of.
 
-use onnx_container::{Composition, WeightMapping as Inner};
+use onnx_container::edit::{Composition, WeightMapping as Inner};
 use pyo3::prelude::*;
 
 use crate::error::OrRaise;

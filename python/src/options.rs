@@ -5,10 +5,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use onnx_container::edit::{CastOptions, ExternalizeOptions, FillOptions, Tied};
 use onnx_container::external_data::PathPolicy;
+use onnx_container::inline::InlineOptions;
+use onnx_container::load::Limit;
+use onnx_container::save::{Progress, ShardNames};
 use onnx_container::{
-    Alignment, CastOptions, DataType, Error, ExternalizeOptions, FillOptions, InlineOptions, Limit,
-    Limits, LoadOptions, MmapChoice, Progress, SaveOptions, ShardNames, Tied, WeightFiles,
+    Alignment, DataType, Error, Limits, LoadOptions, MmapChoice, SaveOptions, WeightFiles,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

@@ -1,6 +1,9 @@
 //! What calls of the library report, as dicts: Python classes give them names and types.
 
-use onnx_container::{ErrorKind, Filled, Inlined, Saved, SavedFile};
+use onnx_container::edit::Filled;
+use onnx_container::inline::Inlined;
+use onnx_container::save::SavedFile;
+use onnx_container::{ErrorKind, Saved};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyType};
 
@@ -97,7 +100,7 @@ pub fn inlined<'py>(py: Python<'py>, inlined: &Inlined) -> PyResult<Bound<'py, P
 /// What a fill did.
 pub fn filled<'py>(py: Python<'py>, filled: &Filled) -> PyResult<Bound<'py, PyDict>> {
     let report = PyDict::new(py);
-    let sharing = |all: &[onnx_container::Sharing]| {
+    let sharing = |all: &[onnx_container::edit::Sharing]| {
         all.iter().map(|it| (it.tensor.clone(), it.with.clone())).collect::<Vec<_>>()
     };
     report.set_item("filled", filled.filled)?;

@@ -175,7 +175,8 @@ fn is_still(file: &File, identity: &FileIdentity) -> bool {
 /// little of it.
 ///
 /// ```
-/// use onnx_container::{MmapChoice, PrivateMap};
+/// use onnx_container::buffer::PrivateMap;
+/// use onnx_container::MmapChoice;
 ///
 /// let folder = tempfile::tempdir().unwrap();
 /// let path = folder.path().join("w.bin");

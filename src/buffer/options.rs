@@ -13,7 +13,9 @@ use crate::buffer::alignment::Alignment;
 /// takes `impl Into<TensorBufferOptions>` takes any of them.
 ///
 /// ```
-/// use onnx_container::{Alignment, ConsolidateOptions, TensorBufferOptions};
+/// use onnx_container::buffer::TensorBufferOptions;
+/// use onnx_container::edit::ConsolidateOptions;
+/// use onnx_container::Alignment;
 /// use onnx_container::proto::DecodeOptions;
 ///
 /// let options = TensorBufferOptions::new().alignment(Alignment::CACHE_LINE);
@@ -25,7 +27,7 @@ use crate::buffer::alignment::Alignment;
 /// [`DecodeOptions`]: crate::proto::DecodeOptions
 /// [`LoadOptions`]: crate::LoadOptions
 /// [`SaveOptions`]: crate::SaveOptions
-/// [`ConsolidateOptions`]: crate::ConsolidateOptions
+/// [`ConsolidateOptions`]: crate::edit::ConsolidateOptions
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TensorBufferOptions {

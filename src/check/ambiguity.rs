@@ -30,11 +30,12 @@ use crate::load::LoadOptions;
 /// [`Container::digest`](crate::Container::digest) is of what the file is for an official reader.
 /// Where such a digest is compared with one from elsewhere, as signatures on content are, this
 /// tells that the file is nothing else for any other. What this crate and the official library
-/// write is not refused. [`check_model`](crate::check_model) lists all that is found.
+/// write is not refused. [`check_model`](crate::check::check_model) lists all that is found.
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, Message, ModelProto};
-/// use onnx_container::{ErrorKind, MmapChoice, refuse_ambiguous};
+/// use onnx_container::check::refuse_ambiguous;
+/// use onnx_container::{ErrorKind, MmapChoice};
 ///
 /// let folder = tempfile::tempdir().unwrap();
 /// let path = folder.path().join("m.onnx");
@@ -250,7 +251,7 @@ mod tests {
         let graph = deep(12);
         let model = [&[0x3a, u8::try_from(graph.len()).unwrap()], &graph[..]].concat();
         assert!(ambiguities(&model, &Limits::new()).unwrap().is_empty());
-        let few = Limits::new().with(crate::Limit::Nesting, 20);
+        let few = Limits::new().with(crate::load::Limit::Nesting, 20);
         assert!(ambiguities(&model, &few).is_err());
     }
 }

@@ -15,7 +15,7 @@ pub enum Severity {
     Error,
 }
 
-/// One thing that [`check_model`](crate::check_model) found.
+/// One thing that [`check_model`](crate::check::check_model) found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Finding {
@@ -75,7 +75,7 @@ impl Extend<Finding> for Findings {
     }
 }
 
-/// What [`check_model`](crate::check_model) found, and how much it looked at.
+/// What [`check_model`](crate::check::check_model) found, and how much it looked at.
 ///
 /// `Display` is what was looked at, such as `12 nodes in 1 graph; 5 tensors, 3 of them in 1 file of
 /// 1200 bytes`.
@@ -83,7 +83,7 @@ impl Extend<Finding> for Findings {
 #[non_exhaustive]
 pub struct Checked {
     /// The findings, errors first. Of each severity there are at most as many as
-    /// [`Limit::Findings`](crate::Limit::Findings) allows.
+    /// [`Limit::Findings`](crate::load::Limit::Findings) allows.
     pub findings: Vec<Finding>,
     /// The number of errors that are not among the findings.
     pub more_errors: usize,
@@ -104,10 +104,10 @@ pub struct Checked {
     /// The length of these files, in bytes.
     pub file_bytes: u64,
     /// Whether the bytes of weights were read, see
-    /// [`CheckOptions::contents`](crate::CheckOptions::contents).
+    /// [`CheckOptions::contents`](crate::check::CheckOptions::contents).
     pub contents: bool,
     /// What was compared with stored digests, by
-    /// [`CheckOptions::digests`](crate::CheckOptions::digests).
+    /// [`CheckOptions::digests`](crate::check::CheckOptions::digests).
     pub compared: Option<Compared>,
 }
 

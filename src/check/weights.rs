@@ -236,7 +236,7 @@ impl<'a> Weights<'a> {
         let mut head = Vec::new();
         file.take(512).read_to_end(&mut head).map_err(|e| Error::io(&path, e))?;
         if let Some(what) = failed_download(&head) {
-            return Err(Error::new(ErrorKind::MissingFile, what).with_path(path));
+            return Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path));
         }
         let refused = reader_limits::of_file(location, self.directory.path(), &metadata);
         for reason in refused {

@@ -1,4 +1,4 @@
-//! Adding and deleting an initializer: [`Container::add`], [`Container::delete`].
+//! Adding and deleting an initializer: [`Container::add_initializer`], [`Container::delete_initializer`].
 //!
 //! Both change the model and the handles together: no tensor is left without its bytes, and no
 //! bytes without a tensor. The places where values are named are left to `value_names`.
@@ -13,7 +13,7 @@ use crate::proto::wire::Str;
 use crate::proto::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
 use crate::tensor::initializer::Initializer;
 
-/// What [`Container::delete`] did.
+/// What [`Container::delete_initializer`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deleted {
@@ -37,7 +37,7 @@ impl Container {
     /// use onnx_container::proto::{GraphProto, ModelProto};
     ///
     /// let mut container = Container::new(ModelProto::new(GraphProto::new("g")));
-    /// let handle = container.add("w", vec![1.0_f32, 2.0])?;
+    /// let handle = container.add_initializer("w", vec![1.0_f32, 2.0])?;
     /// assert_eq!(handle.as_str(), "#w");
     /// assert_eq!(container.tensor("w")?.dims(), [2]);
     /// # Ok::<(), onnx_container::Error>(())
@@ -47,7 +47,7 @@ impl Container {
     /// [`ErrorKind::AlreadyExists`] when the main graph, or one of its subgraphs, has a value of
     /// this name; [`ErrorKind::InvalidArgument`] for an empty name; [`ErrorKind::Unsupported`] for
     /// strings, which cannot be external; the conversion's error. The container is then unchanged.
-    pub fn add<I>(&mut self, name: &str, initializer: I) -> Result<Handle>
+    pub fn add_initializer<I>(&mut self, name: &str, initializer: I) -> Result<Handle>
     where
         I: TryInto<Initializer>,
         I::Error: Into<Error>,
@@ -84,11 +84,11 @@ impl Container {
     /// let mut graph = GraphProto::new("g");
     /// graph.node.push(NodeProto::new("Relu", ["used"], ["y"]));
     /// let mut container = Container::new(ModelProto::new(graph));
-    /// container.add("used", vec![1.0_f32])?;
-    /// container.add("spare", vec![1.0_f32])?;
-    /// let deleted = container.delete("spare")?;
+    /// container.add_initializer("used", vec![1.0_f32])?;
+    /// container.add_initializer("spare", vec![1.0_f32])?;
+    /// let deleted = container.delete_initializer("spare")?;
     /// assert_eq!(deleted.handle.unwrap().as_str(), "#spare");
-    /// assert_eq!(container.delete("used").unwrap_err().kind(), ErrorKind::InUse);
+    /// assert_eq!(container.delete_initializer("used").unwrap_err().kind(), ErrorKind::InUse);
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///
@@ -97,20 +97,20 @@ impl Container {
     /// when a node, an output of a graph or a quantization annotation uses it, also inside a
     /// subgraph; [`ErrorKind::Unsupported`] for a tensor in a node's attribute. The container is
     /// then unchanged.
-    pub fn delete(&mut self, name: &str) -> Result<Deleted> {
-        self.delete_initializer(name, false)
+    pub fn delete_initializer(&mut self, name: &str) -> Result<Deleted> {
+        self.remove_initializer(name, false)
     }
 
-    /// As [`delete`](Self::delete), also when the value is still used. The caller then has to
+    /// As [`delete_initializer`](Self::delete_initializer), also when the value is still used. The caller then has to
     /// define it in another way.
     ///
     /// # Errors
-    /// Those of [`delete`](Self::delete), except [`ErrorKind::InUse`].
-    pub fn delete_used(&mut self, name: &str) -> Result<Deleted> {
-        self.delete_initializer(name, true)
+    /// Those of [`delete_initializer`](Self::delete_initializer), except [`ErrorKind::InUse`].
+    pub fn delete_used_initializer(&mut self, name: &str) -> Result<Deleted> {
+        self.remove_initializer(name, true)
     }
 
-    fn delete_initializer(&mut self, name: &str, used: bool) -> Result<Deleted> {
+    fn remove_initializer(&mut self, name: &str, used: bool) -> Result<Deleted> {
         self.check_nesting()?;
         let found = self.find_initializer(name).map_err(|error| error.with_tensor(name))?;
         if found.uses > 0 && !used {

@@ -28,7 +28,7 @@ use convert::{Converted, Float};
 use graph::{Renamed, Values, add_casts, check_opsets};
 use options::float;
 
-pub use options::{CastOptions, Casted, Uncast, UncastReason};
+pub use options::{CastOptions, CastReport, NotCast, NotCastReason};
 
 impl Container {
     /// Stores the weights of one float type as another, `to`: FLOAT, FLOAT16 or BFLOAT16.
@@ -45,12 +45,13 @@ impl Container {
     ///
     /// Weights are initializers, sparse ones too, and the tensors of `Constant` nodes, in the main
     /// graph, its subgraphs and the bodies of functions. [`CastOptions`] choose among them, and
-    /// [`Uncast`] lists those that were chosen and are left as they are.
+    /// [`NotCast`] lists those that were chosen and are left as they are.
     ///
     /// ```
     /// use ndarray::array;
     /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
-    /// use onnx_container::{CastOptions, Container, DataType};
+    /// use onnx_container::edit::CastOptions;
+    /// use onnx_container::{Container, DataType};
     ///
     /// let mut graph = GraphProto::new("g");
     /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
@@ -74,7 +75,7 @@ impl Container {
     /// these types (version 5 and below; 12 and below for BFLOAT16); one error for all tensors that
     /// are not valid, or whose weights were not loaded; [`ErrorKind::InvalidArgument`] when there
     /// is nothing to cast. On an error the container is unchanged.
-    pub fn cast(&mut self, to: DataType, options: impl Into<CastOptions>) -> Result<Casted> {
+    pub fn cast(&mut self, to: DataType, options: impl Into<CastOptions>) -> Result<CastReport> {
         self.check_nesting()?;
         let options = options.into();
         let (from, to) = (options.sources_for(to)?, float(to)?);
@@ -170,7 +171,7 @@ impl Container {
 }
 
 /// The error when no weight is cast.
-fn nothing_to_cast(options: &CastOptions, from: &[Float], to: Float, uncast: &[Uncast]) -> Error {
+fn nothing_to_cast(options: &CastOptions, from: &[Float], to: Float, uncast: &[NotCast]) -> Error {
     let from: Vec<_> = from.iter().map(|from| from.dtype().to_string()).collect();
     let (from, to) = (from.join(" or "), to.dtype());
     let reason = match uncast.first() {
@@ -178,7 +179,7 @@ fn nothing_to_cast(options: &CastOptions, from: &[Float], to: Float, uncast: &[U
             "nothing is cast to {to}: no weights of {from} have at least {} bytes",
             options.min_bytes
         ),
-        Some(Uncast { tensor, reason }) => format!(
+        Some(NotCast { tensor, reason }) => format!(
             "nothing is cast to {to}: the {} weights of {from} have to stay, such as `{tensor}`: {reason}",
             uncast.len()
         ),
@@ -215,7 +216,7 @@ struct Planner<'c> {
     /// The weights cast so far, by the address and length of their bytes: tied weights stay tied.
     same: HashMap<(Address, u64, Float), Initializer>,
     changes: Vec<Change>,
-    report: Casted,
+    report: CastReport,
 }
 
 impl<'c> Planner<'c> {
@@ -238,7 +239,7 @@ impl<'c> Planner<'c> {
             cast: HashMap::new(),
             same: HashMap::new(),
             changes: Vec::new(),
-            report: Casted::default(),
+            report: CastReport::default(),
         })
     }
 
@@ -259,14 +260,14 @@ impl<'c> Planner<'c> {
             Ok(old) => self.change(place, tensor, from, old),
             Err(reason) => {
                 let tensor = place.qualified_name(tensor);
-                self.report.uncast.push(Uncast { tensor, reason });
+                self.report.uncast.push(NotCast { tensor, reason });
                 Ok(())
             }
         }
     }
 
     /// The name of the value that a tensor is, or why it is not cast.
-    fn old_name(&self, place: &Place<'_>, tensor: &TensorProto) -> Result<Str, UncastReason> {
+    fn old_name(&self, place: &Place<'_>, tensor: &TensorProto) -> Result<Str, NotCastReason> {
         let constant = place.op_type.is_some_and(|op| *op == "Constant");
         let is_value =
             |attribute: &str| constant && place.attribute.is_some_and(|a| *a == attribute);
@@ -274,17 +275,17 @@ impl<'c> Planner<'c> {
             Site::Initializer | Site::SparseValues => tensor.name.as_ref(),
             Site::Attribute if is_value("value") => place.output,
             Site::SparseAttributeValues if is_value("sparse_value") => place.output,
-            _ => return Err(UncastReason::Attribute),
+            _ => return Err(NotCastReason::Attribute),
         };
-        let name = name.filter(|name| !name.is_empty()).ok_or(UncastReason::Nameless)?;
+        let name = name.filter(|name| !name.is_empty()).ok_or(NotCastReason::Nameless)?;
         if constant && !self.values.constants.contains(name) {
-            return Err(UncastReason::Attribute);
+            return Err(NotCastReason::Attribute);
         }
         if !constant && self.values.inputs.contains(name) {
-            return Err(UncastReason::GraphInput);
+            return Err(NotCastReason::GraphInput);
         }
         match self.operands.shape_use(tensor) {
-            Some(ShapeUse::Operand | ShapeUse::Derived) => Err(UncastReason::ShapeOperand),
+            Some(ShapeUse::Operand | ShapeUse::Derived) => Err(NotCastReason::ShapeOperand),
             _ => Ok(name.clone()),
         }
     }

@@ -37,7 +37,8 @@ use self::survey::Survey;
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-/// use onnx_container::{Alignment, ConsolidateOptions, consolidate};
+/// use onnx_container::edit::{ConsolidateOptions, consolidate};
+/// use onnx_container::Alignment;
 ///
 /// let mut graph = GraphProto::new("g");
 /// for name in ["a", "b"] {
@@ -70,7 +71,8 @@ impl Container {
     /// ```
     /// use ndarray::array;
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Alignment, Container, TensorBufferOptions};
+    /// use onnx_container::buffer::TensorBufferOptions;
+    /// use onnx_container::{Alignment, Container};
     ///
     /// let mut graph = GraphProto::new("g");
     /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));

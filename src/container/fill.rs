@@ -95,7 +95,8 @@ impl Container {
     /// ```
     /// use ndarray::Array2;
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, FillOptions};
+    /// use onnx_container::edit::FillOptions;
+    /// use onnx_container::Container;
     ///
     /// let mut graph = GraphProto::new("structure");
     /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [4, 8], "#w"));

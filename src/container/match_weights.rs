@@ -45,7 +45,7 @@ use crate::util::parallel;
 /// Which tensors are looked at by [`Container::match_weights`].
 ///
 /// ```
-/// use onnx_container::MatchOptions;
+/// use onnx_container::edit::MatchOptions;
 ///
 /// let options = MatchOptions::new().min_elements(256);
 /// ```
@@ -111,7 +111,8 @@ impl Container {
     /// ```
     /// use ndarray::{Array2, array};
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, FillOptions, Initializer, MatchOptions};
+    /// use onnx_container::edit::{FillOptions, MatchOptions};
+    /// use onnx_container::{Container, Initializer};
     ///
     /// // The exporter has renamed and transposed `q.weight`.
     /// let old = Array2::from_shape_fn((3, 4), |(i, j)| (4 * i + j) as f32);

@@ -56,7 +56,8 @@ impl Container {
     /// ```
     /// use ndarray::array;
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, ErrorKind, Tied};
+    /// use onnx_container::edit::Tied;
+    /// use onnx_container::{Container, ErrorKind};
     ///
     /// let mut graph = GraphProto::new("g");
     /// for name in ["embed", "head"] {
@@ -97,7 +98,8 @@ impl Container {
     /// ```
     /// use half::f16;
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, DataType, Tied};
+    /// use onnx_container::edit::Tied;
+    /// use onnx_container::{Container, DataType};
     ///
     /// let mut graph = GraphProto::new("g");
     /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));

@@ -23,6 +23,8 @@ mod weights;
 mod window;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 
 pub use self::difference::SemanticDifference;
 
@@ -30,12 +32,12 @@ use self::difference::Search;
 use self::evaluate::{Evaluator, Outputs};
 use self::hash::Digest;
 use crate::container::Container;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A digest of what a model computes: see [`Container::semantic_digest`].
 ///
-/// It is displayed as `sha256:` and 64 hexadecimal digits. Two are equal when the models compute
-/// the same; the names of outputs may differ.
+/// It is displayed as `sha256:` and 64 hexadecimal digits, and parsed from them. Two are equal when
+/// the models compute the same; the names of outputs may differ.
 #[derive(Debug, Clone)]
 pub struct SemanticDigest {
     model: Digest,
@@ -43,7 +45,7 @@ pub struct SemanticDigest {
 }
 
 /// A digest of what one output of a model is computed from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OutputDigest {
     name: String,
     digest: Digest,
@@ -55,7 +57,7 @@ impl SemanticDigest {
         self.model.as_bytes()
     }
 
-    /// The digests of the outputs, in their order.
+    /// The digests of the outputs, in their order; none where this was parsed.
     ///
     /// That of an output covers the inputs that it depends on. The digest of the model covers all
     /// inputs.
@@ -71,6 +73,23 @@ impl PartialEq for SemanticDigest {
 }
 
 impl Eq for SemanticDigest {}
+
+impl Hash for SemanticDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.model.hash(state);
+    }
+}
+
+impl FromStr for SemanticDigest {
+    type Err = Error;
+
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other text than
+    /// `sha256:` and 64 hexadecimal digits.
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(Self { model: text.parse()?, outputs: Vec::new() })
+    }
+}
 
 impl fmt::Display for SemanticDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,7 +154,7 @@ impl Container {
     /// call themselves; attributes with several values; two versions of an operator set. The errors
     /// of weights that an output depends on, with the tensor.
     /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply, each evaluated by
-    /// itself, to more than [`Limit::Calls`](crate::Limit::Calls), or tensors overlap in part so
+    /// itself, to more than [`Limit::Calls`](crate::load::Limit::Calls), or tensors overlap in part so
     /// often that each byte of the weights would be read many times.
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for fields of calls and types of
     /// attributes that this crate does not know, and for `Gradient`, which names values in its

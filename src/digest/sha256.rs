@@ -1,8 +1,11 @@
 //! [`Digest`]: a SHA-256, and its 64 hexadecimal digits.
 
 use std::fmt;
+use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
+
+use crate::error::{Error, ErrorKind, Result};
 
 /// A SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +37,20 @@ impl Digest {
 
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+impl FromStr for Digest {
+    type Err = Error;
+
+    /// That of `sha256:` and 64 hexadecimal digits in any case.
+    fn from_str(text: &str) -> Result<Self> {
+        let digits = text.strip_prefix("sha256:").map(str::to_ascii_lowercase);
+        digits.as_deref().and_then(Self::from_digits).ok_or_else(|| {
+            let reason =
+                format!("not a digest, which is `sha256:` and 64 hexadecimal digits: {text:?}");
+            Error::new(ErrorKind::InvalidArgument, reason)
+        })
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Recovery {
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
-/// let recovery = onnx_container::recover(folder.path())?;
+/// let recovery = onnx_container::recovery::recover(folder.path())?;
 /// assert!(recovery.finished.is_empty() && recovery.undone.is_empty() && recovery.removed == 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -112,7 +112,7 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
-/// let recovery = onnx_container::recover_model(folder.path().join("m.onnx"))?;
+/// let recovery = onnx_container::recovery::recover_model(folder.path().join("m.onnx"))?;
 /// assert!(recovery.finished.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

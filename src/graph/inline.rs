@@ -61,9 +61,9 @@ use crate::util::did_you_mean::did_you_mean;
 /// Identity for every type, one of the value's two names replaces the other where that is possible.
 ///
 /// ```
-/// use onnx_container::inline_functions;
+/// use onnx_container::inline::inline_functions;
 /// use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
-/// use onnx_container::InlineOptions;
+/// use onnx_container::inline::InlineOptions;
 ///
 /// let mut double = FunctionProto::new("local", "double");
 /// double.input.push("a".into());
@@ -86,7 +86,7 @@ use crate::util::did_you_mean::did_you_mean;
 /// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two functions with
 /// one id; a call with more inputs or outputs than its function; a body that uses a name it does
 /// not define. [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], copies of
-/// more bytes than [`Limit::Calls`](crate::Limit::Calls), or graphs nested deeper than readers
+/// more bytes than [`Limit::Calls`](crate::load::Limit::Calls), or graphs nested deeper than readers
 /// accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
 /// [`InlineOptions::refuse_conflicts`]; a value that is passed through to an output and whose type
 /// the model's operators have no Identity for, or when it nests deeper than

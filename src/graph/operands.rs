@@ -33,7 +33,7 @@ pub enum ShapeUse {
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-/// use onnx_container::{ShapeOperands, ShapeUse};
+/// use onnx_container::graph::{ShapeOperands, ShapeUse};
 ///
 /// let mut graph = GraphProto::new("g");
 /// graph.initializer.push(TensorProto::new("w", TensorProto::FLOAT, [6]));

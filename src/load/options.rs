@@ -8,6 +8,7 @@ use crate::buffer::alignment::Alignment;
 use crate::buffer::mmap::MmapChoice;
 use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::container::consolidate::ConsolidateOptions;
+use crate::digest::ContentDigest;
 use crate::error::Result;
 use crate::files::external_data::{Directory, PathPolicy, directory_of, without_dots};
 use crate::limits::Limits;
@@ -33,11 +34,14 @@ pub struct LoadOptions {
     pub(crate) files: HashMap<String, Buffer>,
     pub(crate) decode: DecodeOptions,
     pub(crate) verify_digests: VerifyDigests,
+    /// What the digest of the model has to be.
+    pub(crate) expected: Option<ContentDigest>,
 }
 
 /// When a load compares a model with the digests that are stored with it. `true` is
 /// [`Always`](Self::Always), `false` [`Never`](Self::Never).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VerifyDigests {
     /// It does not: the default.
     #[default]
@@ -66,6 +70,7 @@ impl Default for LoadOptions {
             files: HashMap::new(),
             decode: DecodeOptions::new(),
             verify_digests: VerifyDigests::Never,
+            expected: None,
         }
     }
 }
@@ -198,7 +203,8 @@ impl LoadOptions {
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, LoadOptions, Ownership};
+    /// use onnx_container::buffer::Ownership;
+    /// use onnx_container::{Container, LoadOptions, WeightFiles};
     ///
     /// let mut graph = GraphProto::new("g");
     /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
@@ -206,7 +212,7 @@ impl LoadOptions {
     /// container.insert("#w", ndarray::array![1_u8, 2])?;
     /// let folder = tempfile::tempdir().unwrap();
     /// let path = folder.path().join("m.onnx");
-    /// container.save(&path, true)?;
+    /// container.save(&path, WeightFiles::Packed)?;
     ///
     /// let copied = Container::load(&path, LoadOptions::new().no_copy(false))?;
     /// let bytes = copied.get("#w").unwrap().to_buffer()?;
@@ -278,6 +284,25 @@ impl LoadOptions {
     #[must_use]
     pub fn verify_digests(mut self, verify: impl Into<VerifyDigests>) -> Self {
         self.verify_digests = verify.into();
+        self
+    }
+
+    /// The [digest](crate::Container::digest) that the model must have, weights included: a service pins
+    /// what it was tested with. The load reads all weights once more to hash them.
+    ///
+    /// ```no_run
+    /// use onnx_container::{Container, LoadOptions};
+    ///
+    /// let digest = std::env::var("MODEL_DIGEST")?; // as `onnx-container digest` prints it
+    /// let options = LoadOptions::new().expect_digest(digest.parse()?);
+    /// let container = Container::load("model.onnx", options)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Another digest is [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest).
+    #[must_use]
+    pub fn expect_digest(mut self, digest: impl Into<Option<ContentDigest>>) -> Self {
+        self.expected = digest.into();
         self
     }
 

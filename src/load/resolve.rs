@@ -355,7 +355,7 @@ impl<'a> Resolver<'a> {
         };
         match failed_download(&bytes) {
             Some(what) => {
-                Err(Error::new(ErrorKind::MissingFile, what).with_path(self.path(location)))
+                Err(Error::new(ErrorKind::NotDownloaded, what).with_path(self.path(location)))
             }
             None => Ok(bytes),
         }

@@ -160,7 +160,7 @@ pub trait Message:
     ///
     /// # Errors
     /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`]. [`ErrorKind::TooLarge`] when
-    /// messages nest deeper than a reader accepts, see [`Limit::Nesting`](crate::Limit::Nesting).
+    /// messages nest deeper than a reader accepts, see [`Limit::Nesting`](crate::load::Limit::Nesting).
     fn encode(&self, out: &mut impl Write) -> Result<()> {
         self.encode_with(out, &Limits::new())
     }
@@ -193,7 +193,7 @@ pub trait Message:
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] when there is no memory for it, or when messages nest deeper than a
-    /// reader accepts, see [`Limit::Nesting`](crate::Limit::Nesting).
+    /// reader accepts, see [`Limit::Nesting`](crate::load::Limit::Nesting).
     fn encode_to_vec(&self) -> Result<Vec<u8>> {
         self.encode_to_vec_with(&Limits::new())
     }
@@ -269,7 +269,8 @@ pub(crate) fn encode_over_to_vec(
 ///
 /// ```
 /// use onnx_container::proto::{DecodeOptions, Message, TensorProto};
-/// use onnx_container::{Alignment, Buffer, Ownership};
+/// use onnx_container::buffer::Ownership;
+/// use onnx_container::{Alignment, Buffer};
 ///
 /// let tensor = TensorProto::new("w", TensorProto::UINT8, [2048]).with_raw_data(vec![1; 2048]);
 /// let input = Buffer::from(tensor.encode_to_vec()?);
@@ -303,10 +304,10 @@ impl DecodeOptions {
     }
 
     /// How deep messages may nest and how much memory they may take: [`Limit::Nesting`] and
-    /// [`Limit::Memory`](crate::Limit::Memory) of `limits`. The others are for whole models, see
+    /// [`Limit::Memory`](crate::load::Limit::Memory) of `limits`. The others are for whole models, see
     /// [`LoadOptions::limits`](crate::LoadOptions::limits).
     ///
-    /// [`Limit::Nesting`]: crate::Limit::Nesting
+    /// [`Limit::Nesting`]: crate::load::Limit::Nesting
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;

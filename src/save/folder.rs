@@ -70,7 +70,7 @@ pub(crate) struct Folder {
 /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "w.bin"));
 /// std::fs::write(&model, ModelProto::new(graph).encode_to_vec()?).unwrap();
 /// std::fs::write(&weights, [1, 2]).unwrap();
-/// assert_eq!(onnx_container::model_that_needs(&weights)?, Some(model));
+/// assert_eq!(onnx_container::save::model_that_needs(&weights)?, Some(model));
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
 ///
@@ -115,7 +115,7 @@ pub enum NotReplaced {
 /// all names. A symbolic link is no model: only the link would be replaced.
 ///
 /// ```
-/// use onnx_container::{NotReplaced, not_replaced};
+/// use onnx_container::save::{NotReplaced, not_replaced};
 /// use onnx_container::proto::{GraphProto, Message, ModelProto};
 ///
 /// let folder = tempfile::tempdir()?;

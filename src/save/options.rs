@@ -103,7 +103,8 @@ impl SaveOptions {
     /// other layouts have names of their own.
     ///
     /// ```
-    /// use onnx_container::{SaveOptions, ShardNames, WeightFiles};
+    /// use onnx_container::save::ShardNames;
+    /// use onnx_container::{SaveOptions, WeightFiles};
     ///
     /// let browser = SaveOptions::from(WeightFiles::Sharded { max_bytes: 1 << 30 })
     ///     .shard_names(ShardNames::TransformersJs);
@@ -186,7 +187,7 @@ impl SaveOptions {
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, MmapChoice, SaveOptions};
+    /// use onnx_container::{Container, MmapChoice, SaveOptions, WeightFiles};
     ///
     /// let mut graph = GraphProto::new("g");
     /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
@@ -194,12 +195,12 @@ impl SaveOptions {
     /// container.insert("#w", ndarray::array![1_u8, 2])?;
     /// let folder = tempfile::tempdir().unwrap();
     /// let path = folder.path().join("m.onnx");
-    /// container.save(&path, true)?;
+    /// container.save(&path, WeightFiles::Packed)?;
     ///
     /// // SAFETY: nobody writes to or truncates these files while they are mapped.
     /// let mut loaded = Container::load(&path, unsafe { MmapChoice::auto() })?;
     /// loaded.model_mut().producer_name = Some("me".into());
-    /// let saved = loaded.save(&path, true)?;
+    /// let saved = loaded.save(&path, WeightFiles::Packed)?;
     /// assert_eq!((saved.files.len(), saved.kept[0].name.as_str()), (1, "m.onnx.data"));
     ///
     /// let anew = loaded.save(&path, SaveOptions::new().keep_placement(false))?;
@@ -220,7 +221,7 @@ impl SaveOptions {
     /// `WeightFiles::Safetensors`, where every tensor keeps an entry, or its name in the metadata.
     /// Their tensors then have one range of the file, or one file in [`WeightFiles::PerTensor`],
     /// and are tied when the model is loaded: [`Container::replace`](crate::Container::replace)
-    /// asks what is to become of the others, and [`FillOptions::tied`](crate::FillOptions::tied)
+    /// asks what is to become of the others, and [`FillOptions::tied`](crate::edit::FillOptions::tied)
     /// tells it for [`Container::fill`](crate::Container::fill). Weights that overlap in part very
     /// much are not compared. Weights that a save makes when it writes them
     /// ([`Initializer::lazy`](crate::Initializer::lazy)) are not compared: that would make them
@@ -264,7 +265,7 @@ impl SaveOptions {
     }
 
     /// Whether local functions are inlined in the written model, as by
-    /// [`inline_functions`](crate::inline_functions) with default options; the container keeps
+    /// [`inline_functions`](crate::inline::inline_functions) with default options; the container keeps
     /// them. Default false. [`Saved::inlined`](crate::Saved::inlined) has the result.
     ///
     /// ```
@@ -298,7 +299,8 @@ impl SaveOptions {
     /// Default: no functions are inlined.
     ///
     /// ```
-    /// use onnx_container::{InlineOptions, SaveOptions};
+    /// use onnx_container::inline::InlineOptions;
+    /// use onnx_container::SaveOptions;
     ///
     /// let options = SaveOptions::new().inline_with(InlineOptions::new().except(["local::attention"]));
     /// ```

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use onnx_container::check::{Severity, check_model, refuse_ambiguous};
 use onnx_container::proto::{MESSAGES, Message, ModelProto};
-use onnx_container::{
-    Buffer, Container, ErrorKind, MmapChoice, Severity, check_model, refuse_ambiguous,
-};
+use onnx_container::{Buffer, Container, ErrorKind, MmapChoice};
 
 use crate::support::{floats, graph, model, node};
 

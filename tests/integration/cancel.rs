@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use onnx_container::check::{CheckOptions, check_model};
+use onnx_container::edit::{CastOptions, ConsolidateOptions, FillOptions, MatchOptions};
+use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::load::VerifyDigests;
 use onnx_container::proto::{
     GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
 };
 use onnx_container::{
-    Buffer, Cancel, CastOptions, CheckOptions, ConsolidateOptions, Container, DataType, ErrorKind,
-    FillOptions, Initializer, InlineOptions, LoadOptions, MatchOptions, MmapChoice, Result,
-    SaveOptions, VerifyDigests, WeightFiles, WeightSource, check_model, inline_functions,
-    safetensors,
+    Buffer, Cancel, Container, DataType, ErrorKind, Initializer, LoadOptions, MmapChoice, Result,
+    SaveOptions, WeightFiles, WeightSource, safetensors,
 };
 
 use crate::support::{call, function, node};
@@ -177,7 +179,11 @@ fn calls_on_files_and_graphs_end() {
         }),
         ("attach", &|| bare.clone().attach(folder.path(), never())),
         ("attach_safetensors", &|| {
-            unit(bare.clone().attach_safetensors(at("w.safetensors"), never(), FillOptions::new()))
+            unit(bare.clone().attach_safetensors_with(
+                at("w.safetensors"),
+                never(),
+                FillOptions::new(),
+            ))
         }),
         ("safetensors::load", &|| unit(safetensors::load(at("w.safetensors"), never()))),
         ("check_model", &|| unit(check_model(&model, CheckOptions::new()))),

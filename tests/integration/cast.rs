@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use onnx_container::edit::{CastOptions, CastReport, NotCastReason};
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
     SparseTensorProto, TensorProto, ValueInfoProto,
 };
 use onnx_container::traversal::{self, Body};
-use onnx_container::{
-    CastOptions, Casted, Container, DataType, ErrorKind, Initializer, Result, Tensor, UncastReason,
-    WeightSource,
-};
+use onnx_container::{Container, DataType, ErrorKind, Initializer, Result, Tensor, WeightSource};
 
 use crate::support::{call, constant, floats, function, graph, int64s, model, model_of, node};
 
@@ -125,9 +123,9 @@ fn what_cannot_be_cast_is_listed_with_the_reason() {
     assert_eq!(
         uncast,
         [
-            ("given", UncastReason::GraphInput),
-            ("scales", UncastReason::ShapeOperand),
-            ("one", UncastReason::Attribute),
+            ("given", NotCastReason::GraphInput),
+            ("scales", NotCastReason::ShapeOperand),
+            ("one", NotCastReason::Attribute),
         ]
     );
 }
@@ -170,7 +168,7 @@ fn what_is_not_valid_is_refused_and_nothing_changes() {
     for (model, to, expected) in cases {
         let before = model.encode_to_vec().unwrap();
         let mut container = Container::new(model);
-        let cast: Result<Casted> = container.cast(to, all());
+        let cast: Result<CastReport> = container.cast(to, all());
         assert_eq!(cast.map(|cast| cast.cast).map_err(|e| e.kind()), expected, "{to}");
         let after = container.model().encode_to_vec().unwrap();
         assert_eq!(after == before, expected.is_err(), "{to}");
@@ -275,7 +273,7 @@ fn with_io(mut graph: GraphProto, inputs: &[&str], outputs: &[&str]) -> GraphPro
     graph
 }
 
-fn computing(graph: GraphProto, options: CastOptions) -> (Vec<String>, Casted, ModelProto) {
+fn computing(graph: GraphProto, options: CastOptions) -> (Vec<String>, CastReport, ModelProto) {
     let mut container = Container::new(model(graph));
     let report = container.cast(DataType::Float16, options.compute(true)).unwrap();
     (nodes(container.model()), report, container.model().clone())

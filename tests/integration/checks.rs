@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use onnx_container::check::{CheckOptions, Checked, Finding, Severity, check_model};
+use onnx_container::load::Limit;
 use onnx_container::proto::type_proto::{self, Value};
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, NodeProto, StringStringEntryProto,
     TensorProto, TypeProto, ValueInfoProto,
 };
-use onnx_container::{
-    CheckOptions, Checked, ErrorKind, Finding, Limit, Limits, LoadOptions, MmapChoice, Severity,
-    check_model,
-};
+use onnx_container::{ErrorKind, Limits, LoadOptions, MmapChoice};
 
 use crate::support::{
     both_choices, branches, call, floats, function, graph, graph_of, model, model_of, node,

@@ -4,12 +4,13 @@
 
 use std::fs;
 
+use onnx_container::check::check_model;
 use onnx_container::proto::type_proto::{self, Value};
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, NodeProto, SparseTensorProto,
     StringStringEntryProto, TensorProto, TypeProto, ValueInfoProto,
 };
-use onnx_container::{DataType, MmapChoice, check_model};
+use onnx_container::{DataType, MmapChoice};
 
 use crate::support::{
     branches, call, floats, function, graph_of, int64s, model_of, node, parameter, vectors,

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
+use onnx_container::check::{Severity, check_model};
+use onnx_container::inline::InlineOptions;
 use onnx_container::proto::{Message, ModelProto, StringStringEntryProto, TensorProto};
-use onnx_container::{
-    Container, InlineOptions, MmapChoice, SaveOptions, Severity, WeightFiles, check_model,
-};
+use onnx_container::{Container, MmapChoice, SaveOptions, WeightFiles};
 
 use crate::support::{LAYOUTS, floats, function, graph, graph_of, int64s, model, model_of, node};
 
@@ -220,7 +220,8 @@ fn inlining_warns_where_readers_ran_an_operator() {
         let container = Container::new(model.clone());
         let options = SaveOptions::from(WeightFiles::Embedded).inline_functions(true);
         let saved = container.save(&path, options).unwrap();
-        let inlined = onnx_container::inline_functions(&mut model, InlineOptions::new()).unwrap();
+        let inlined =
+            onnx_container::inline::inline_functions(&mut model, InlineOptions::new()).unwrap();
         let reason = format!("{name}` has the name of an operator of ONNX: onnxruntime");
         for warnings in [&saved.warnings, &inlined.warnings, &saved.inlined.unwrap().warnings] {
             let told = warnings.iter().filter(|w| w.to_string().contains(&reason)).count();

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndarray::{Array1, array};
+use onnx_container::buffer::{Ownership, TensorBufferOptions};
+use onnx_container::edit::{ConsolidateOptions, consolidate};
 use onnx_container::proto::{Message, ModelProto, Packed, TensorProto};
 use onnx_container::{
-    Alignment, Buffer, ConsolidateOptions, Container, DataType, Error, ErrorKind, Initializer,
-    MmapChoice, Ownership, Tensor, TensorBufferOptions, WeightSource, consolidate, traversal,
+    Alignment, Buffer, Container, DataType, Error, ErrorKind, Initializer, MmapChoice, Tensor,
+    WeightSource, traversal,
 };
 
 use crate::ownership::{Owners, raw_data};

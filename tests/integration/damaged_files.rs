@@ -4,14 +4,14 @@
 use std::fs;
 use std::path::Path;
 
+use onnx_container::check::{CheckOptions, check_model};
+use onnx_container::edit::ExternalizeOptions;
+use onnx_container::inline::InlineOptions;
 use onnx_container::proto::{
     AttributeProto, FunctionProto, Message, ModelProto, OperatorSetIdProto, Packed,
     SparseTensorProto, StringStringEntryProto, TensorProto, ValueInfoProto,
 };
-use onnx_container::{
-    CheckOptions, Container, Error, ErrorKind, ExternalizeOptions, InlineOptions, LoadOptions,
-    MmapChoice, SaveOptions, check_model,
-};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions, MmapChoice, SaveOptions};
 
 use crate::support::{few_or, graph, model, node};
 

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use onnx_container::check::check_model;
+use onnx_container::edit::{FillOptions, Tied};
 use onnx_container::proto::TensorProto;
 use onnx_container::{
-    Alignment, Buffer, Container, DataType, Error, ErrorKind, FillOptions, Initializer,
-    LoadOptions, MmapChoice, Result, SaveOptions, Saved, Tensor, Tied, WeightFiles, WeightSource,
-    check_model,
+    Alignment, Buffer, Container, DataType, Error, ErrorKind, Initializer, LoadOptions, MmapChoice,
+    Result, SaveOptions, Saved, Tensor, WeightFiles, WeightSource,
 };
 use proptest::prelude::*;
 

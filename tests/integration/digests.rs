@@ -1,17 +1,19 @@
 //! The digest of a model's content: what leaves it as it is, what changes it, and what it is made
 //! of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use onnx_container::digest::{ContentDigest, SemanticDigest};
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::{
     AttributeProto, Message, ModelProto, Packed, StringStringEntryProto, TensorProto,
     ValueInfoProto,
 };
 use onnx_container::{
-    Buffer, Container, DataType, ErrorKind, ExternalizeOptions, Initializer, LoadOptions,
-    MmapChoice, Result, SaveOptions, Tensor, WeightSource, traversal,
+    Buffer, Container, DataType, ErrorKind, Initializer, LoadOptions, MmapChoice, Result,
+    SaveOptions, Tensor, WeightFiles, WeightSource, traversal,
 };
 use sha2::{Digest, Sha256};
 
@@ -117,7 +119,8 @@ fn every_layout_has_the_same() {
         }
     }
     let all = container.digest().unwrap();
-    let names: Vec<_> = all.tensors().iter().map(onnx_container::TensorDigest::name).collect();
+    let names: Vec<_> =
+        all.tensors().iter().map(onnx_container::digest::TensorDigest::name).collect();
     assert_eq!(&names[..3], ["w", "texts", "empty"]);
     assert_eq!(all.tensors().len(), traversal::iter(&model).count());
 }
@@ -360,4 +363,54 @@ fn what_has_no_elements_has_no_digest() {
     let bare = LoadOptions::from(MmapChoice::never()).weights(false);
     let error = Container::load(&path, bare).unwrap().digest().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MissingHandle);
+}
+
+#[test]
+fn digests_are_parsed_hashed_and_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let mut container = Container::new(model(graph(
+        vec![TensorProto::external("w", TensorProto::FLOAT, [2], "#w")],
+        vec![],
+    )));
+    container.insert("#w", vec![1.0_f32, 2.0]).unwrap();
+    container.save(&path, WeightFiles::Packed).unwrap();
+    let digest = container.digest().unwrap();
+
+    let parsed: ContentDigest = digest.to_string().parse().unwrap();
+    assert_eq!(parsed, digest);
+    assert!(parsed.tensors().is_empty() && digest.tensors().len() == 1);
+    assert!(HashSet::from([digest.clone()]).contains(&parsed));
+    let upper = digest.to_string().to_ascii_uppercase().replace("SHA256", "sha256");
+    assert_eq!(upper.parse::<ContentDigest>().unwrap(), digest);
+    let semantic = container.semantic_digest().unwrap();
+    let parsed: SemanticDigest = semantic.to_string().parse().unwrap();
+    assert!(HashSet::from([semantic]).contains(&parsed));
+    let digits = "0f".repeat(32);
+    for wrong in ["", "sha256:", &digits, &format!("sha512:{digits}"), &format!("sha256:{digits}0")]
+    {
+        for error in [wrong.parse::<ContentDigest>().err(), wrong.parse::<SemanticDigest>().err()] {
+            assert_eq!(error.unwrap().kind(), ErrorKind::InvalidArgument, "{wrong}");
+        }
+    }
+
+    let other: ContentDigest = format!("sha256:{digits}").parse().unwrap();
+    for mmap in both_choices() {
+        let expecting =
+            |digest: &ContentDigest| LoadOptions::from(mmap).expect_digest(digest.clone());
+        let loaded = Container::load(&path, expecting(&digest)).unwrap();
+        assert_eq!(loaded.digest().unwrap(), digest);
+        let error = Container::load(&path, expecting(&other)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongDigest);
+        assert!(error.to_string().contains(&digest.to_string()), "{error}");
+        let outline = expecting(&digest).weights(false);
+        let error = Container::load(&path, outline).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+
+        let bare = Container::load(&path, LoadOptions::from(mmap).weights(false)).unwrap();
+        let (mut right, mut wrong) = (bare.clone(), bare);
+        right.attach(folder.path(), expecting(&digest)).unwrap();
+        let error = wrong.attach(folder.path(), expecting(&other)).unwrap_err();
+        assert_eq!((error.kind(), wrong.len()), (ErrorKind::WrongDigest, 0));
+    }
 }

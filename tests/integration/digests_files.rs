@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use onnx_container::check::{CheckOptions, Finding, Severity, check_model};
 use onnx_container::proto::{Message, ModelProto, StringStringEntryProto};
 use onnx_container::{
-    CheckOptions, Container, ErrorKind, Finding, Initializer, LoadOptions, MmapChoice, SaveOptions,
-    Severity, WeightFiles, check_model, traversal,
+    Container, ErrorKind, Initializer, LoadOptions, MmapChoice, SaveOptions, WeightFiles, traversal,
 };
 use sha1::Sha1;
 use sha2::{Digest, Sha256};

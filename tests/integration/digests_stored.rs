@@ -6,11 +6,14 @@ use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
+use onnx_container::check::{CheckOptions, check_model};
+use onnx_container::edit::{CastOptions, ExternalizeOptions, Tied};
+use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::load::VerifyDigests;
 use onnx_container::proto::{Message, ModelProto, StringStringEntryProto, TensorProto};
 use onnx_container::{
-    CastOptions, CheckOptions, Container, DataType, Error, ErrorKind, ExternalizeOptions,
-    InlineOptions, LoadOptions, MmapChoice, Outline, SaveOptions, Tied, VerifyDigests, WeightFiles,
-    check_model, inline_functions, traversal,
+    Container, DataType, Error, ErrorKind, LoadOptions, MmapChoice, Outline, SaveOptions,
+    WeightFiles, traversal,
 };
 
 use crate::random_models::Choices;
@@ -144,7 +147,7 @@ fn whatever_changes_a_model_drops_its_digests() {
         |container| {
             drop(container.cast(DataType::Float16, CastOptions::new().min_bytes(1)).unwrap())
         },
-        |container| drop(container.delete_used("w").unwrap()),
+        |container| drop(container.delete_used_initializer("w").unwrap()),
         |container| assert_eq!(container.rename("w", "v").unwrap(), 2),
         |container| drop(container.inline_functions(InlineOptions::new()).unwrap()),
         |container| drop(container.externalize(ExternalizeOptions::new().min_bytes(1)).unwrap()),

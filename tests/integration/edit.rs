@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use onnx_container::edit::Tied;
 use onnx_container::half::f16;
 use onnx_container::proto::type_proto::Value;
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, ShardingSpecProto, StringStringEntryProto,
     TensorAnnotation, TensorProto, TrainingInfoProto, ValueInfoProto,
 };
-use onnx_container::{Container, DataType, ErrorKind, MmapChoice, Tensor, Tied};
+use onnx_container::{Container, DataType, ErrorKind, MmapChoice, Tensor};
 
 use crate::interop::run_driver_with;
 use crate::support::{
@@ -184,13 +185,13 @@ fn a_handle_is_renamed_with_the_only_tensor_that_has_its_name() {
 fn an_initializer_is_added_behind_a_handle_of_its_own() {
     let mut container = Container::new(model_of(graph_of(&["x"], &["y"], vec![]), vec![]));
     container.insert("#w", vec![0.0_f32]).unwrap();
-    assert_eq!(container.add("w", vec![1.0_f32, 2.0]).unwrap().as_str(), "#w_2");
+    assert_eq!(container.add_initializer("w", vec![1.0_f32, 2.0]).unwrap().as_str(), "#w_2");
     container.check().unwrap();
     assert_eq!(container.tensor("w").unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
     assert_eq!(container.model().graph.as_ref().unwrap().input.len(), 1);
 
     container.model_mut().ir_version = Some(3);
-    container.add("v", vec![1_i64]).unwrap();
+    container.add_initializer("v", vec![1_i64]).unwrap();
     let input = &container.model().graph.as_ref().unwrap().input[1];
     assert_eq!(*input, ValueInfoProto::tensor("v", TensorProto::INT64, [1]));
 
@@ -203,7 +204,7 @@ fn an_initializer_is_added_behind_a_handle_of_its_own() {
     ];
     let before = container.model().clone();
     for (name, tensor, kind) in refused {
-        assert_eq!(container.add(name, tensor).unwrap_err().kind(), kind, "{name}");
+        assert_eq!(container.add_initializer(name, tensor).unwrap_err().kind(), kind, "{name}");
         assert_eq!((container.model(), container.len()), (&before, 3));
     }
 }
@@ -234,19 +235,19 @@ fn an_initializer_goes_with_all_that_was_said_of_it() {
     }
     let before = container.clone();
     for (name, uses) in [("captured", 1), ("output", 1), ("scale", 5)] {
-        let error = container.delete(name).unwrap_err();
+        let error = container.delete_initializer(name).unwrap_err();
         assert_eq!((error.kind(), error.tensor()), (ErrorKind::InUse, Some(name)));
         assert!(error.to_string().contains(&format!("in {uses} place")), "{error}");
         assert_eq!(container.model(), before.model());
     }
     // The branch has a `spare` of its own; the handle is also that of `tied`.
-    let deleted = container.delete("spare").unwrap();
+    let deleted = container.delete_initializer("spare").unwrap();
     assert_eq!((deleted.tensor.as_str(), deleted.handle, deleted.uses), ("spare", None, 0));
-    let deleted = container.delete("tied").unwrap();
+    let deleted = container.delete_initializer("tied").unwrap();
     assert_eq!(deleted.handle.unwrap().as_str(), "#spare");
-    let deleted = container.delete("y.else_branch/spare").unwrap_err();
+    let deleted = container.delete_initializer("y.else_branch/spare").unwrap_err();
     assert_eq!(deleted.kind(), ErrorKind::InUse);
-    assert_eq!(container.delete_used("captured").unwrap().uses, 1);
+    assert_eq!(container.delete_used_initializer("captured").unwrap().uses, 1);
     container.check().unwrap();
     let main = container.model().graph.as_ref().unwrap();
     let names = |all: &[TensorProto]| -> Vec<String> {
@@ -262,11 +263,11 @@ fn an_initializer_goes_with_all_that_was_said_of_it() {
     for (name, kind) in
         [("value_out", ErrorKind::Unsupported), ("nothing", ErrorKind::MissingTensor)]
     {
-        assert_eq!(container.delete(name).unwrap_err().kind(), kind);
+        assert_eq!(container.delete_initializer(name).unwrap_err().kind(), kind);
     }
-    container.delete("sparse[1]").unwrap();
+    container.delete_initializer("sparse[1]").unwrap();
     assert!(container.model().graph.as_ref().unwrap().sparse_initializer.is_empty());
-    container.delete("if_node.then_branch/deep.body/w").unwrap();
+    container.delete_initializer("if_node.then_branch/deep.body/w").unwrap();
     assert_eq!(container.tensors().count(), tensors_count() - 3);
 }
 
@@ -374,9 +375,9 @@ fn edited_models_compute_the_same() {
     for (at, name) in names.iter().enumerate() {
         assert!(container.rename(name, &format!("renamed.{at}")).unwrap() > 0, "{name}");
     }
-    container.add("spare", vec![1.0_f32; 300]).unwrap();
-    container.add("another", vec![1_i64; 300]).unwrap();
-    container.delete("spare").unwrap();
+    container.add_initializer("spare", vec![1.0_f32; 300]).unwrap();
+    container.add_initializer("another", vec![1_i64; 300]).unwrap();
+    container.delete_initializer("spare").unwrap();
     let values = container.tensor("another").unwrap();
     container
         .replace_retyped(

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use ndarray::{Array2, ArrayD, array};
+use onnx_container::edit::{FillOptions, Filled, Sharing, Tied};
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
 };
 use onnx_container::{
-    Buffer, Container, DataType, Error, ErrorKind, FillOptions, Filled, Initializer, MmapChoice,
-    Sharing, Tensor, Tied,
+    Buffer, Container, DataType, Error, ErrorKind, Initializer, MmapChoice, Tensor,
 };
 
 /// An external FLOAT tensor.

@@ -4,12 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use onnx_container::check::{Severity, check_model};
 use onnx_container::external_data::PathPolicy;
 use onnx_container::proto::{AttributeProto, Message, Str, StringStringEntryProto, TensorProto};
-use onnx_container::{
-    Container, Error, ErrorKind, LoadOptions, MmapChoice, Outline, SaveOptions, Severity,
-    check_model,
-};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions, MmapChoice, Outline, SaveOptions};
 
 use crate::hostile_cases::{Case, POLICIES, cases};
 #[cfg(unix)]

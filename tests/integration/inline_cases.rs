@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 
+use onnx_container::ErrorKind;
+use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::proto::tensor_shape_proto::DimensionValue;
 use onnx_container::proto::type_proto::Value;
 use onnx_container::proto::{
@@ -10,7 +12,6 @@ use onnx_container::proto::{
     NodeProto, OperatorSetIdProto, ShardingSpecProto, Str, StringStringEntryProto,
     TensorAnnotation, TensorProto, TrainingInfoProto, ValueInfoProto,
 };
-use onnx_container::{ErrorKind, InlineOptions, inline_functions};
 
 use crate::dump::dump;
 use crate::flow::{inlining_faults, known_flow, nodes_of, text};

@@ -1,10 +1,12 @@
 //! What calls become is counted before there is a copy: everything that a call gives, whichever way
 //! it goes.
 
+use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::load::Limit;
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, Message, ModelProto, StringStringEntryProto,
 };
-use onnx_container::{Container, ErrorKind, InlineOptions, Limit, Limits, inline_functions};
+use onnx_container::{Container, ErrorKind, Limits};
 
 use crate::random_models::{Choices, Flavour, random_model};
 use crate::support::{branches, call, function, graph_of, model_of, node, parameter};

@@ -1,10 +1,11 @@
 //! Large models: several threads give the same result as one.
 
+use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     ValueInfoProto,
 };
-use onnx_container::{DataType, ErrorKind, InlineOptions, inline_functions};
+use onnx_container::{DataType, ErrorKind};
 
 /// Enough calls for every core to get its part.
 const CALLS: usize = 9000;

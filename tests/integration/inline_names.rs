@@ -4,11 +4,12 @@
 
 use std::collections::HashSet;
 
+use onnx_container::Container;
+use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, Str,
     TrainingInfoProto,
 };
-use onnx_container::{Container, InlineOptions, inline_functions};
 
 use crate::dump::dump;
 use crate::flow::{inlining_faults, known_flow, nodes_of, nodes_of_function, text};

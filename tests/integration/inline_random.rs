@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 use std::{env, fs};
 
+use onnx_container::inline::{FunctionId, FunctionSelector, InlineOptions, inline_functions};
 use onnx_container::proto::{Message, ModelProto};
-use onnx_container::{
-    Container, ErrorKind, FunctionId, FunctionSelector, InlineOptions, inline_functions,
-};
+use onnx_container::{Container, ErrorKind};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 

@@ -88,7 +88,7 @@ fn rearrange(container: &mut Container) {
     graph.initializer.push(twice);
 }
 
-fn names(files: &[onnx_container::SavedFile]) -> Vec<&str> {
+fn names(files: &[onnx_container::save::SavedFile]) -> Vec<&str> {
     files.iter().map(|file| file.name.as_str()).collect()
 }
 
@@ -669,7 +669,7 @@ fn a_link_that_leads_out_is_not_kept() {
 
 #[test]
 fn tensors_in_every_place_are_kept() {
-    use onnx_container::ExternalizeOptions;
+    use onnx_container::edit::ExternalizeOptions;
     let mut everywhere = Container::new(crate::support::tensors_everywhere());
     everywhere.externalize(ExternalizeOptions::from(0).all_tensors(true)).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -2,12 +2,11 @@
 
 use std::fs;
 
+use onnx_container::check::{CheckOptions, Severity, check_model};
+use onnx_container::load::Limit;
 use onnx_container::proto::tensor_shape_proto::Dimension;
 use onnx_container::proto::{AttributeProto, Message, ModelProto, NodeProto, TensorProto};
-use onnx_container::{
-    Buffer, CheckOptions, Container, ErrorKind, Limit, Limits, LoadOptions, Outline, Severity,
-    check_model, traversal,
-};
+use onnx_container::{Buffer, Container, ErrorKind, Limits, LoadOptions, Outline, traversal};
 
 use crate::support::{
     branches, call, constant, floats, function, graph, graph_of, model, model_of, node,
@@ -175,7 +174,7 @@ fn a_check_keeps_some_findings_and_counts_the_others() {
         let limits = Limits::new().with(Limit::Findings, most);
         check_model(&path, CheckOptions::from(LoadOptions::new().limits(limits))).unwrap()
     };
-    let number = |checked: &onnx_container::Checked, severity| {
+    let number = |checked: &onnx_container::check::Checked, severity| {
         checked.findings.iter().filter(|finding| finding.severity == severity).count()
     };
     let whole = check(10_000);

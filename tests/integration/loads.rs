@@ -157,8 +157,8 @@ fn small_files_are_refused_as_others_are() {
         ("w10", ErrorKind::UnsafePath),
         ("w20", ErrorKind::MissingFile),
         ("w30", ErrorKind::UnsafePath),
-        ("w60", ErrorKind::MissingFile),
-        ("w61", ErrorKind::MissingFile),
+        ("w60", ErrorKind::NotDownloaded),
+        ("w61", ErrorKind::NotDownloaded),
         ("w40", ErrorKind::OutOfBounds),
     ];
     assert_eq!(found, expected, "{error}");

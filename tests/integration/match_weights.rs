@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use half::{bf16, f16};
 use ndarray::{Array, ArrayD, Axis, IxDyn, Slice, concatenate};
+use onnx_container::edit::{FillOptions, MatchOptions, WeightMapping};
 use onnx_container::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use onnx_container::{
-    Container, DataType, Error, ErrorKind, FillOptions, Initializer, MatchOptions, MmapChoice,
-    WeightMapping, WeightSource,
+    Container, DataType, Error, ErrorKind, Initializer, MmapChoice, WeightSource,
 };
 
 use crate::support::{constant, floats, graph, model};

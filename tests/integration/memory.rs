@@ -5,10 +5,11 @@
 
 use std::path::Path;
 
+use onnx_container::edit::{ConsolidateOptions, consolidate};
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{
-    Alignment, Buffer, BufferMut, ConsolidateOptions, Container, DataType, Initializer,
-    LoadOptions, Result, SaveOptions, WeightSource, consolidate,
+    Alignment, Buffer, BufferMut, Container, DataType, Initializer, LoadOptions, Result,
+    SaveOptions, WeightSource,
 };
 
 use crate::ownership::raw_data;

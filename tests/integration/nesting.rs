@@ -5,15 +5,20 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::thread::Builder;
 
+use onnx_container::check::check_model;
+use onnx_container::edit::{
+    CastOptions, ConsolidateOptions, ExternalizeOptions, FillOptions, Tied, consolidate,
+};
+use onnx_container::graph::ShapeOperands;
+use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::load::Limit;
 use onnx_container::proto::type_proto::{Map, Optional, Sequence, Value};
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, NodeProto, TypeProto, ValueInfoProto,
 };
 use onnx_container::{
-    Buffer, CastOptions, ConsolidateOptions, Container, DataType, Error, ErrorKind,
-    ExternalizeOptions, FillOptions, InlineOptions, Limit, Limits, LoadOptions, Outline,
-    SaveOptions, ShapeOperands, Tied, WeightFiles, check_model, consolidate, inline_functions,
-    traversal,
+    Buffer, Container, DataType, Error, ErrorKind, Limits, LoadOptions, Outline, SaveOptions,
+    WeightFiles, traversal,
 };
 
 use crate::support::{floats, function, model};
@@ -194,9 +199,9 @@ const CALLS: &[(&str, On, Call)] = &[
         unit(m.clone().externalize(ExternalizeOptions::new().min_bytes(0)))
     }),
     ("rename", On::Refused, |m| unit(m.clone().rename("w", "v"))),
-    ("add", On::Refused, |m| unit(m.clone().add("v", vec![1.0_f32]))),
-    ("delete", On::Refused, |m| unit(m.clone().delete("w"))),
-    ("delete_used", On::Refused, |m| unit(m.clone().delete_used("w"))),
+    ("add", On::Refused, |m| unit(m.clone().add_initializer("v", vec![1.0_f32]))),
+    ("delete", On::Refused, |m| unit(m.clone().delete_initializer("w"))),
+    ("delete_used_initializer", On::Refused, |m| unit(m.clone().delete_used_initializer("w"))),
 ];
 
 fn saved(container: &Container, options: SaveOptions) -> Result<(), Error> {

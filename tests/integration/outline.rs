@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, StringStringEntryProto, TensorProto,
     ValueInfoProto,
 };
 use onnx_container::{
-    Alignment, Container, ErrorKind, ExternalizeOptions, LoadOptions, MmapChoice, Outline, Result,
-    SaveOptions, WeightFiles, traversal,
+    Alignment, Container, ErrorKind, LoadOptions, MmapChoice, Outline, Result, SaveOptions,
+    WeightFiles, traversal,
 };
 
 use crate::random_models::{Choices, Flavour, random_model};

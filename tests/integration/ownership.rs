@@ -5,10 +5,11 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use onnx_container::buffer::{Ownership, TensorBufferOptions};
+use onnx_container::edit::ConsolidateOptions;
 use onnx_container::proto::{DecodeOptions, Message, ModelProto, TensorProto};
 use onnx_container::{
-    Alignment, Buffer, BufferMut, ConsolidateOptions, Container, ErrorKind, LoadOptions, Ownership,
-    SaveOptions, TensorBufferOptions,
+    Alignment, Buffer, BufferMut, Container, ErrorKind, LoadOptions, SaveOptions,
 };
 
 use crate::support::{all_bytes, assert_same, both_choices, floats, graph, model};
@@ -436,6 +437,6 @@ fn the_options_of_every_operation_contain_the_same_base() {
     let mut empty = ModelProto::default();
     for options in [ConsolidateOptions::from(decode), load.into(), save.into(), buffers.into()] {
         assert_eq!(base(options), expected);
-        assert!(onnx_container::consolidate(&mut empty, options).unwrap().is_empty());
+        assert!(onnx_container::edit::consolidate(&mut empty, options).unwrap().is_empty());
     }
 }

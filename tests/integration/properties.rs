@@ -1,9 +1,8 @@
 //! Any set of tensors loads back equal, from any layout, at any alignment.
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::TensorProto;
-use onnx_container::{
-    Alignment, Buffer, Container, DataType, ExternalizeOptions, SaveOptions, Tensor, WeightFiles,
-};
+use onnx_container::{Alignment, Buffer, Container, DataType, SaveOptions, Tensor, WeightFiles};
 use proptest::prelude::*;
 
 use crate::support::{all_bytes, assert_same, both_choices, graph, model};
@@ -67,7 +66,7 @@ proptest! {
             drop_empty_raw_data(&mut original.graph.as_mut().unwrap().initializer);
             prop_assert_eq!(embedded, original);
         }
-        let checked = onnx_container::check_model(&path, both_choices()[0]).unwrap();
+        let checked = onnx_container::check::check_model(&path, both_choices()[0]).unwrap();
         // The models here may have one name for two tensors.
         let same_name = "two initializers have this name";
         prop_assert!(checked.errors().all(|finding| finding.error.reason() == same_name));

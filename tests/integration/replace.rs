@@ -1,10 +1,10 @@
 //! `Container::tensor` and `Container::replace`: one tensor is read, or replaced, by its name.
 
 use ndarray::array;
+use onnx_container::edit::Tied;
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 use onnx_container::{
-    Buffer, Container, DataType, ErrorKind, Initializer, LoadOptions, MmapChoice, Tensor, Tied,
-    traversal,
+    Buffer, Container, DataType, ErrorKind, Initializer, LoadOptions, MmapChoice, Tensor, traversal,
 };
 
 use crate::support::{EVERYWHERE, all_bytes, assert_same, floats, tensors_everywhere};
@@ -51,7 +51,7 @@ fn names_of_everywhere() -> Vec<String> {
 fn every_tensor_comes_out_inline_and_external() {
     let inline = Container::new(tensors_everywhere());
     let mut external = inline.clone();
-    let options = onnx_container::ExternalizeOptions::new().min_bytes(0).all_tensors(true);
+    let options = onnx_container::edit::ExternalizeOptions::new().min_bytes(0).all_tensors(true);
     assert_eq!(external.externalize(options).unwrap().moved, EVERYWHERE.len());
     let expected = all_bytes(&inline);
     for (name, bytes) in names_of_everywhere().iter().zip(expected) {
@@ -65,7 +65,7 @@ fn every_tensor_comes_out_inline_and_external() {
 fn every_tensor_is_replaced_where_it_lies() {
     let inline = Container::new(tensors_everywhere());
     let mut external = inline.clone();
-    let options = onnx_container::ExternalizeOptions::new().min_bytes(0).all_tensors(true);
+    let options = onnx_container::edit::ExternalizeOptions::new().min_bytes(0).all_tensors(true);
     external.externalize(options).unwrap();
     for (number, name) in names_of_everywhere().iter().enumerate() {
         for (before, is_inline) in [(&inline, true), (&external, false)] {

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use onnx_container::{
-    Container, ErrorKind, LoadOptions, MmapChoice, SaveOptions, Severity, WeightFiles, check_model,
-};
+use onnx_container::check::{Severity, check_model};
+use onnx_container::{Container, ErrorKind, LoadOptions, MmapChoice, SaveOptions, WeightFiles};
 
 use crate::support::{add_w, both_choices};
 

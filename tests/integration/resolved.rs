@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{
-    Container, DataType, ErrorKind, ExternalizeOptions, LoadOptions, SaveOptions, Tensor,
-    TensorStorage, WeightFiles, traversal,
+    Container, DataType, ErrorKind, LoadOptions, SaveOptions, Tensor, TensorStorage, WeightFiles,
+    traversal,
 };
 
 use crate::support::{
@@ -186,7 +187,7 @@ fn elements_are_shared_not_copied() {
     let mut container = Container::new(model(graph(vec![floats("inline", 0, 4)], vec![])));
     let values = vec![1.0_f32; 8];
     let address = values.as_ptr().addr();
-    container.add("vector", values).unwrap();
+    container.add_initializer("vector", values).unwrap();
     let vector = container.tensor("vector").unwrap();
     assert_eq!(vector.as_bytes().unwrap().as_ptr().addr(), address);
     assert_eq!(vector.to_f32().unwrap().as_ptr().addr(), address);
@@ -249,7 +250,7 @@ fn handles_are_found_with_and_without_their_sign() {
 #[test]
 fn a_container_is_taken_apart_and_embedded_without_a_copy() {
     let mut container = Container::new(ModelProto::default());
-    container.add("w", vec![1.0_f32, 2.0]).unwrap();
+    container.add_initializer("w", vec![1.0_f32, 2.0]).unwrap();
     let address = container.get("#w").unwrap().as_buffer().unwrap().as_ptr();
     let embedded = container.clone().into_embedded().unwrap();
     let tensor = &embedded.graph.as_ref().unwrap().initializer[0];

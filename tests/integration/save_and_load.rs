@@ -185,7 +185,9 @@ fn names_of_handles() {
     let folder = tempfile::tempdir().unwrap();
     let model = crate::support::tensors_everywhere();
     let mut container = Container::new(model);
-    container.externalize(onnx_container::ExternalizeOptions::from(0).all_tensors(true)).unwrap();
+    container
+        .externalize(onnx_container::edit::ExternalizeOptions::from(0).all_tensors(true))
+        .unwrap();
     let path = folder.path().join("m.onnx");
     container.save(&path, true).unwrap();
     let loaded = Container::load(&path, MmapChoice::never()).unwrap();

@@ -1,8 +1,9 @@
 //! A save that moves inline tensors out writes what `externalize` and a save write, from the same
 //! graph.
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::{ModelProto, TensorProto};
-use onnx_container::{Alignment, Container, ExternalizeOptions, SaveOptions, WeightFiles};
+use onnx_container::{Alignment, Container, SaveOptions, WeightFiles};
 
 use crate::support::{
     EVERYWHERE, call, constant, contents, floats, function, graph, int64s, model, model_of, node,
@@ -78,7 +79,7 @@ fn a_save_that_externalizes_writes_what_externalize_and_a_save_write() {
             let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
             let [path, other] = folders.each_ref().map(|folder| folder.path().join("m.onnx"));
             let mut first = container.clone();
-            let threshold = onnx_container::TensorBufferOptions::from(options.clone());
+            let threshold = onnx_container::buffer::TensorBufferOptions::from(options.clone());
             moved += first.externalize(threshold).unwrap().moved;
             let expected = first.save(&path, options.clone()).unwrap();
             let externalizing = options.clone().externalize(true);

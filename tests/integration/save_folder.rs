@@ -7,10 +7,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use ndarray::Array1;
+use onnx_container::check::check_model;
 use onnx_container::proto::{Message, TensorProto};
+use onnx_container::save::model_that_needs;
 use onnx_container::{
     Container, DataType, Error, ErrorKind, LoadOptions, MmapChoice, SaveOptions, Tensor,
-    WeightFiles, check_model, model_that_needs,
+    WeightFiles,
 };
 
 use crate::support::{add_w, all_bytes, both_choices, contents, floats, graph, model};
@@ -187,7 +189,7 @@ fn shards_and_the_index_that_names_them_are_not_replaced_by_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
     let mut two = container(1.0);
-    two.add("v", Array1::from_elem(4, 2.0_f32)).unwrap();
+    two.add_initializer("v", Array1::from_elem(4, 2.0_f32)).unwrap();
     let export = |container: &Container| {
         container.export_safetensors(&path, ExportOptions::new().max_shard_bytes(16))
     };

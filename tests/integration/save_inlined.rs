@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::external_data::ExternalData;
+use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::proto::{FunctionProto, ModelProto, NodeProto, TensorProto};
-use onnx_container::{
-    Container, ErrorKind, ExternalizeOptions, InlineOptions, MmapChoice, SaveOptions, WeightFiles,
-    inline_functions, traversal,
-};
+use onnx_container::{Container, ErrorKind, MmapChoice, SaveOptions, WeightFiles, traversal};
 
 use crate::support::{
     LAYOUTS, assert_same, both_choices, constant, contents, floats, graph, model, node,

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use ndarray::{Array1, array};
+use onnx_container::check::{CheckOptions, check_model};
+use onnx_container::edit::{ExternalizeOptions, KeepReason};
 use onnx_container::proto::{
     ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
 };
 use onnx_container::{
-    CheckOptions, Container, Error, ErrorKind, ExternalizeOptions, KeepReason, LoadOptions,
-    MmapChoice, SaveOptions, WeightFiles, check_model,
+    Container, Error, ErrorKind, LoadOptions, MmapChoice, SaveOptions, WeightFiles,
 };
 
 use crate::support::{assert_same, contents, floats, graph, model};

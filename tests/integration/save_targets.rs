@@ -6,11 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use ndarray::{Array1, array};
+use onnx_container::check::{Severity, check_model};
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::external_data::ExternalData;
+use onnx_container::load::Limit;
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{
-    Buffer, Container, ErrorKind, ExternalizeOptions, Limit, Limits, LoadOptions, MmapChoice,
-    SaveOptions, Severity, WeightFiles, check_model,
+    Buffer, Container, ErrorKind, Limits, LoadOptions, MmapChoice, SaveOptions, WeightFiles,
 };
 
 use crate::support::{

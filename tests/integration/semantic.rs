@@ -8,13 +8,14 @@ mod shadows;
 use std::collections::HashMap;
 
 use ndarray::Array1;
+use onnx_container::digest::SemanticDigest;
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
     Packed, SparseTensorProto, StringStringEntryProto, TensorProto, TypeProto, ValueInfoProto,
 };
 use onnx_container::{
-    Buffer, Container, DataType, Error, ErrorKind, ExternalizeOptions, Initializer, Result,
-    SemanticDigest, Tensor, WeightSource,
+    Buffer, Container, DataType, Error, ErrorKind, Initializer, Result, Tensor, WeightSource,
 };
 
 use crate::support::{
@@ -670,7 +671,11 @@ fn draws_in_functions_are_those_of_the_inlined_model() {
     let functions = vec![function("f", &["p", "q"], &["o"], body)];
     let called = model_of(graph_of(&["x"], &["y"], nodes), functions);
     let mut inlined = called.clone();
-    onnx_container::inline_functions(&mut inlined, onnx_container::InlineOptions::new()).unwrap();
+    onnx_container::inline::inline_functions(
+        &mut inlined,
+        onnx_container::inline::InlineOptions::new(),
+    )
+    .unwrap();
     assert!(inlined.functions.is_empty());
     assert_eq!(digest(&called), digest(&inlined));
 }

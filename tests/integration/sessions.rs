@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use ndarray::Array1;
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, SparseTensorProto, TensorProto, ValueInfoProto,
 };
+use onnx_container::save::ShardNames;
 use onnx_container::traversal::{self, Site};
-use onnx_container::{
-    Container, ExternalizeOptions, MmapChoice, SaveOptions, ShardNames, WeightFiles,
-};
+use onnx_container::{Container, MmapChoice, SaveOptions, WeightFiles};
 
 use crate::interop::run_driver_with;
 use crate::support::{constant, floats, function, graph, int64s, model_of, node};

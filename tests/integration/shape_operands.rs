@@ -1,7 +1,8 @@
 //! Constants that shape inference reads stay inline, also when they reach the operand indirectly.
 
+use onnx_container::Container;
+use onnx_container::edit::{ExternalizeOptions, KeepReason};
 use onnx_container::proto::{AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto};
-use onnx_container::{Container, ExternalizeOptions, KeepReason};
 
 use crate::support::{constant, floats, graph, int64s, model, node};
 

@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use ndarray::Array1;
+use onnx_container::check::check_model;
 use onnx_container::proto::TensorProto;
+use onnx_container::save::ShardNames;
 use onnx_container::{
     Alignment, Buffer, Container, DataType, ErrorKind, Initializer, LoadOptions, SaveOptions,
-    Saved, ShardNames, Tensor, WeightFiles, check_model,
+    Saved, Tensor, WeightFiles,
 };
 
 use crate::support::{assert_same, both_choices, contents, graph, model};

@@ -1,9 +1,10 @@
 //! Many empty messages, which take two bytes each of a file and a hundred times as much of memory.
 
+use onnx_container::load::Limit;
 use onnx_container::proto::{
     DecodeOptions, Message, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 };
-use onnx_container::{Buffer, Container, ErrorKind, Limit, Limits, LoadOptions};
+use onnx_container::{Buffer, Container, ErrorKind, Limits, LoadOptions};
 
 use crate::support::{graph, model, node};
 

@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use onnx_container::proto::TensorProto;
-use onnx_container::{
-    Buffer, Container, DataType, Initializer, SaveOptions, Statistics, Tensor, WeightFiles,
-};
+use onnx_container::save::Statistics;
+use onnx_container::{Buffer, Container, DataType, Initializer, SaveOptions, Tensor, WeightFiles};
 
 use crate::support::{LAYOUTS, both_choices, floats, graph, model};
 

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     SparseTensorProto, TensorProto, TrainingInfoProto, ValueInfoProto,
 };
-use onnx_container::{
-    Container, ExternalizeOptions, Initializer, LoadOptions, MmapChoice, WeightFiles,
-};
+use onnx_container::{Container, Initializer, LoadOptions, MmapChoice, WeightFiles};
 
 /// Every layout that is there with every feature and writes the weights.
 pub const LAYOUTS: [WeightFiles; 4] = [

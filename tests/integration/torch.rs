@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use onnx_container::edit::FillOptions;
 use onnx_container::external_data::ExternalData;
 use onnx_container::proto::{GraphProto, TensorProto};
 use onnx_container::torch::{self, TorchInitializer};
 use onnx_container::{
-    Alignment, Buffer, Container, DataType, ErrorKind, FillOptions, Initializer, LoadOptions,
-    MmapChoice, SaveOptions, Tensor, WeightFiles,
+    Alignment, Buffer, Container, DataType, ErrorKind, Initializer, LoadOptions, MmapChoice,
+    SaveOptions, Tensor, WeightFiles,
 };
 use tch::{Device, IndexOp, Kind};
 

@@ -1,10 +1,11 @@
 //! Every tensor is reached, in graph order.
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::external_data::is_external;
 use onnx_container::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto};
 use onnx_container::proto::{TensorProto, TrainingInfoProto};
 use onnx_container::traversal::{Body, BodyMut, Scope};
-use onnx_container::{Container, ExternalizeOptions, MmapChoice, traversal};
+use onnx_container::{Container, MmapChoice, traversal};
 
 use crate::support::{EVERYWHERE, assert_same, tensors_everywhere};
 

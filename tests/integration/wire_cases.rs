@@ -1,11 +1,12 @@
 //! Messages written by hand, byte by byte: what they are once they are decoded and encoded again.
 
 use Expected::{Becomes, Fails, Same};
+use onnx_container::load::Limit;
 use onnx_container::proto::{
     AttributeProto, DecodeOptions, GraphProto, Message, ModelProto, NodeProto, TensorProto,
     TypeProto, tensor_shape_proto::Dimension,
 };
-use onnx_container::{Buffer, ErrorKind, Limit, Limits, Result};
+use onnx_container::{Buffer, ErrorKind, Limits, Result};
 
 enum Expected {
     /// The same bytes.

@@ -1,7 +1,7 @@
 //! The command that inlines functions.
 
 use clap::Args;
-use onnx_container::InlineOptions;
+use onnx_container::inline::InlineOptions;
 
 use super::{InOut, PackedArgs, WriteArgs};
 

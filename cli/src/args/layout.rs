@@ -1,7 +1,8 @@
 //! Which weights files a command writes.
 
 use clap::{Args, ValueEnum};
-use onnx_container::{Alignment, ShardNames, WeightFiles};
+use onnx_container::save::ShardNames;
+use onnx_container::{Alignment, WeightFiles};
 
 use super::sizes::{alignment, shard_size};
 

@@ -1,8 +1,9 @@
 //! The options of every command that opens a model.
 
 use clap::{Args, ValueEnum};
+use onnx_container::Error;
 use onnx_container::external_data::PathPolicy;
-use onnx_container::{Error, Limit};
+use onnx_container::load::Limit;
 
 /// The options of every command that opens a model.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use onnx_container::Tied;
+use onnx_container::edit::Tied;
 
 use super::paths::{model_to_read, model_to_write};
 use super::{LayoutArgs, OutArgs, ReadArgs, TargetArgs};

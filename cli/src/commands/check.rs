@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use onnx_container::{
-    CheckOptions, Container, Error, ErrorKind, LoadOptions, Severity, check_model,
-    interrupted_saves,
-};
+use onnx_container::check::{CheckOptions, Severity, check_model};
+use onnx_container::recovery::interrupted_saves;
+use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
@@ -57,7 +56,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// The nodes that cannot run, if the options ask for them.
 #[cfg(feature = "machine")]
 fn not_runnable(args: &CheckArgs) -> Vec<Found> {
-    use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry};
+    use onnx_container_machine::{Machine, Program, ProgramOptions, Registry, RunLimits};
     if !args.runnable {
         return Vec::new();
     }
@@ -66,8 +65,9 @@ fn not_runnable(args: &CheckArgs) -> Vec<Found> {
     let Ok(container) = Container::load(&args.model, reading) else {
         return Vec::new();
     };
-    let checked = Program::new(&container, ProgramOptions::new().limits(reading.limits))
-        .and_then(|program| Machine::new(program, Registry::new(), Limits::new()).check_runnable());
+    let checked = Program::new(&container, ProgramOptions::new().limits(reading.limits)).and_then(
+        |program| Machine::new(program, Registry::new(), RunLimits::new()).check_runnable(),
+    );
     checked.err().map(|error| Found::of_machine(&error)).unwrap_or_default()
 }
 

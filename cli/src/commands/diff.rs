@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use onnx_container::{Container, SemanticDifference, SemanticDigest};
+use onnx_container::Container;
+use onnx_container::digest::{SemanticDifference, SemanticDigest};
 use serde::Serialize;
 
 use crate::args::{DiffArgs, DigestArgs};

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, ContentDigest, Error, LoadOptions};
+use onnx_container::digest::ContentDigest;
+use onnx_container::{Container, Error, LoadOptions};
 use serde::Serialize;
 
 use crate::args::DigestArgs;

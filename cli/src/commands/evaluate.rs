@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use onnx_container::{ByteSize, Container};
 use onnx_container_machine::{
-    Limits, Machine, Memory, Profile, Program, ProgramOptions, Registry, StepRecord, Value,
+    Machine, Memory, Profile, Program, ProgramOptions, Registry, RunLimits, StepRecord, Value,
 };
 use serde::Serialize;
 
@@ -225,7 +225,7 @@ pub fn sizes_of(program: &Program, sizes: HashMap<String, usize>) -> HashMap<Str
     sizes.into_iter().map(|(name, size)| (meant(name), size)).collect()
 }
 
-fn limits(args: &LimitArgs) -> Limits {
-    let limits = args.max_memory.map_or(Limits::new(), |n| Limits::new().memory_bytes(n));
+fn limits(args: &LimitArgs) -> RunLimits {
+    let limits = args.max_memory.map_or(RunLimits::new(), |n| RunLimits::new().memory_bytes(n));
     args.max_steps.map_or(limits, |n| limits.steps(n))
 }

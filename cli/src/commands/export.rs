@@ -3,8 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onnx_container::edit::ExternalizeOptions;
 use onnx_container::safetensors::{ExportOptions, Exported};
-use onnx_container::{ByteSize, Container, ExternalizeOptions, SaveOptions};
+use onnx_container::{ByteSize, Container, SaveOptions};
 use serde::Serialize;
 
 use crate::args::ExportArgs;

@@ -7,11 +7,10 @@ mod report;
 
 use std::mem;
 
+use onnx_container::edit::{ExternalizeOptions, Externalized};
+use onnx_container::inline::{InlineOptions, Inlined};
 use onnx_container::proto::{ModelProto, NodeProto};
-use onnx_container::{
-    Container, Error, ErrorKind, ExternalizeOptions, Externalized, InlineOptions, Inlined, Saved,
-    WeightFiles,
-};
+use onnx_container::{Container, Error, ErrorKind, Saved, WeightFiles};
 
 use crate::args::InlineArgs;
 use crate::commands::inline::report::{Changed, Report};

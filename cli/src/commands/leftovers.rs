@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use onnx_container::interrupted_saves;
+use onnx_container::recovery::interrupted_saves;
 
 use crate::commands::recover;
 use crate::terminal::output::tidy;

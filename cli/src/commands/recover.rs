@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use onnx_container::{Recovery, recover, recover_model};
+use onnx_container::recovery::{Recovery, recover, recover_model};
 use serde::Serialize;
 
 use crate::args::RecoverArgs;

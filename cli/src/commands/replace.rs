@@ -3,8 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onnx_container::edit::{Replaced, Tied};
 use onnx_container::{
-    ByteSize, Container, Error, ErrorKind, LoadOptions, Replaced, Saved, Tensor, Tied, WeightFiles,
+    ByteSize, Container, Error, ErrorKind, LoadOptions, Saved, Tensor, WeightFiles,
 };
 use serde::Serialize;
 

@@ -10,9 +10,8 @@ mod verify;
 
 use std::path::Path;
 
-use onnx_container::{
-    Container, ExternalizeOptions, Externalized, Outline, SaveOptions, Saved, WeightFiles,
-};
+use onnx_container::edit::{ExternalizeOptions, Externalized};
+use onnx_container::{Container, Outline, SaveOptions, Saved, WeightFiles};
 
 use crate::args::{
     EmbedArgs, ImportArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs,

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Error, ErrorKind, NotReplaced, Result, not_replaced};
+use onnx_container::save::{NotReplaced, not_replaced};
+use onnx_container::{Error, ErrorKind, Result};
 
 use crate::files::unfinished::Unfinished;
 use crate::terminal::stop;

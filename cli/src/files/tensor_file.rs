@@ -98,7 +98,7 @@ fn decoded(
 ) -> Result<Tensor> {
     let bytes = map.buffer(path)?;
     decode(&bytes).map_err(|error| match failed_download(&bytes) {
-        Some(what) => Error::new(ErrorKind::Decode, what),
+        Some(what) => Error::new(ErrorKind::NotDownloaded, what),
         None => error,
     })
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use onnx_container::{Checked, Error, Severity};
+use onnx_container::Error;
+use onnx_container::check::{Checked, Severity};
 use serde::Serialize;
 
 use crate::terminal::output::count;
@@ -93,9 +94,9 @@ pub struct Compared {
     line: String,
 }
 
-impl From<onnx_container::Compared> for Compared {
-    fn from(compared: onnx_container::Compared) -> Self {
-        let onnx_container::Compared { tensors, model, files, .. } = compared;
+impl From<onnx_container::digest::Compared> for Compared {
+    fn from(compared: onnx_container::digest::Compared) -> Self {
+        let onnx_container::digest::Compared { tensors, model, files, .. } = compared;
         Self { tensors, model, files, line: format!("compared {compared}") }
     }
 }

@@ -3,8 +3,9 @@
 
 #![allow(unsafe_code)] // the one promise about mapped files
 
+use onnx_container::check::CheckOptions;
 use onnx_container::external_data::PathPolicy;
-use onnx_container::{CheckOptions, Limits, LoadOptions, MmapChoice};
+use onnx_container::{Limits, LoadOptions, MmapChoice};
 
 use crate::args::ReadArgs;
 

@@ -7,10 +7,8 @@ mod loaded;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{
-    ByteSize, Deduplicated, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile,
-    ShardNames, Statistics, WeightFiles,
-};
+use onnx_container::save::{Deduplicated, SavedFile, ShardNames, Statistics};
+use onnx_container::{ByteSize, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, WeightFiles};
 use serde::Serialize;
 
 pub use loaded::Loaded;

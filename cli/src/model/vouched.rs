@@ -7,9 +7,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use onnx_container::{
-    CheckOptions, Container, Error, ErrorKind, LoadOptions, Severity, VerifyDigests, check_model,
-};
+use onnx_container::check::{CheckOptions, Severity, check_model};
+use onnx_container::load::VerifyDigests;
+use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 
 use crate::args::TargetArgs;
 use crate::model::reading::Reading;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onnx_container::ContentDigest;
+use onnx_container::digest::ContentDigest;
 use serde::{Deserialize, Serialize};
 
 use super::form::Form;

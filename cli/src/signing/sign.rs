@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use onnx_container::check::refuse_ambiguous;
 use onnx_container::external_data::Directory;
-use onnx_container::{Container, Error, ErrorKind, LoadOptions, refuse_ambiguous};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 use serde::Serialize;
 
 use super::bundle;

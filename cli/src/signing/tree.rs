@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::fs::{DirEntry, read_dir};
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Error, is_left_by_saves};
+use onnx_container::Error;
+use onnx_container::recovery::is_left_by_saves;
 
 use super::pair;
 use super::verdict::{Kind, Problem};

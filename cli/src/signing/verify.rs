@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use onnx_container::check::refuse_ambiguous;
 use onnx_container::external_data::{Directory, PathPolicy};
-use onnx_container::{Container, Error, ErrorKind, LoadOptions, refuse_ambiguous};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 
 use super::bundle;
 use super::hashing::{self, Hashed, Method, Part};

@@ -5,7 +5,8 @@
 use std::error::Error as _;
 use std::io;
 
-use onnx_container::{Error, ErrorKind, model_that_needs};
+use onnx_container::save::model_that_needs;
+use onnx_container::{Error, ErrorKind};
 use serde::Serialize;
 
 use crate::terminal::output::print_on_stderr;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use onnx_container::recover;
+use onnx_container::recovery::recover;
 
 use crate::support::{Folder, Run, floats, model};
 

@@ -34,7 +34,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use onnx_container::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
-use onnx_container::{Container, ErrorKind, MmapChoice, SaveOptions, WeightFiles, recover};
+use onnx_container::recovery::recover;
+use onnx_container::{Container, ErrorKind, MmapChoice, SaveOptions, WeightFiles};
 use tempfile::TempDir;
 
 use crate::tracer::{At, Ending, Traced, trace_beside};

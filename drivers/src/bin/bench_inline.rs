@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use mimalloc::MiMalloc;
+use onnx_container::Buffer;
+use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::proto::{DecodeOptions, Message, ModelProto};
-use onnx_container::{Buffer, InlineOptions, inline_functions};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;

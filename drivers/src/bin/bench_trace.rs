@@ -17,7 +17,7 @@ use mimalloc::MiMalloc;
 use onnx_container::{Container, MmapChoice};
 use onnx_container_machine::trace::{TraceOptions, TraceWriter};
 use onnx_container_machine::{
-    Limits, Machine, Program, ProgramOptions, Registry, Value, random_inputs,
+    Machine, Program, ProgramOptions, Registry, RunLimits, Value, random_inputs,
 };
 
 #[global_allocator]
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let container = Container::load(model, MmapChoice::never())?;
     let program = Arc::new(Program::new(&container, ProgramOptions::new())?);
     let inputs = random_inputs::all(&program, 0, &HashMap::new())?;
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     let (mut plain, mut traced, mut heads) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..runs {
         bind(&mut machine, &inputs)?;

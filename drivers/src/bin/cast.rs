@@ -8,10 +8,11 @@
 use std::env::args;
 use std::error::Error;
 
+use onnx_container::edit::CastOptions;
 use onnx_container::proto::{
     GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
 };
-use onnx_container::{CastOptions, Container, DataType, Initializer, MmapChoice, SaveOptions};
+use onnx_container::{Container, DataType, Initializer, MmapChoice, SaveOptions};
 
 fn dtype(name: &str) -> Result<DataType, String> {
     match name {

@@ -16,8 +16,8 @@ use std::{env, fs, io, thread};
 use onnx_container::{Buffer, Container, MmapChoice};
 use onnx_container_machine::compare::{Tolerance, difference};
 use onnx_container_machine::{
-    Block, Error, ErrorKind, Limits, Machine, Profile, Program, ProgramOptions, Registry, Result,
-    Value, data,
+    Block, Error, ErrorKind, Machine, Profile, Program, ProgramOptions, Registry, Result,
+    RunLimits, Value, data,
 };
 
 const USAGE: &str = "\
@@ -246,7 +246,7 @@ fn wait(child: &mut Child) -> io::Result<bool> {
 fn run(folder: &Path, profile: Profile) -> Result<()> {
     let container = Container::load(folder.join("model.onnx"), MmapChoice::never())?;
     let program = Program::new(&container, ProgramOptions::new())?;
-    let mut machine = Machine::new(program, Registry::of(profile), Limits::new());
+    let mut machine = Machine::new(program, Registry::of(profile), RunLimits::new());
     machine.check_runnable()?;
     let mut sets = 0;
     while let Some(set) = Some(folder.join(format!("test_data_set_{sets}"))).filter(|f| f.is_dir())

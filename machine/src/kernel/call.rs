@@ -17,6 +17,7 @@ use crate::value::{Type, Value};
 
 /// An input of a node.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Operand<'a> {
     /// An optional input that is left out.
     Absent,
@@ -37,6 +38,7 @@ pub enum Operand<'a> {
 
 /// What a kernel says of one of its outputs before it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OutSpec {
     /// A tensor; one of strings too.
     Tensor(DataType, Vec<usize>),

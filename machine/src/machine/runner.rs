@@ -23,7 +23,7 @@ use crate::value::Value;
 /// What a run may use at most.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct RunLimits {
     /// The largest number of bytes of the arena that a run may need, exactly. The same bound
     /// applies, one by one, to what lies outside of the arena: a tensor of strings, a sequence, or
     /// what a loop collects.
@@ -32,7 +32,7 @@ pub struct Limits {
     pub steps: Option<u64>,
 }
 
-impl Limits {
+impl RunLimits {
     /// No limits.
     pub fn new() -> Self {
         Self::default()
@@ -55,6 +55,7 @@ impl Limits {
 
 /// A value that a step read or wrote.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Touched {
     /// Its name.
     pub name: String,
@@ -90,6 +91,7 @@ impl Touched {
 
 /// What one step did.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct StepRecord {
     /// Where the node is: its index, behind those of the nodes around it: `17/Loop[3]/4`.
     pub path: String,
@@ -158,14 +160,14 @@ pub(crate) struct At<'b> {
 pub(crate) struct Runner {
     pub(crate) registry: Registry,
     pub(crate) memory: Memory,
-    limits: Limits,
+    limits: RunLimits,
     steps: u64,
     /// The bytes that the step wrote over, and where.
     pub(super) overwritten: Option<(u64, Buffer)>,
 }
 
 impl Runner {
-    pub(crate) fn new(registry: Registry, memory: Memory, limits: Limits) -> Self {
+    pub(crate) fn new(registry: Registry, memory: Memory, limits: RunLimits) -> Self {
         Self { registry, memory, limits, steps: 0, overwritten: None }
     }
 

@@ -15,6 +15,7 @@ use crate::value::{Type, Value};
 
 /// A tensor in M.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Slot {
     /// The address of its first byte.
     pub offset: u64,
@@ -66,6 +67,7 @@ fn is_vast_and_empty(shape: &[usize]) -> bool {
 
 /// What the table knows of a value.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Entry {
     /// A tensor of numbers in M.
     Tensor(Slot),

@@ -16,6 +16,7 @@ use crate::value::Type;
 
 /// The value of an attribute.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Attribute {
     /// An integer.
     Int(i64),

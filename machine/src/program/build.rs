@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 
+use onnx_container::inline::InlineOptions;
 use onnx_container::proto::tensor_shape_proto::DimensionValue;
 use onnx_container::proto::type_proto::Value as TypeValue;
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, NodeProto, Str, ValueInfoProto,
 };
-use onnx_container::{Buffer, Container, DataType, InlineOptions, Limits, Tensor};
+use onnx_container::{Buffer, Container, DataType, Limits, Tensor};
 
 use super::functions::{Expanded, FUNCTION_BODY, Functions, check_attributes, twice};
 use super::order::topological;
@@ -41,7 +42,7 @@ pub(crate) fn program(
     check_attributes(model)?;
     let mut inlined = model.clone();
     let kept = keep.iter().map(|(domain, name)| {
-        onnx_container::FunctionSelector::name(domain.as_str(), name.as_str())
+        onnx_container::inline::FunctionSelector::name(domain.as_str(), name.as_str())
     });
     room.inline(&mut inlined, InlineOptions::new().except(kept))?;
     let functions = Functions::of(&inlined, keep);

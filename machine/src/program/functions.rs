@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use onnx_container::inline::{FunctionSelector, InlineOptions};
 use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
     Str, ValueInfoProto,
 };
-use onnx_container::{FunctionSelector, InlineOptions};
 
 use super::room::Room;
 use super::text::{domain, imports, text};

@@ -6,8 +6,10 @@
 //! the memory. The sums are estimates of what is held at once while the program is planned, with
 //! what allocators add; `cli/tests/bounds` measures processes.
 
+use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::load::Limit;
 use onnx_container::proto::{AttributeProto, Message, ModelProto, NodeProto, Str};
-use onnx_container::{ErrorKind, InlineOptions, Limit, Limits, inline_functions};
+use onnx_container::{ErrorKind, Limits};
 
 use crate::error::Result;
 

@@ -19,6 +19,7 @@ use crate::value::data;
 
 /// The differences of two traces, A and B.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TraceDiff {
     /// The inputs of the graph, by their number, that are not the same. Inputs that only one has
     /// are among them.

@@ -86,7 +86,7 @@ const LATER: &str = "";
 /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
 /// use onnx_container::{Container, DataType};
 /// use onnx_container_machine::trace::{Trace, TraceOptions, TraceWriter};
-/// use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+/// use onnx_container_machine::{RunLimits, Machine, Program, ProgramOptions, Registry, Value};
 ///
 /// let mut graph = GraphProto::new("g");
 /// graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [2]));
@@ -97,7 +97,7 @@ const LATER: &str = "";
 /// let container = Container::new(model);
 ///
 /// let program = Program::new(&container, ProgramOptions::new())?;
-/// let mut machine = Machine::new(program, Registry::new(), Limits::new());
+/// let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
 /// machine.bind("x", Value::from_elements([2], &[1.0_f32, 3.0])?)?;
 /// let mut lines = Vec::new();
 /// let mut trace = TraceWriter::new(&mut lines, &container, &machine, TraceOptions::new())?;

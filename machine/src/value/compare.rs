@@ -40,6 +40,7 @@ impl Tolerance {
 
 /// How far the elements of two tensors are from each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Distance {
     /// How many elements each has.
     pub elements: usize,

@@ -12,7 +12,7 @@ use onnx_container::proto::{
 };
 use onnx_container::{Buffer, Container, DataType, Tensor};
 use onnx_container_machine::{
-    Limits, Machine, Profile, Program, ProgramOptions, Registry, Result, Value,
+    Machine, Profile, Program, ProgramOptions, Registry, Result, RunLimits, Value,
 };
 
 pub const CASES: &str = "
@@ -281,7 +281,7 @@ impl Case {
         }
         model.opset_import = versions;
         let program = Program::new(&Container::new(model), ProgramOptions::new())?;
-        let mut machine = Machine::new(program, Registry::of(profile), Limits::new());
+        let mut machine = Machine::new(program, Registry::of(profile), RunLimits::new());
         for (name, value) in names.iter().zip(inputs) {
             value.iter().try_for_each(|value| machine.bind(name, value.clone()))?;
         }

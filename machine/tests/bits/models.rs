@@ -6,7 +6,7 @@ use onnx_container::proto::{
 };
 use onnx_container::{Container, DataType};
 use onnx_container_machine::trace::{Trace, TraceOptions, TraceWriter};
-use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+use onnx_container_machine::{Machine, Program, ProgramOptions, Registry, RunLimits, Value};
 
 /// A line for each model: its name and the last link of the chain of its trace.
 pub fn lines() -> impl Iterator<Item = String> {
@@ -73,7 +73,7 @@ fn overflow() -> ModelProto {
 fn chain(model: &ModelProto) -> String {
     let container = Container::new(model.clone());
     let program = Program::new(&container, ProgramOptions::new()).unwrap();
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     let x: Vec<f32> = (0..48_u16).map(|i| f32::from(i * 37 % 101) / 25.0 - 2.0).collect();
     machine.bind("x", Value::from_elements([3, 16], &x).unwrap()).unwrap();
     let mut lines = Vec::new();

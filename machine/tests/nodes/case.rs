@@ -8,7 +8,7 @@ use onnx_container::proto::{
 use onnx_container::{Buffer, Container, DataType, Tensor};
 use onnx_container_machine::plan::PlanOptions;
 use onnx_container_machine::{
-    Limits, Machine, Map, Program, ProgramOptions, Registry, Result, Type, Value,
+    Machine, Map, Program, ProgramOptions, Registry, Result, RunLimits, Type, Value,
 };
 
 use crate::schemas::Schema;
@@ -83,7 +83,7 @@ impl Case {
     pub fn machine(&self) -> Result<Machine> {
         let options = ProgramOptions::new().fold_bytes(1 << 14);
         let program = Program::new(&Container::new(self.model()), options)?;
-        let limits = Limits::new().memory_bytes(MEMORY).steps(STEPS);
+        let limits = RunLimits::new().memory_bytes(MEMORY).steps(STEPS);
         Ok(Machine::new(program, Registry::new(), limits).planning(Some(PlanOptions::new())))
     }
 
@@ -140,6 +140,7 @@ pub fn proto(ty: &Type) -> TypeProto {
             map.value_type = Some(Box::new(proto(&Type::Tensor(*value))));
             TypeValue::MapType(Box::new(map))
         }
+        other => panic!("no message for {other}"),
     });
     message
 }
@@ -192,6 +193,7 @@ pub fn value(ty: &Type, dims: &[i64], numbers: &[f64]) -> Option<Value> {
             let [keys, values] = [key, of].map(|dtype| tensor(*dtype, &[count], numbers));
             Value::Map(Map::new(keys?, values?).ok()?)
         }
+        _ => return None,
     })
 }
 

@@ -2,7 +2,7 @@
 //! pixels.
 
 use onnx_container::proto::AttributeProto;
-use onnx_container_machine::{ErrorKind, Limits, Result, Value};
+use onnx_container_machine::{ErrorKind, Result, RunLimits, Value};
 
 use crate::support::{output, outputs_within, tensor};
 
@@ -99,7 +99,7 @@ fn what_cannot_be_decoded_is_refused_by_name() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("JPEG 2000"), "{error}");
     }
-    let limits = Limits::new().memory_bytes(1 << 20);
+    let limits = RunLimits::new().memory_bytes(1 << 20);
     let large = tensor([20], b"P6\n20000 20000\n255\n\0");
     let error = outputs_within(limits, ("ImageDecoder", 20), &[], &[large], 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");

@@ -6,7 +6,7 @@ use onnx_container::proto::{
 };
 use onnx_container::{Container, Element};
 use onnx_container_machine::{
-    Limits, Machine, Map, Profile, Program, ProgramOptions, Registry, Result, Value,
+    Machine, Map, Profile, Program, ProgramOptions, Registry, Result, RunLimits, Value,
 };
 
 pub fn tensor<T: Element>(dims: impl Into<Vec<i64>>, elements: &[T]) -> Value {
@@ -32,12 +32,12 @@ pub fn outputs(
     inputs: &[Value],
     count: usize,
 ) -> Result<Vec<Value>> {
-    outputs_within(Limits::new(), op, attributes, inputs, count)
+    outputs_within(RunLimits::new(), op, attributes, inputs, count)
 }
 
 /// As [`outputs`], within limits.
 pub fn outputs_within(
-    limits: Limits,
+    limits: RunLimits,
     (op, version): (&str, i64),
     attributes: &[AttributeProto],
     inputs: &[Value],
@@ -111,7 +111,7 @@ pub fn output_of(
     let program = Program::new(&Container::new(model), ProgramOptions::new())?;
     assert_eq!(program.folded().len(), usize::from(folded));
     let profile = if fast { Profile::Fast } else { Profile::Strict };
-    let mut machine = Machine::new(program, Registry::of(profile), Limits::new());
+    let mut machine = Machine::new(program, Registry::of(profile), RunLimits::new());
     if !folded {
         machine.bind("x", input.clone())?;
     }

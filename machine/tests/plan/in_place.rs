@@ -7,7 +7,7 @@ use onnx_container::proto::{
 use onnx_container::{Container, DataType};
 use onnx_container_machine::plan::PlanOptions;
 use onnx_container_machine::trace::{Trace, TraceOptions, TraceWriter};
-use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+use onnx_container_machine::{Machine, Program, ProgramOptions, Registry, RunLimits, Value};
 
 type Node<'c> = (&'c str, &'c [&'c str], &'c str);
 
@@ -54,7 +54,7 @@ fn container(graph: GraphProto) -> Container {
 
 fn machine(container: &Container, dims: [i64; 2], planning: Option<PlanOptions>) -> Machine {
     let program = Program::new(container, ProgramOptions::new()).unwrap();
-    let mut machine = Machine::new(program, Registry::new(), Limits::new()).planning(planning);
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new()).planning(planning);
     let count = |dims: [i64; 2]| dims[0] * dims[1];
     let floats = |dims: [i64; 2], from: f32| {
         let elements: Vec<_> = (0..count(dims)).map(|i| (i % 97) as f32 / 8.0 - from).collect();

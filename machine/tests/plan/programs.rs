@@ -9,7 +9,7 @@ use onnx_container::proto::{
 use onnx_container::{Container, DataType};
 use onnx_container_machine::plan::{PlanOptions, ProgramPlan, plan_program};
 use onnx_container_machine::{
-    Entry, ErrorKind, Limits, Machine, Program, ProgramOptions, Registry, Value, WEIGHTS,
+    Entry, ErrorKind, Machine, Program, ProgramOptions, Registry, RunLimits, Value, WEIGHTS,
 };
 
 fn longs(name: &str, values: &[i64]) -> TensorProto {
@@ -69,7 +69,7 @@ fn a_plan_has_the_tensors_of_a_run_at_every_step() {
     let plan = planned(&program);
     assert!(plan.barrier.is_none());
     let steps = plan.steps;
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     machine.bind("x", Value::from_elements([4, 6], &[1.5_f32; 24]).unwrap()).unwrap();
     machine.bind("unused", Value::from_elements([3], &[0.0_f32; 3]).unwrap()).unwrap();
     for step in 0..steps {

@@ -6,20 +6,20 @@ use onnx_container::proto::{
 };
 use onnx_container::{Container, DataType};
 use onnx_container_machine::plan::PlanOptions;
-use onnx_container_machine::{Entry, Limits, Machine, Program, ProgramOptions, Registry, Value};
+use onnx_container_machine::{Entry, Machine, Program, ProgramOptions, Registry, RunLimits, Value};
 use proptest::prelude::*;
 
 use crate::programs::graph as graph_with_views;
 
 fn machine(graph: GraphProto, inputs: &[(&str, Value)], planning: Option<PlanOptions>) -> Machine {
-    limited(graph, inputs, planning, Limits::new())
+    limited(graph, inputs, planning, RunLimits::new())
 }
 
 fn limited(
     graph: GraphProto,
     inputs: &[(&str, Value)],
     planning: Option<PlanOptions>,
-    limits: Limits,
+    limits: RunLimits,
 ) -> Machine {
     let mut model = ModelProto::new(graph);
     model.ir_version = Some(10);
@@ -211,7 +211,7 @@ fn reference(graph: &GraphProto, inputs: &[(&str, Value)]) -> Vec<(String, Value
     model.ir_version = Some(10);
     model.opset_import = vec![OperatorSetIdProto::new("", 21)];
     let program = Program::new(&Container::new(model), ProgramOptions::new().unfolded()).unwrap();
-    let mut machine = Machine::new(program, Registry::new(), Limits::new()).planning(None);
+    let mut machine = Machine::new(program, Registry::new(), RunLimits::new()).planning(None);
     inputs.iter().for_each(|(name, value)| machine.bind(name, value.clone()).unwrap());
     let mut outputs = machine.run().unwrap();
     outputs.truncate(graph.output.len());
@@ -322,7 +322,7 @@ fn a_run_needs_what_its_plan_says_and_computes_the_same() {
 fn a_plan_that_exceeds_the_memory_is_not_used() {
     let graph = chain(vec![NodeProto::new("Softmax", ["x"], ["y"])], &["y"]);
     let (inputs, options) = ([("x", floats(1000))], Some(PlanOptions::new()));
-    let limits = Limits::new().memory_bytes(4096);
+    let limits = RunLimits::new().memory_bytes(4096);
     assert!(limited(graph.clone(), &inputs, options, limits).plan().is_none());
     assert!(limited(graph, &inputs, options, limits.memory_bytes(8192)).plan().is_some());
 }

@@ -1,4 +1,4 @@
-//! Which weights are cast, [`CastOptions`], and what was done, [`Casted`].
+//! Which weights are cast, [`CastOptions`], and what was done, [`CastReport`].
 
 use std::collections::HashSet;
 use std::fmt;
@@ -163,7 +163,7 @@ impl fmt::Debug for CastOptions {
 /// What [`Container::cast`](crate::Container::cast) did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Casted {
+pub struct CastReport {
     /// The number of tensors that were cast.
     pub cast: usize,
     /// The length of these tensors before, in bytes. Tensors that share their bytes are counted
@@ -172,7 +172,7 @@ pub struct Casted {
     /// Their length now, in bytes, counted the same way.
     pub bytes_after: u64,
     /// Tensors that have the length and type to be cast, but are unchanged.
-    pub uncast: Vec<Uncast>,
+    pub uncast: Vec<NotCast>,
     /// The number of nodes that compute in the new type now, with [`CastOptions::compute`].
     pub nodes: usize,
     /// Nodes that read or write the old type and are unchanged: their names, or operator and first
@@ -183,17 +183,17 @@ pub struct Casted {
 /// A tensor that was chosen, but that [`Container::cast`](crate::Container::cast) left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Uncast {
+pub struct NotCast {
     /// Its name, with the scope before it.
     pub tensor: String,
     /// Why.
-    pub reason: UncastReason,
+    pub reason: NotCastReason,
 }
 
 /// Why a tensor is not cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum UncastReason {
+pub enum NotCastReason {
     /// It is also an input of the graph: a caller can give another value, of the declared type.
     GraphInput,
     /// Shape inference reads it, such as the scales of a `Resize`, and does not look behind a
@@ -206,7 +206,7 @@ pub enum UncastReason {
     Nameless,
 }
 
-impl fmt::Display for UncastReason {
+impl fmt::Display for NotCastReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::GraphInput => "an input of the graph",

@@ -4,7 +4,7 @@ use crate::buffer::TensorBufferOptions;
 use crate::buffer::alignment::Alignment;
 use crate::proto::wire::DecodeOptions;
 
-/// Which tensors [`consolidate`](fn@crate::consolidate) moves, and how.
+/// Which tensors [`consolidate`](fn@crate::edit::consolidate) moves, and how.
 /// [`TensorBufferOptions`] convert.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// tensors.
 ///
 /// ```
-/// use onnx_container::FillOptions;
+/// use onnx_container::edit::FillOptions;
 ///
 /// // What the checkpoint calls `model.encoder.w` is `encoder.w` in the graph.
 /// let options = FillOptions::new().strip_prefix("model.").rename("lm_head", "head.weight");
@@ -118,9 +118,9 @@ impl FillOptions {
 
     /// Whether weights that match no tensor are an error. Unless [`partial`](Self::partial) is set,
     /// inline tensors of several elements that get no weights are then errors too. Default false:
-    /// they are listed in [`Filled::unused`](crate::Filled::unused) and
-    /// [`Filled::kept`](crate::Filled::kept). External tensors that have weights count as given in
-    /// either case, and are listed in [`Filled::own`](crate::Filled::own).
+    /// they are listed in [`Filled::unused`](crate::edit::Filled::unused) and
+    /// [`Filled::kept`](crate::edit::Filled::kept). External tensors that have weights count as given in
+    /// either case, and are listed in [`Filled::own`](crate::edit::Filled::own).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
@@ -151,7 +151,7 @@ impl FillOptions {
     /// none for weights that are [ignored](Self::ignore).
     ///
     /// ```
-    /// use onnx_container::FillOptions;
+    /// use onnx_container::edit::FillOptions;
     ///
     /// let options = FillOptions::new().strip_prefix("model.").ignore("step");
     /// assert_eq!(options.tensors_of("model.encoder.w")?, ["encoder.w"]);

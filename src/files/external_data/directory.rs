@@ -27,6 +27,7 @@ use crate::util::retry::{is_link, retried};
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum PathPolicy {
     /// No links: neither a symbolic one on the way to a file, nor a file with other names (hard
     /// links). This is what onnx reads since 1.21.

@@ -49,7 +49,7 @@ impl From<&FunctionProto> for FunctionId {
 /// overload, or `local::attention:causal`. `local::` selects the whole domain.
 ///
 /// ```
-/// use onnx_container::{FunctionSelector, InlineOptions};
+/// use onnx_container::inline::{FunctionSelector, InlineOptions};
 ///
 /// let options = InlineOptions::new()
 ///     .except(["local::attention"])
@@ -141,7 +141,7 @@ impl fmt::Display for FunctionSelector {
 /// Which local functions are inlined, and how large the result may get.
 ///
 /// ```
-/// use onnx_container::InlineOptions;
+/// use onnx_container::inline::InlineOptions;
 ///
 /// // All but the attention, for which a runtime has a kernel.
 /// let options = InlineOptions::new().except(["local::attention"]).max_nodes(1_000_000);
@@ -204,8 +204,8 @@ impl InlineOptions {
         self
     }
 
-    /// The limits of the model, of which [`Limit::Nesting`](crate::Limit::Nesting) and
-    /// [`Limit::Calls`](crate::Limit::Calls) hold. Default: [`Limits::new`];
+    /// The limits of the model, of which [`Limit::Nesting`](crate::load::Limit::Nesting) and
+    /// [`Limit::Calls`](crate::load::Limit::Calls) hold. Default: [`Limits::new`];
     /// a [`Container`](crate::Container) inlines with its own.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

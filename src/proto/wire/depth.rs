@@ -1,7 +1,7 @@
 //! Going through messages that hold themselves: a graph in a node of a graph, a sequence of
 //! sequences.
 //!
-//! A decoded message is as deep as [`Limit::Nesting`](crate::Limit::Nesting) allows. One that was
+//! A decoded message is as deep as [`Limit::Nesting`](crate::load::Limit::Nesting) allows. One that was
 //! made in memory may be of any depth, and clones and comparisons of it cannot return an error. So
 //! these calls go on a few levels on the stack that they were called on, and then on stacks of
 //! threads of their own.
@@ -17,7 +17,7 @@ use super::text::Str;
 use crate::util::cancel::Token;
 
 /// How many messages deep a call goes on the stack of its caller. Less than half of the levels that
-/// [`Limit::Nesting`](crate::Limit::Nesting) allows by default are messages that may hold
+/// [`Limit::Nesting`](crate::load::Limit::Nesting) allows by default are messages that may hold
 /// themselves.
 const HERE: u32 = 50;
 /// How many messages deep it goes on each further stack, and the length of that: 16 KiB for each

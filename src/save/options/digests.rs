@@ -11,7 +11,7 @@ impl SaveOptions {
     /// The weights are read once more for that, before anything is written; lazy ones are made once
     /// more. Digests that the model has from an earlier save never stay: without this option they
     /// are left out. With it, those that are stored are of the weights as they were loaded:
-    /// [`VerifyDigests::WhereStored`](crate::VerifyDigests::WhereStored) compares these with the
+    /// [`VerifyDigests::WhereStored`](crate::load::VerifyDigests::WhereStored) compares these with the
     /// earlier ones.
     ///
     /// ```

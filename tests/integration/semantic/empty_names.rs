@@ -3,8 +3,10 @@
 //!
 //! The operators are those of the table that `scripts/make_opset.py` writes from onnx's schemas.
 
+use onnx_container::digest::SemanticDigest;
+use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
-use onnx_container::{Container, ErrorKind, InlineOptions, SemanticDigest, inline_functions};
+use onnx_container::{Container, ErrorKind};
 
 use self::arities::ARITIES;
 use self::row::Row;

@@ -72,7 +72,7 @@ pub fn read(path: &Path, name: &str, wanted: &Wanted<'_>) -> Result<Read, Failur
             };
             let decoded =
                 decoded.map_err(|error| match (failed_download(&bytes), Failure::from(error)) {
-                    (Some(what), _) => about(Error::new(ErrorKind::Decode, what)),
+                    (Some(what), _) => about(Error::new(ErrorKind::NotDownloaded, what)),
                     (None, Failure::Model(error)) => about(error),
                     (None, other) => other.about(path),
                 });

@@ -3,8 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use onnx_container::edit::Externalized;
+use onnx_container::inline::{FunctionId, Inlined, KeptFunction};
 use onnx_container::proto::FunctionProto;
-use onnx_container::{ByteSize, Container, Externalized, FunctionId, Inlined, KeptFunction, Saved};
+use onnx_container::{ByteSize, Container, Saved};
 use serde::Serialize;
 
 use crate::args::InlineArgs;

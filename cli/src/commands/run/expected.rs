@@ -100,7 +100,7 @@ pub fn compare(
 
 impl Largest {
     fn new(output: &str, apart: &Distance) -> Self {
-        let Distance { elements, differing, max_abs, max_rel } = *apart;
+        let Distance { elements, differing, max_abs, max_rel, .. } = *apart;
         Self { output: output.to_owned(), max_abs, max_rel, differing, elements }
     }
 }

@@ -81,6 +81,7 @@ impl Numbers {
             Value::Sequence(_, values) => Self::of_list(values.iter()),
             Value::Optional(_, value) => Self::of_list(value.iter().map(|value| &**value)),
             Value::Map(map) => Self::of_map(map),
+            other => Self { first: vec![other.ty().to_string()], elements: 1, ..Self::default() },
         }
     }
 

@@ -8,11 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onnx_container::edit::{FillOptions, Filled, PrefixRule, Sharing, Tied};
 use onnx_container::external_data::{Directory, ExternalData, is_external};
-use onnx_container::{
-    ByteSize, Container, Error, FillOptions, Filled, LoadOptions, PrefixRule, Sharing, Tied,
-    traversal,
-};
+use onnx_container::{ByteSize, Container, Error, LoadOptions, traversal};
 use serde::Serialize;
 
 use super::Job;
@@ -28,7 +26,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.write.read);
     let options = LoadOptions::from(reading).weights(false);
     let mut container = Container::load(&args.model, options)?;
-    let filled = container.attach_safetensors(&args.weights, reading, fill_options(args))?;
+    let filled = container.attach_safetensors_with(&args.weights, reading, fill_options(args))?;
     if filled.filled == 0 {
         let failure = Failure::Refused(nothing_fits(&container, &filled));
         return Imported::new(&args.weights, filled).refuse(&failure, args, out);

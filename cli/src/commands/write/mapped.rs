@@ -5,10 +5,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
 
-use onnx_container::{
-    Container, Error, FillOptions, Initializer, MatchOptions, Tied, WeightMapping, safetensors,
-    traversal,
-};
+use onnx_container::edit::{FillOptions, MatchOptions, Tied, WeightMapping};
+use onnx_container::{Container, Error, Initializer, safetensors, traversal};
 
 use super::Job;
 use crate::args::ImportArgs;

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
+use onnx_container::edit::Externalized;
 use onnx_container::external_data::{ExternalData, is_external};
-use onnx_container::{ByteSize, Externalized, Initializer, Result, Saved};
+use onnx_container::{ByteSize, Initializer, Result, Saved};
 use serde::Serialize;
 
 use super::Job;
@@ -232,8 +233,8 @@ impl Untied {
     }
 }
 
-impl From<onnx_container::Kept> for Kept {
-    fn from(kept: onnx_container::Kept) -> Self {
+impl From<onnx_container::edit::Kept> for Kept {
+    fn from(kept: onnx_container::edit::Kept) -> Self {
         Self { tensor: kept.tensor, bytes: kept.bytes, reason: kept.reason.to_string() }
     }
 }

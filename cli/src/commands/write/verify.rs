@@ -10,11 +10,12 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use indicatif::ProgressBar;
+use onnx_container::check::check_model;
+use onnx_container::digest::SemanticDigest;
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::TensorProto;
 use onnx_container::{
-    ByteSize, Container, Error, ErrorKind, MmapChoice, Result, Saved, SemanticDigest, Tensor,
-    check_model, traversal,
+    ByteSize, Container, Error, ErrorKind, MmapChoice, Result, Saved, Tensor, traversal,
 };
 use serde::Serialize;
 

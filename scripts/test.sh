@@ -489,7 +489,7 @@ run_sanitized() {
 
 # What Miri can run: no memory map, no other system call than reading files, and no tests of very
 # many elements.
-INTERPRETED=(buffer:: tensor:: external_data::tests proto:: parallel:: save::overlaps)
+INTERPRETED=(buffer:: tensor:: external_data::tests proto:: parallel:: gather::overlaps)
 NOT_INTERPRETED=(buffer::mmap varints:: memory_is_aligned small_memory_takes_no_page_of_its_own tensor::packed)
 
 run_interpreted() {

@@ -274,7 +274,8 @@ impl Container {
     }
 
     /// Removes and returns the large initializer behind `handle`, with or without its `#`. Tensors
-    /// of the model that name the handle are kept: [`delete_initializer`](Self::delete_initializer) removes both.
+    /// of the model that name the handle are kept: [`delete_initializer`](Self::delete_initializer)
+    /// removes both.
     pub fn remove(&mut self, handle: &str) -> Option<Initializer> {
         self.model.forget_digests();
         if is_handle(handle) {
@@ -314,9 +315,9 @@ impl Container {
         self.had_digests
     }
 
-    /// Of these limits, [`Limit::Nesting`](crate::load::Limit::Nesting) holds for the model: what goes
-    /// through a model that is deeper is an error, as loading it would be. A container that was
-    /// loaded has the [limits of the load](crate::LoadOptions::limits), any other the defaults.
+    /// Of these limits, [`Limit::Nesting`](crate::load::Limit::Nesting) holds for the model: what
+    /// goes through a model that is deeper is an error, as loading it would be. A container that
+    /// was loaded has the [limits of the load](crate::LoadOptions::limits), any other the defaults.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }

@@ -2,33 +2,17 @@
 //!
 //! The tensors, the names, the files that would be replaced and the free space are all checked
 //! before the first byte is written. Then the files are staged and renamed.
+//!
+//! A save uses its rooms in this order: `options` (what is wanted), `target` (where files go),
+//! `gather` (the weights), `plan` (which bytes go where), `encode` (the model), `write` (the
+//! bytes). `target::publish` stages the files first and renames them last.
 
-mod access;
-mod attached;
-mod checksums;
-mod content;
 mod encode;
-mod equal;
-mod file_names;
-mod folder;
-mod kept;
-mod listing;
-mod meter;
-mod new_tensor;
+mod gather;
 mod options;
-mod overlaps;
 mod plan;
-mod produce;
-mod progress;
-mod publish;
-mod readers;
 mod saved;
-mod skim;
-mod statistics;
 mod target;
-mod users;
-mod weight_files;
-mod weights;
 mod write;
 
 use std::collections::{BTreeSet, HashSet};
@@ -36,39 +20,40 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-pub(crate) use attached::refuse_attached;
-pub(crate) use folder::{Folder, Request, files_read_by};
-pub use folder::{NotReplaced, model_that_needs, not_replaced, other_model_that_needs};
-pub(crate) use meter::Meter;
+pub(crate) use gather::attached::refuse_attached;
+use gather::readers;
+pub(crate) use gather::weights::NotLoaded;
+#[cfg(feature = "safetensors")]
+pub(crate) use gather::weights::Weights;
 pub use options::SaveOptions;
+pub use options::progress::{Progress, Waiting};
+pub use options::statistics::{Deduplicated, Statistics};
+pub use options::weight_files::{ShardNames, WeightFiles};
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
-pub use progress::{Progress, Waiting};
 pub use saved::Saved;
-pub use statistics::{Deduplicated, Statistics};
 pub use target::SavedFile;
 pub(crate) use target::Target;
-pub use weight_files::{ShardNames, WeightFiles};
-pub(crate) use weights::NotLoaded;
-#[cfg(feature = "safetensors")]
-pub(crate) use weights::Weights;
+pub(crate) use target::folder::{Folder, Request, files_read_by};
+pub use target::folder::{NotReplaced, model_that_needs, not_replaced, other_model_that_needs};
+pub(crate) use write::meter::Meter;
 
 use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::not_recovered;
-use crate::save::checksums::Checksums;
-use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
-use crate::save::equal::Equal;
-use crate::save::kept::{Kept, KeptFile};
-use crate::save::meter::Metered;
+use crate::save::encode::checksums::Checksums;
+use crate::save::gather::content::Content;
+use crate::save::gather::equal::Equal;
+use crate::save::gather::kept::{Kept, KeptFile};
+use crate::save::options::statistics::timed;
 #[cfg(not(feature = "safetensors"))]
 use crate::save::plan::PlannedFile;
 use crate::save::plan::{Inputs, Place, Plan};
-use crate::save::produce::ahead_of;
-use crate::save::publish::{NewFile, Staging};
-use crate::save::statistics::timed;
+use crate::save::target::publish::{NewFile, Staging};
+use crate::save::write::meter::Metered;
+use crate::save::write::produce::ahead_of;
 use crate::save::write::{Output, write_files};
 use crate::util::byte_size::ByteSize;
 use crate::util::names::fold_case;
@@ -121,8 +106,8 @@ impl Container {
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
     /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), a model file over
     /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::ModelTooLarge`]), the errors of
-    /// [`inline_functions`](crate::inline::inline_functions) where that was asked for, a tensor that is too
-    /// long for [`ShardNames::TransformersJs`] ([`ErrorKind::TooLarge`]), and for
+    /// [`inline_functions`](crate::inline::inline_functions) where that was asked for, a tensor
+    /// that is too long for [`ShardNames::TransformersJs`] ([`ErrorKind::TooLarge`]), and for
     /// [`WeightFiles::AsLoaded`] weights that cannot be kept ([`ErrorKind::CannotKeep`], one error
     /// for all files). Later [`ErrorKind::Io`]; the old files are then still in place.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {

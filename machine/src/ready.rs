@@ -63,9 +63,10 @@ impl ProgramOptions {
         self
     }
 
-    /// How much memory the program may take: [`Limit::Program`](onnx_container::load::Limit::Program), of
-    /// which the default is enough for 25,000 nodes whatever they are, and for any number where
-    /// they take 160 bytes each of the model.
+    /// How much memory the program may take:
+    /// [`Limit::Program`](onnx_container::load::Limit::Program), of which the default is enough for
+    /// 25,000 nodes whatever they are, and for any number where they take 160 bytes each of the
+    /// model.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

@@ -1,4 +1,5 @@
-//! Adding and deleting an initializer: [`Container::add_initializer`], [`Container::delete_initializer`].
+//! Adding and deleting an initializer: [`Container::add_initializer`],
+//! [`Container::delete_initializer`].
 //!
 //! Both change the model and the handles together: no tensor is left without its bytes, and no
 //! bytes without a tensor. The places where values are named are left to `value_names`.
@@ -101,8 +102,8 @@ impl Container {
         self.remove_initializer(name, false)
     }
 
-    /// As [`delete_initializer`](Self::delete_initializer), also when the value is still used. The caller then has to
-    /// define it in another way.
+    /// As [`delete_initializer`](Self::delete_initializer), also when the value is still used. The
+    /// caller then has to define it in another way.
     ///
     /// # Errors
     /// Those of [`delete_initializer`](Self::delete_initializer), except [`ErrorKind::InUse`].

@@ -154,8 +154,8 @@ impl Container {
     /// call themselves; attributes with several values; two versions of an operator set. The errors
     /// of weights that an output depends on, with the tensor.
     /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply, each evaluated by
-    /// itself, to more than [`Limit::Calls`](crate::load::Limit::Calls), or tensors overlap in part so
-    /// often that each byte of the weights would be read many times.
+    /// itself, to more than [`Limit::Calls`](crate::load::Limit::Calls), or tensors overlap in part
+    /// so often that each byte of the weights would be read many times.
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for fields of calls and types of
     /// attributes that this crate does not know, and for `Gradient`, which names values in its
     /// attributes.

@@ -86,8 +86,8 @@ use crate::util::did_you_mean::did_you_mean;
 /// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two functions with
 /// one id; a call with more inputs or outputs than its function; a body that uses a name it does
 /// not define. [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], copies of
-/// more bytes than [`Limit::Calls`](crate::load::Limit::Calls), or graphs nested deeper than readers
-/// accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
+/// more bytes than [`Limit::Calls`](crate::load::Limit::Calls), or graphs nested deeper than
+/// readers accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
 /// [`InlineOptions::refuse_conflicts`]; a value that is passed through to an output and whose type
 /// the model's operators have no Identity for, or when it nests deeper than
 /// [`InlineOptions::limits`] allow. [`ErrorKind::InvalidArgument`]: a selector that matches no

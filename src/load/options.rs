@@ -287,8 +287,8 @@ impl LoadOptions {
         self
     }
 
-    /// The [digest](crate::Container::digest) that the model must have, weights included: a service pins
-    /// what it was tested with. The load reads all weights once more to hash them.
+    /// The [digest](crate::Container::digest) that the model must have, weights included: a service
+    /// pins what it was tested with. The load reads all weights once more to hash them.
     ///
     /// ```no_run
     /// use onnx_container::{Container, LoadOptions};

@@ -160,7 +160,8 @@ pub trait Message:
     ///
     /// # Errors
     /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`]. [`ErrorKind::TooLarge`] when
-    /// messages nest deeper than a reader accepts, see [`Limit::Nesting`](crate::load::Limit::Nesting).
+    /// messages nest deeper than a reader accepts, see
+    /// [`Limit::Nesting`](crate::load::Limit::Nesting).
     fn encode(&self, out: &mut impl Write) -> Result<()> {
         self.encode_with(out, &Limits::new())
     }
@@ -304,8 +305,8 @@ impl DecodeOptions {
     }
 
     /// How deep messages may nest and how much memory they may take: [`Limit::Nesting`] and
-    /// [`Limit::Memory`](crate::load::Limit::Memory) of `limits`. The others are for whole models, see
-    /// [`LoadOptions::limits`](crate::LoadOptions::limits).
+    /// [`Limit::Memory`](crate::load::Limit::Memory) of `limits`. The others are for whole models,
+    /// see [`LoadOptions::limits`](crate::LoadOptions::limits).
     ///
     /// [`Limit::Nesting`]: crate::load::Limit::Nesting
     #[must_use]

@@ -4,6 +4,9 @@
 //! graph is not cloned: while it is encoded, each external tensor is written as `new_tensor` has
 //! it. The whole message is built only by [`WrittenModel::to_message`].
 
+pub(in crate::save) mod checksums;
+pub(in crate::save) mod new_tensor;
+
 use std::fmt;
 use std::io::Write;
 use std::ops::Range;
@@ -18,11 +21,11 @@ use crate::error::{Error, Result};
 use crate::graph::traversal::{self, Position};
 use crate::proto::ModelProto;
 use crate::proto::wire::{self, Message, Overlay, Replacement};
-use crate::save::checksums::Checksums;
-use crate::save::kept::Kept;
-use crate::save::new_tensor::{File, NewTensor};
+use crate::save::encode::checksums::Checksums;
+use crate::save::encode::new_tensor::{File, NewTensor};
+use crate::save::gather::kept::Kept;
+use crate::save::gather::weights::{WeightTensor, Weights, no_weight};
 use crate::save::plan::{Place, Plan};
-use crate::save::weights::{WeightTensor, Weights, no_weight};
 
 /// A model whose external tensors name their places in files.
 pub(crate) struct WrittenModel {

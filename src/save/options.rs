@@ -2,6 +2,9 @@
 
 mod conversions;
 mod digests;
+pub(in crate::save) mod progress;
+pub(in crate::save) mod statistics;
+pub(in crate::save) mod weight_files;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -14,8 +17,8 @@ use crate::buffer::alignment::Alignment;
 use crate::error::Result;
 use crate::files::recovery::FolderLock;
 use crate::graph::inline::InlineOptions;
-use crate::save::progress::{Progress, ProgressFn, Waiting, WaitingFn, cancelled};
-use crate::save::weight_files::{ShardNames, WeightFiles};
+use crate::save::options::progress::{Progress, ProgressFn, Waiting, WaitingFn, cancelled};
+use crate::save::options::weight_files::{ShardNames, WeightFiles};
 
 /// How [`Container::save`](crate::Container::save) writes. `true` (one file), `false` (one file for
 /// each tensor) and [`WeightFiles`] convert.
@@ -221,9 +224,10 @@ impl SaveOptions {
     /// `WeightFiles::Safetensors`, where every tensor keeps an entry, or its name in the metadata.
     /// Their tensors then have one range of the file, or one file in [`WeightFiles::PerTensor`],
     /// and are tied when the model is loaded: [`Container::replace`](crate::Container::replace)
-    /// asks what is to become of the others, and [`FillOptions::tied`](crate::edit::FillOptions::tied)
-    /// tells it for [`Container::fill`](crate::Container::fill). Weights that overlap in part very
-    /// much are not compared. Weights that a save makes when it writes them
+    /// asks what is to become of the others, and
+    /// [`FillOptions::tied`](crate::edit::FillOptions::tied) tells it for
+    /// [`Container::fill`](crate::Container::fill). Weights that overlap in part very much are not
+    /// compared. Weights that a save makes when it writes them
     /// ([`Initializer::lazy`](crate::Initializer::lazy)) are not compared: that would make them
     /// twice. No file is kept as it is, except by [`WeightFiles::AsLoaded`], where only what goes
     /// to a new file is compared. [`Saved::deduplicated`](crate::Saved::deduplicated) tells what
@@ -265,8 +269,8 @@ impl SaveOptions {
     }
 
     /// Whether local functions are inlined in the written model, as by
-    /// [`inline_functions`](crate::inline::inline_functions) with default options; the container keeps
-    /// them. Default false. [`Saved::inlined`](crate::Saved::inlined) has the result.
+    /// [`inline_functions`](crate::inline::inline_functions) with default options; the container
+    /// keeps them. Default false. [`Saved::inlined`](crate::Saved::inlined) has the result.
     ///
     /// ```
     /// use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};

@@ -18,12 +18,12 @@ pub(crate) use self::safetensors::{ExportStyle, Exports};
 use crate::error::Result;
 #[cfg(feature = "safetensors")]
 use crate::proto::ModelProto;
-use crate::save::equal::Equal;
-use crate::save::file_names::{check_names, data_name, shard_names};
-use crate::save::kept::Kept;
+use crate::save::gather::equal::Equal;
+use crate::save::gather::kept::Kept;
+use crate::save::gather::weights::Weights;
 use crate::save::options::SaveOptions;
-use crate::save::weight_files::WeightFiles;
-use crate::save::weights::Weights;
+use crate::save::options::weight_files::WeightFiles;
+use crate::save::target::file_names::{check_names, data_name, shard_names};
 
 /// The inputs of a plan.
 #[derive(Clone, Copy)]

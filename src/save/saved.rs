@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::inline::Inlined;
 use crate::proto::ModelProto;
 use crate::save::encode::WrittenModel;
-use crate::save::statistics::{Deduplicated, Statistics};
+use crate::save::options::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
 
 /// What a save wrote, or would write. It shares the container's graph, which is copied only when

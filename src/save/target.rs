@@ -3,6 +3,14 @@
 //! These are checked before the first byte is written. Which existing files may be replaced is
 //! decided in `folder`.
 
+pub(in crate::save) mod access;
+pub(in crate::save) mod file_names;
+pub(in crate::save) mod folder;
+pub(in crate::save) mod listing;
+pub(in crate::save) mod publish;
+pub(in crate::save) mod skim;
+pub(in crate::save) mod users;
+
 use std::path::{Path, PathBuf, is_separator};
 
 use crate::error::{Error, ErrorKind, Result};

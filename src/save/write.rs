@@ -6,6 +6,8 @@
 //! `origin` the files that the system can copy them from.
 
 mod batch;
+pub(in crate::save) mod meter;
+pub(in crate::save) mod produce;
 // Nothing is direct elsewhere.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod direct;
@@ -19,10 +21,10 @@ use std::thread;
 use crate::buffer::alignment::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, Result};
-use crate::save::meter::Meter;
+use crate::save::gather::weights::became_shorter;
 use crate::save::plan::{Piece, PlannedFile};
-use crate::save::produce::Ahead;
-use crate::save::weights::became_shorter;
+use crate::save::write::meter::Meter;
+use crate::save::write::produce::Ahead;
 use crate::util::parallel;
 
 use self::batch::{Batch, Part};

@@ -57,7 +57,6 @@ const MACHINE: Crate = Crate {
         ("plan::*", "plan", PARTS),
         ("program::*", "program", PARTS),
         ("ready::*", "ready", PARTS),
-        ("trace::*", "trace", PARTS),
     ],
     uses: 300,
 };
@@ -67,7 +66,6 @@ const COMMAND: Crate = Crate {
     list: "layers of the command",
     strangers: &[],
     excused: &[
-        ("args::*", "args", PARTS),
         ("commands::evaluate::*", "commands::evaluate", PARTS),
         ("commands::inspect::*", "commands::inspect", PARTS),
         ("commands::plan::*", "commands::plan", PARTS),
@@ -180,7 +178,8 @@ impl Reader<'_> {
         while at < tokens.len() {
             at = match &tokens[at] {
                 _ if is_test_only(&tokens[at..]) => after_item(&tokens, at + 2),
-                TokenTree::Ident(word) if *word == "use" => self.import(&tokens, at + 1),
+                TokenTree::Ident(word) if *word == "pub" => after_visibility(&tokens, at),
+                TokenTree::Ident(word) if *word == "use" => self.import(&tokens, at),
                 TokenTree::Ident(word) if *word == "mod" => self.inline_module(&tokens, at + 1),
                 TokenTree::Ident(word) => self.path(&word.to_string(), &tokens, at),
                 TokenTree::Group(group) => {
@@ -203,14 +202,20 @@ impl Reader<'_> {
         at + 2
     }
 
-    /// Reads the `use` declaration behind `at`, up to its semicolon.
+    /// Reads the `use` declaration at `at`, up to its semicolon. What a module hands out of its own
+    /// files to everybody is no use of them.
     fn import(&mut self, tokens: &[TokenTree], at: usize) -> usize {
+        let is_public =
+            at > 0 && matches!(&tokens[at - 1], TokenTree::Ident(word) if *word == "pub");
+        let at = at + 1;
         let is_end = |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ';');
         let end = tokens[at..].iter().position(is_end).map_or(tokens.len(), |n| at + n);
         for (path, name) in use_tree(&tokens[at..end], &[]) {
             if let Some(path) = self.absolute(&path) {
                 self.source.imports.insert(name, path.clone());
-                self.source.paths.insert(path);
+                if !(is_public && path.starts_with(self.module)) {
+                    self.source.paths.insert(path);
+                }
             }
         }
         end
@@ -254,6 +259,12 @@ impl Reader<'_> {
         }
         Some([base.as_slice(), rest].concat())
     }
+}
+
+/// The index behind the `pub` at `at` and what restricts it, such as `(in crate::save)`.
+fn after_visibility(tokens: &[TokenTree], at: usize) -> usize {
+    let restricted = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
+    if tokens.get(at + 1).is_some_and(restricted) { at + 2 } else { at + 1 }
 }
 
 /// The paths of a `use` tree behind `prefix`, with the names that they get.
@@ -460,7 +471,7 @@ fn every_form_of_path_is_found() {
 fn circles_inside_a_module_are_found() {
     let files = [
         (vec![], "mod top;"),
-        (vec!["top"], "mod a; mod b; pub use a::A; struct Mine;"),
+        (vec!["top"], "mod a; mod b; pub(crate) use a::A; struct Mine;"),
         (vec!["top", "a"], "use super::b::B; struct A;"),
         (vec!["top", "b"], "struct B;"),
     ];

@@ -119,8 +119,8 @@ impl FillOptions {
     /// Whether weights that match no tensor are an error. Unless [`partial`](Self::partial) is set,
     /// inline tensors of several elements that get no weights are then errors too. Default false:
     /// they are listed in [`Filled::unused`](crate::edit::Filled::unused) and
-    /// [`Filled::kept`](crate::edit::Filled::kept). External tensors that have weights count as given in
-    /// either case, and are listed in [`Filled::own`](crate::edit::Filled::own).
+    /// [`Filled::kept`](crate::edit::Filled::kept). External tensors that have weights count as
+    /// given in either case, and are listed in [`Filled::own`](crate::edit::Filled::own).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

@@ -36,8 +36,8 @@ impl fmt::Display for PrefixRule {
 
 impl Container {
     /// The prefix rule that turns the name of one of `weights` into that of a tensor, when one name
-    /// ends in the other: what [`FillOptions::replace_prefix`](crate::edit::FillOptions::replace_prefix)
-    /// may lack.
+    /// ends in the other: what
+    /// [`FillOptions::replace_prefix`](crate::edit::FillOptions::replace_prefix) may lack.
     pub fn prefix_rule<S: AsRef<str>>(&self, weights: &[S]) -> Option<PrefixRule> {
         let names = traversal::iter(self.model());
         let names: Vec<_> = names.map(|(place, tensor)| place.qualified_name(tensor)).collect();

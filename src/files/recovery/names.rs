@@ -42,8 +42,8 @@ pub(super) fn may_be_staging_name(name: &str) -> bool {
 
 /// Whether a file or folder beside models that is called `name` is one that a save makes and
 /// removes again: its staging folder, or the journal of a switch. Where no save is running, one
-/// that was interrupted left it, and [`recover`](crate::recovery::recover) completes that save or removes
-/// what it left.
+/// that was interrupted left it, and [`recover`](crate::recovery::recover) completes that save or
+/// removes what it left.
 ///
 /// ```
 /// use onnx_container::recovery::is_left_by_saves;

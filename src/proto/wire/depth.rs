@@ -1,9 +1,9 @@
 //! Going through messages that hold themselves: a graph in a node of a graph, a sequence of
 //! sequences.
 //!
-//! A decoded message is as deep as [`Limit::Nesting`](crate::load::Limit::Nesting) allows. One that was
-//! made in memory may be of any depth, and clones and comparisons of it cannot return an error. So
-//! these calls go on a few levels on the stack that they were called on, and then on stacks of
+//! A decoded message is as deep as [`Limit::Nesting`](crate::load::Limit::Nesting) allows. One that
+//! was made in memory may be of any depth, and clones and comparisons of it cannot return an error.
+//! So these calls go on a few levels on the stack that they were called on, and then on stacks of
 //! threads of their own.
 
 use std::any::Any;

@@ -3,7 +3,7 @@
 use super::SaveOptions;
 use crate::buffer::TensorBufferOptions;
 use crate::container::consolidate::ConsolidateOptions;
-use crate::save::weight_files::WeightFiles;
+use crate::save::options::weight_files::WeightFiles;
 
 impl From<WeightFiles> for SaveOptions {
     fn from(weight_files: WeightFiles) -> Self {

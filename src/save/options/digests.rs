@@ -11,8 +11,8 @@ impl SaveOptions {
     /// The weights are read once more for that, before anything is written; lazy ones are made once
     /// more. Digests that the model has from an earlier save never stay: without this option they
     /// are left out. With it, those that are stored are of the weights as they were loaded:
-    /// [`VerifyDigests::WhereStored`](crate::load::VerifyDigests::WhereStored) compares these with the
-    /// earlier ones.
+    /// [`VerifyDigests::WhereStored`](crate::load::VerifyDigests::WhereStored) compares these with
+    /// the earlier ones.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};

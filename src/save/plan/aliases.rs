@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::save::equal::Equal;
+use crate::save::gather::equal::Equal;
+use crate::save::gather::weights::Weight;
 use crate::save::options::SaveOptions;
-use crate::save::weights::Weight;
 use crate::tensor::initializer::Address;
 
 /// A weight whose bytes are those of another, or a part of them.

@@ -13,13 +13,13 @@ use crate::buffer::alignment::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::save::equal::Equal;
-use crate::save::file_names::FileNames;
-use crate::save::kept::Kept;
+use crate::save::gather::equal::Equal;
+use crate::save::gather::kept::Kept;
+use crate::save::gather::weights::{Weight, Weights, no_weight};
 use crate::save::options::SaveOptions;
-use crate::save::statistics::{Deduplicated, Statistics};
+use crate::save::options::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
-use crate::save::weights::{Weight, Weights, no_weight};
+use crate::save::target::file_names::FileNames;
 use crate::tensor::initializer::Initializer;
 use crate::util::cancel;
 

@@ -6,9 +6,9 @@
 use super::layout::{Layout, Piece, Place, PlannedFile};
 use crate::buffer::alignment::Cursor;
 use crate::error::{Error, ErrorKind, Result};
+use crate::save::gather::weights::{NO_BYTES, Weight};
 use crate::save::options::SaveOptions;
-use crate::save::weight_files::ShardNames;
-use crate::save::weights::{NO_BYTES, Weight};
+use crate::save::options::weight_files::ShardNames;
 use crate::util::byte_size::ByteSize;
 
 /// The most shards of a model that transformers.js reads.

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use crate::buffer::Buffer;
 use crate::error::Result;
-use crate::save::weights::became_shorter;
+use crate::save::gather::weights::became_shorter;
 
 /// The longest padding that is written between two parts. A longer one stays a hole.
 static ZEROS: [u8; 4096] = [0; 4096];

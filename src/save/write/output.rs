@@ -12,9 +12,9 @@ use super::batch::Batch;
 use super::direct::{Bounces, Direct};
 use super::origin::Run;
 use crate::error::{Error, Result};
+use crate::save::gather::weights::became_shorter;
 use crate::save::options::SaveOptions;
 use crate::save::plan::PlannedFile;
-use crate::save::weights::became_shorter;
 
 /// Files of fewer bytes are written at once: their blocks are not allocated before, and no byte is
 /// direct.

@@ -18,13 +18,13 @@ use crate::buffer::file_identity::FileIdentity;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{Directory, is_handle};
-use crate::save::file_names::{data_name, free_data_name};
+use crate::save::gather::weights::{NO_BYTES, Weight, Weights, no_weight};
 use crate::save::options::SaveOptions;
-use crate::save::skim::locations;
-use crate::save::statistics::distinct_bytes;
+use crate::save::options::statistics::distinct_bytes;
+use crate::save::options::weight_files::WeightFiles;
+use crate::save::target::file_names::{data_name, free_data_name};
+use crate::save::target::skim::locations;
 use crate::save::target::{SavedFile, Target};
-use crate::save::weight_files::WeightFiles;
-use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
 use crate::tensor::initializer::Initializer;
 use crate::util::names::fold_case;
 use crate::util::retry::retried;
@@ -470,7 +470,7 @@ mod tests {
     fn a_file_that_changes_within_a_tick_of_the_clock_is_not_kept() {
         use crate::buffer::file_identity::coarse::within_a_tick;
         use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
-        use crate::save::content::Content;
+        use crate::save::gather::content::Content;
         use crate::{Container, MmapChoice};
 
         let write = |path: &Path, bytes: &[u8], set_time: bool| {

@@ -13,12 +13,12 @@ use foldhash::quality::RandomState;
 
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
-use crate::save::kept::Kept;
+use crate::save::gather::kept::Kept;
+use crate::save::gather::overlaps::{inside_others, read_too_often};
+use crate::save::gather::weights::{Weight, Weights, became_shorter, no_weight};
 use crate::save::options::SaveOptions;
-use crate::save::overlaps::{inside_others, read_too_often};
 #[cfg(feature = "safetensors")]
-use crate::save::weight_files::WeightFiles;
-use crate::save::weights::{Weight, Weights, became_shorter, no_weight};
+use crate::save::options::weight_files::WeightFiles;
 use crate::tensor::initializer::Address;
 use crate::util::parallel;
 

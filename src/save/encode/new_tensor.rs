@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data;
 use crate::proto::TensorProto;
 use crate::proto::wire::{self, Field, Replacement, Sizes, Str, Writer};
-use crate::save::weights::Weight;
+use crate::save::gather::weights::Weight;
 use crate::tensor::initializer::Initializer;
 
 /// What is written in place of a tensor's elements. All else is taken from the graph's own tensor
@@ -95,18 +95,18 @@ impl InlineBytes {
 
 /// The numbers of fields of a tensor, in the order in which they are written.
 mod number {
-    pub(super) const DIMS: u32 = 1;
-    pub(super) const DATA_TYPE: u32 = 2;
-    pub(super) const SEGMENT: u32 = 3;
-    pub(super) const NAME: u32 = 8;
-    pub(super) const RAW_DATA: u32 = 9;
-    pub(super) const DOC_STRING: u32 = 12;
-    pub(super) const EXTERNAL_DATA: u32 = 13;
-    pub(super) const DATA_LOCATION: u32 = 14;
-    pub(super) const METADATA_PROPS: u32 = 16;
+    pub(in crate::save) const DIMS: u32 = 1;
+    pub(in crate::save) const DATA_TYPE: u32 = 2;
+    pub(in crate::save) const SEGMENT: u32 = 3;
+    pub(in crate::save) const NAME: u32 = 8;
+    pub(in crate::save) const RAW_DATA: u32 = 9;
+    pub(in crate::save) const DOC_STRING: u32 = 12;
+    pub(in crate::save) const EXTERNAL_DATA: u32 = 13;
+    pub(in crate::save) const DATA_LOCATION: u32 = 14;
+    pub(in crate::save) const METADATA_PROPS: u32 = 16;
     /// Of an entry of external data.
-    pub(super) const KEY: u32 = 1;
-    pub(super) const VALUE: u32 = 2;
+    pub(in crate::save) const KEY: u32 = 1;
+    pub(in crate::save) const VALUE: u32 = 2;
 }
 
 const EXTERNAL: Option<i32> = Some(TensorProto::EXTERNAL);

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use crate::files::overlaps::{FEW_BYTES, MOST_USES};
-use crate::save::weights::Weight;
+use crate::save::gather::weights::Weight;
 
 /// The place of a weight in memory: the source, the first byte there, and the longer weight first.
 type Range = (Option<usize>, u64, Reverse<u64>, usize);

@@ -9,9 +9,9 @@ use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{check_location, is_handle};
 use crate::save::options::SaveOptions;
-use crate::save::weight_files::ShardNames;
+use crate::save::options::weight_files::ShardNames;
 #[cfg(feature = "safetensors")]
-use crate::save::weight_files::WeightFiles;
+use crate::save::options::weight_files::WeightFiles;
 use crate::util::names::UniqueNames;
 use crate::util::names::fold_case;
 

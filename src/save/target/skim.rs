@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::without_dots;
 use crate::proto::wire::FieldInfo;
 use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
-use crate::save::skim::blocks::{BLOCK, Blocks};
+use crate::save::target::skim::blocks::{BLOCK, Blocks};
 use crate::util::retry::retried;
 
 /// What was found in a file.

@@ -6,7 +6,7 @@
 use crate::digest::Whole;
 use crate::error::{Error, Result};
 use crate::proto::wire::Str;
-use crate::save::kept::Kept;
+use crate::save::gather::kept::Kept;
 use crate::save::plan::{Plan, PlannedFile};
 use crate::tensor::initializer::Initializer;
 use crate::util::parallel;

@@ -17,9 +17,9 @@ use crate::graph::inline::{Inlined, inline_functions};
 use crate::graph::stored_digests::{has_digests, remove_digests};
 use crate::graph::traversal::{self, Position};
 use crate::proto::wire::Message;
+use crate::save::gather::weights::{NotLoaded, Weights};
 use crate::save::options::SaveOptions;
-use crate::save::weight_files::WeightFiles;
-use crate::save::weights::{NotLoaded, Weights};
+use crate::save::options::weight_files::WeightFiles;
 
 /// A container as it is saved.
 pub(crate) struct Content<'c> {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::save::options::SaveOptions;
-use crate::save::progress::{Progress, cancelled};
+use crate::save::options::progress::{Progress, cancelled};
 use crate::util::cancel;
 
 /// Counts bytes and reports them to the caller of the save, who may cancel.

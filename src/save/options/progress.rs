@@ -27,8 +27,8 @@ pub struct Waiting<'a> {
     pub elapsed: Duration,
 }
 
-pub(super) type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
-pub(super) type WaitingFn = Arc<dyn Fn(Waiting<'_>) -> ControlFlow<()> + Send + Sync>;
+pub(in crate::save) type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
+pub(in crate::save) type WaitingFn = Arc<dyn Fn(Waiting<'_>) -> ControlFlow<()> + Send + Sync>;
 
 /// The error of a save that a callback ended.
 pub(crate) fn cancelled() -> Error {

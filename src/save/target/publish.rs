@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::files::recovery::{
     FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled,
 };
-use crate::save::access::{Access, Lost};
-use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
-use crate::save::statistics::timed;
+use crate::save::options::statistics::timed;
+use crate::save::target::access::{Access, Lost};
+use crate::save::target::listing::Listing;
 use crate::util::parallel;
 
 /// How many new files stay open until they are flushed; others are opened again.

@@ -132,7 +132,7 @@ mod list {
     const LONGEST: usize = 64 << 10;
 
     /// That of the file at `path`, beyond its permissions.
-    pub(super) fn of(path: &Path) -> Option<Vec<u8>> {
+    pub(in crate::save) fn of(path: &Path) -> Option<Vec<u8>> {
         // Most files have none, which needs no memory to find out.
         retried(|| lgetxattr(path, NAME, &mut [0_u8; 0])).ok()?;
         let mut list = vec![0_u8; LONGEST];
@@ -142,7 +142,7 @@ mod list {
     }
 
     /// Gives the file this list, or none. Whether that is done.
-    pub(super) fn give(list: Option<&[u8]>, file: &File) -> bool {
+    pub(in crate::save) fn give(list: Option<&[u8]>, file: &File) -> bool {
         match list {
             Some(list) => retried(|| fsetxattr(file, NAME, list, XattrFlags::empty())).is_ok(),
             // It may have the default one of its folder.
@@ -156,11 +156,11 @@ mod list {
 
 #[cfg(all(unix, not(target_os = "linux")))]
 mod list {
-    pub(super) fn of(_: &std::path::Path) -> Option<Vec<u8>> {
+    pub(in crate::save) fn of(_: &std::path::Path) -> Option<Vec<u8>> {
         None
     }
 
-    pub(super) fn give(_: Option<&[u8]>, _: &std::fs::File) -> bool {
+    pub(in crate::save) fn give(_: Option<&[u8]>, _: &std::fs::File) -> bool {
         true
     }
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::save::skim::leads_nowhere;
+use crate::save::target::skim::leads_nowhere;
 use crate::util::names::fold_case;
 use crate::util::retry::{is_link, retried};
 

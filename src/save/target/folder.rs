@@ -25,11 +25,11 @@ use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{check_location, directory_of};
 use crate::files::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
-use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
-use crate::save::skim::{Skimmed, leads_nowhere, skim};
+use crate::save::target::listing::Listing;
+use crate::save::target::skim::{Skimmed, leads_nowhere, skim};
+use crate::save::target::users::{Base, Wanted, ids_of, is_any_of, is_same};
 use crate::save::target::{SavedFile, Target};
-use crate::save::users::{Base, Wanted, ids_of, is_any_of, is_same};
 use crate::util::retry::{is_link, retried};
 
 /// The files that a save writes into a folder, and those that it must not replace.

@@ -46,6 +46,7 @@ mod large_tensors;
 mod layers;
 mod lazy;
 mod limits;
+mod links;
 mod loads;
 #[cfg(target_os = "linux")]
 #[cfg(feature = "safetensors")]

@@ -20,6 +20,7 @@ use crate::buffer::file_identity::FileIdentity;
 use crate::buffer::map_budget::{self, Slot, Slots};
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, ErrorKind, Result};
+use crate::util::cancel;
 use crate::util::parallel;
 use crate::util::retry::retried;
 
@@ -262,14 +263,19 @@ const PIECE: usize = 4 << 20;
 fn read(file: &File, len: u64) -> io::Result<BufferMut> {
     let len = usize::try_from(len).map_err(io::Error::other)?;
     let mut memory = BufferMut::zeroed(len, Alignment::PAGE).map_err(io::Error::other)?;
+    cancel::begin(len as u64);
     if len <= SHARE {
         // The number of cores is read from files, which takes longer than reading a short one.
         read_at(file, &mut memory, 0)?;
+        cancel::advance(len as u64).map_err(Error::into_io)?;
         return Ok(memory);
     }
     let threads = parallel::cores(8.min(len / SHARE));
     let pieces = memory.chunks_mut(PIECE).enumerate();
-    let read = |(i, piece): (usize, &mut [u8])| Ok(read_at(file, piece, i.saturating_mul(PIECE))?);
+    let read = |(i, piece): (usize, &mut [u8])| {
+        read_at(file, piece, i.saturating_mul(PIECE))?;
+        cancel::advance(piece.len() as u64)
+    };
     parallel::for_each(threads, pieces, read).map_err(|error| error.into_io())?;
     Ok(memory)
 }

@@ -13,6 +13,7 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Initializers};
 use crate::error::Result;
 use crate::proto::ModelProto;
+use crate::util::cancel;
 
 pub use self::options::ConsolidateOptions;
 use self::plan::Plan;
@@ -112,6 +113,7 @@ fn consolidate_all(
     let alignment = options.buffers.alignment_or_dense();
     let mut plan = Plan::new(members, alignment)?;
     let mut memory = BufferMut::zeroed(plan.len, alignment)?;
+    cancel::begin(plan.bytes());
     plan.read(&mut memory)?;
     // The model is unchanged so far. From here on only the plan holds the bytes.
     let shapes = plan.take_out(model, initializers);

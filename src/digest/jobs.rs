@@ -199,6 +199,7 @@ impl<'c> Jobs<'c> {
     /// Hashes on all cores while `run` runs, which is one of them, and stops when it is done.
     pub(crate) fn alongside<T>(&self, run: impl FnOnce() -> T) -> T {
         let total = self.list.iter().fold(0_u64, |sum, job| sum.saturating_add(job.len));
+        cancel::begin(total);
         let threads = if total < WORTH_THREADS { 1 } else { parallel::cores(usize::MAX) };
         parallel::alongside(threads, || self.take_one(), run)
     }
@@ -247,10 +248,16 @@ impl Job<'_> {
                 let tensor = Tensor::try_from(*proto)?;
                 let texts = |texts: &[Buffer]| texts_digest(texts.iter().map(|text| &**text));
                 let neither = || Error::internal("a tensor has neither strings nor bytes");
-                match tensor.strings().map(texts) {
-                    Some(strings) => Ok(strings),
-                    None => self.whole(tensor.as_bytes().ok_or_else(neither)?),
-                }
+                let digest = match tensor.strings().map(texts) {
+                    Some(strings) => strings,
+                    None => {
+                        let bytes = tensor.as_bytes().ok_or_else(neither)?;
+                        self.in_pieces(bytes, |_| cancel::check())?
+                    }
+                };
+                // As long as the field is, which was announced, whatever the elements are.
+                cancel::advance(self.len)?;
+                Ok(digest)
             }
             Bytes::Elsewhere(initializer) => self.read(initializer),
             Bytes::InFile(files, location, start) => {
@@ -265,13 +272,19 @@ impl Job<'_> {
     }
 
     fn whole(&self, bytes: &[u8]) -> Result<Digest> {
+        self.in_pieces(bytes, cancel::advance)
+    }
+
+    /// Hashes `bytes`, and tells `done` how long each piece was.
+    fn in_pieces(&self, bytes: &[u8], done: impl Fn(u64) -> Result<()>) -> Result<Digest> {
         let mut hasher = Sha256::new();
         let (before, last) = bytes.split_at(bytes.len().saturating_sub(1) / CHUNK * CHUNK);
         for piece in before.chunks(CHUNK) {
-            cancel::check()?;
             hasher.update(piece);
+            done(piece.len() as u64)?;
         }
         self.end(&mut hasher, last);
+        done(last.len() as u64)?;
         Ok(Digest::of_bytes(hasher))
     }
 
@@ -300,14 +313,14 @@ impl Job<'_> {
         while offset < self.len {
             let rest = usize::try_from(self.len - offset).unwrap_or(usize::MAX);
             let part = chunk.get_mut(..rest.min(CHUNK)).unwrap_or_default();
-            cancel::check()?;
             read(offset, part)?;
             offset += part.len() as u64;
             if offset < self.len {
-                hasher.update(part);
+                hasher.update(&*part);
             } else {
                 self.end(&mut hasher, part);
             }
+            cancel::advance(part.len() as u64)?;
         }
         Ok(Digest::of_bytes(hasher))
     }

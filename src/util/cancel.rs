@@ -1,12 +1,15 @@
-//! [`Cancel`]: ends long calls of this crate from another thread.
+//! [`Cancel`]: ends long calls of this crate from another thread, and tells how far they are.
 //!
 //! Whatever may take long looks at the token of its thread between pieces of its work: `check`. A
-//! thread that is started for a part of a call gets the token of the one that starts it: [`Token`].
+//! call that knows how many bytes it will read says so first, and then of each piece that it is
+//! done: `begin`, `advance`. A thread that is started for a part of a call gets the token of the
+//! one that starts it: [`Token`].
 
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -31,7 +34,31 @@ use crate::error::{Error, ErrorKind, Result};
 /// assert_eq!(digest.unwrap_err().kind(), ErrorKind::Cancelled);
 /// ```
 #[derive(Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    is_cancelled: AtomicBool,
+    watch: Option<Watch>,
+}
+
+/// What a caller wants to be told, and what it was told last.
+struct Watch {
+    report: Box<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>,
+    /// Locked while the caller is called, so that the reported number never decreases.
+    now: Mutex<Progress>,
+}
+
+/// How far a call is, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes that are done.
+    pub done: u64,
+    /// Bytes to do in all. A save knows them from the start; of other calls, the number grows when
+    /// a further file or step begins.
+    pub total: u64,
+}
 
 thread_local! {
     static CURRENT: RefCell<Option<Cancel>> = const { RefCell::new(None) };
@@ -43,14 +70,52 @@ impl Cancel {
         Self::default()
     }
 
-    /// Ends the calls in the scopes of this token, now and from here on.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// A token whose `report` is called, by any thread of the calls in its scope, after each piece
+    /// of weights that a load reads, a digest or a verification hashes, or a consolidation copies;
+    /// [`ControlFlow::Break`] cancels. Mapped files are not read by a load, and a save has
+    /// [options of its own](crate::SaveOptions::progress).
+    ///
+    /// ```no_run
+    /// use std::ops::ControlFlow;
+    /// use onnx_container::{Cancel, Container, MmapChoice};
+    ///
+    /// let shown = Cancel::with_progress(|progress| {
+    ///     eprint!("\r{} of {} bytes", progress.done, progress.total);
+    ///     ControlFlow::Continue(())
+    /// });
+    /// let container = shown.scope(|| Container::load("model.onnx", MmapChoice::never()))?;
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    pub fn with_progress(
+        report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        let watch = Watch { report: Box::new(report), now: Mutex::default() };
+        Self(Arc::new(State { watch: Some(watch), ..State::default() }))
     }
 
-    /// Whether [`cancel`](Self::cancel) was called.
+    /// Ends the calls in the scopes of this token, now and from here on.
+    pub fn cancel(&self) {
+        self.0.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`cancel`](Self::cancel) was called, or a report ended the calls.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Reports `done` more bytes, of which `total` are new.
+    fn tell(&self, done: u64, total: u64) {
+        let Some(watch) = &self.0.watch else { return };
+        let mut now = watch.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.total = now.total.saturating_add(total);
+        if done == 0 || self.is_cancelled() {
+            return;
+        }
+        now.done = now.done.saturating_add(done);
+        // Calls of this crate in the report are not part of what is reported.
+        if Token(None).scope(|| (watch.report)(*now)).is_break() {
+            self.cancel();
+        }
     }
 
     /// Runs `work`. The calls of this crate in it, with the threads that they start, end when the
@@ -101,6 +166,27 @@ pub(crate) fn check() -> Result<()> {
     match CURRENT.with_borrow(|current| current.as_ref().is_some_and(Cancel::is_cancelled)) {
         true => Err(cancelled()),
         false => Ok(()),
+    }
+}
+
+/// Says that `bytes` are going to be read, hashed or copied.
+pub(crate) fn begin(bytes: u64) {
+    tell(0, bytes);
+}
+
+/// Says that `bytes` of those that were begun are done.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn advance(bytes: u64) -> Result<()> {
+    tell(bytes, 0);
+    check()
+}
+
+fn tell(done: u64, total: u64) {
+    // Cloned, because the report may run calls of this crate.
+    if let Some(current) = CURRENT.with_borrow(Clone::clone) {
+        current.tell(done, total);
     }
 }
 

@@ -1,23 +1,26 @@
 //! [`Cancel`]: every call that may take long ends early, and leaves what was there.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use onnx_container::check::{CheckOptions, check_model};
 use onnx_container::edit::{CastOptions, ConsolidateOptions, FillOptions, MatchOptions};
 use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::load::VerifyDigests;
 use onnx_container::proto::{
-    GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+    GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, Packed, TensorProto,
+    ValueInfoProto,
 };
+use onnx_container::save::Progress;
 use onnx_container::{
     Buffer, Cancel, Container, DataType, ErrorKind, Initializer, LoadOptions, MmapChoice, Result,
-    SaveOptions, WeightFiles, WeightSource, safetensors,
+    SaveOptions, Tensor, WeightFiles, WeightSource, safetensors,
 };
 
-use crate::support::{call, function, node};
+use crate::support::{self, call, function, graph, node};
 
 /// How many weights there are, and how long each is: half of the pieces that are read at a time.
 const WEIGHTS: usize = 64;
@@ -204,4 +207,75 @@ fn calls_on_files_and_graphs_end() {
         let error = cancel.scope(work).unwrap_err();
         assert!(error.has(ErrorKind::Cancelled), "{name}: {error}");
     }
+}
+
+/// What a token reports of `work`, and the result.
+fn reported<T>(work: impl FnOnce() -> Result<T>) -> (Vec<Progress>, Result<T>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = told.clone();
+    let cancel = Cancel::with_progress(move |progress| {
+        list.lock().unwrap().push(progress);
+        ControlFlow::Continue(())
+    });
+    let done = cancel.scope(work);
+    (std::mem::take(&mut *told.lock().unwrap()), done)
+}
+
+#[test]
+fn loads_digests_verifications_and_consolidations_report_how_far_they_are() {
+    const LEN: u64 = 5 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let names =
+        ["a", "b"].map(|name| TensorProto::external(name, 2, [LEN as i64], &format!("#{name}")));
+    let mut typed = TensorProto::new("t", 7, [300]);
+    typed.int64_data = Packed::from(vec![1_i64 << 40; 300]).into();
+    let mut container =
+        Container::new(support::model(graph(names.into_iter().chain([typed]).collect(), vec![])));
+    for name in ["#a", "#b"] {
+        let byte = name.as_bytes()[1];
+        container.insert(name, Initializer::from(tensor_of(byte, LEN))).unwrap();
+    }
+    container.save(&path, SaveOptions::new().digests(true)).unwrap();
+    let files = LEN * 2 + std::fs::metadata(&path).unwrap().len();
+
+    let never = MmapChoice::never();
+    let verifying = || Container::load(&path, LoadOptions::from(never).verify_digests(true));
+    let cases: [(&str, Vec<Progress>, u64); 4] = [
+        ("load", reported(|| Container::load(&path, never)).0, files),
+        ("verification", reported(verifying).0, files + 2 * LEN),
+        ("digest", reported(|| container.digest()).0, 2 * LEN),
+        (
+            "consolidation",
+            reported(|| container.clone().consolidate(ConsolidateOptions::new())).0,
+            2 * LEN,
+        ),
+    ];
+    for (name, told, least) in cases {
+        assert!(told.len() > 1, "{name}: {told:?}");
+        assert!(
+            told.windows(2).all(|two| two[0].done < two[1].done && two[0].total <= two[1].total),
+            "{name}"
+        );
+        let last = told.last().unwrap();
+        assert_eq!(last.done, last.total, "{name}");
+        assert!((least..least + 8192).contains(&last.total), "{name}: {last:?}, not {least}");
+    }
+
+    // A report that breaks ends the call, and is not called again. It may call this crate.
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (counted, inner) = (calls.clone(), container.clone());
+    let cancel = Cancel::with_progress(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        inner.digest().unwrap();
+        ControlFlow::Break(())
+    });
+    let ended = cancel.scope(|| container.digest()).unwrap_err();
+    assert_eq!((ended.kind(), calls.load(Ordering::Relaxed)), (ErrorKind::Cancelled, 1));
+    assert!(cancel.is_cancelled());
+}
+
+fn tensor_of(byte: u8, len: u64) -> Tensor {
+    let bytes = vec![byte; usize::try_from(len).unwrap()];
+    Tensor::new(DataType::Uint8, [i64::try_from(len).unwrap()], Buffer::from(bytes)).unwrap()
 }

@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal;
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
+use crate::util::cancel;
 
 /// The type and shape of an initializer.
 type Shape = (DataType, Vec<i64>);
@@ -123,6 +124,12 @@ impl Plan {
         Ok(Self { members, destinations, len })
     }
 
+    /// How many bytes are read or moved.
+    pub(super) fn bytes(&self) -> u64 {
+        let here = self.members.iter().filter(|member| !matches!(member.source, Source::Moved));
+        here.map(|member| member.len as u64).sum()
+    }
+
     /// Reads the sources that are not in memory. The model is not changed yet.
     pub(super) fn read(&mut self, memory: &mut [u8]) -> Result<()> {
         for (member, destination) in self.members.iter_mut().zip(&self.destinations) {
@@ -134,6 +141,7 @@ impl Plan {
             let read = initializer.read_into(place_in(memory, destination.offset, member.len)?);
             read.map_err(|error| error.with_tensor(handle.as_str()))?;
             member.source = Source::Moved;
+            cancel::advance(member.len as u64)?;
         }
         Ok(())
     }
@@ -181,9 +189,10 @@ impl Plan {
                     fill(bytes.ok_or_else(|| Error::internal("strings among typed numbers"))?)?;
                 }
                 Source::Read(_) => return Err(Error::internal("an initializer was not read")),
-                Source::Moved => {}
+                Source::Moved => continue,
             }
             member.source = Source::Moved;
+            cancel::advance(member.len as u64)?;
         }
         Ok(())
     }

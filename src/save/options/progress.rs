@@ -6,16 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
-
-/// The progress of a save, in bytes of weights and model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Bytes written so far.
-    pub done: u64,
-    /// Total number of bytes to write.
-    pub total: u64,
-}
+pub use crate::util::cancel::Progress;
 
 /// What a save waits for: the lock on a folder that another save or program holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

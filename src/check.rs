@@ -50,7 +50,9 @@ use crate::util::retry::retried;
 /// How a model is checked: how its files are opened, and whether weights are read. A
 /// [`LoadOptions`] and a [`MmapChoice`] convert.
 ///
-/// Of the options of a load all count. Without [`weights`](LoadOptions::weights) no data file is
+/// Of the options of a load all count except [`verify_digests`](LoadOptions::verify_digests), which
+/// is [`digests`](Self::digests) here, and [`expect_digest`](LoadOptions::expect_digest), which is
+/// refused. Without [`weights`](LoadOptions::weights) no data file is
 /// touched, and only the entries of external tensors are looked at.
 ///
 /// ```
@@ -132,9 +134,14 @@ impl From<MmapChoice> for CheckOptions {
 /// ```
 ///
 /// # Errors
-/// When the model file itself cannot be read or decoded.
+/// When the model file itself cannot be read or decoded. [`ErrorKind::InvalidArgument`] with
+/// [`LoadOptions::expect_digest`].
 pub fn check_model(path: impl AsRef<Path>, options: impl Into<CheckOptions>) -> Result<Checked> {
     let (path, options) = (path.as_ref(), options.into());
+    if options.load.expected.is_some() {
+        let reason = "a check compares no expected digest: a load does, or `Container::digest`";
+        return Err(Error::new(ErrorKind::InvalidArgument, reason));
+    }
     let checked =
         read_one_save(path, options.load.mmap, |bytes| check_bytes(path, &bytes, &options));
     let OneSave { value: mut checked, warning } =

@@ -50,7 +50,8 @@ pub struct ContentDigest {
     tensors: Vec<TensorDigest>,
 }
 
-/// A digest of the type, dimensions and elements of one tensor.
+/// A digest of the type, dimensions and elements of one tensor. Two are equal when their names and
+/// digests are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TensorDigest {
     name: String,

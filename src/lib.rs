@@ -66,9 +66,9 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`load`] | digests that a load verifies, where links may lead |
+//! | [`load`] | digests that a load verifies, where links may lead, limits by name |
 //! | [`save`] | files, shards, progress and statistics of a save; which model needs a file |
-//! | [`edit`] | weights by name, casts, other elements, external or inline tensors, one aligned buffer: options and reports |
+//! | [`edit`] | weights by name, casts, other elements, deleted initializers, external or inline tensors, one aligned buffer: options and reports |
 //! | [`inline`] | local functions into the graph |
 //! | [`check`] | every fault of a model on disk, at once |
 //! | [`digest`] | model and weights as one SHA-256, however they are stored; models that mean the same |
@@ -212,7 +212,7 @@ pub mod recovery {
     };
 }
 
-// For the command and the machine.
+// For the command, the machine and the Python package: not a part of the interface.
 #[doc(hidden)]
 pub use {
     container::reader_limits::MAX_PROTOBUF, dtype::element_count,

@@ -59,7 +59,9 @@ impl Container {
     /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims
     /// are not valid, or whose handle was not supplied; see [`ErrorKind`]. [`ErrorKind::Decode`]
     /// when the file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file,
-    /// [`ErrorKind::WrongDigest`] with [`LoadOptions::verify_digests`] for what differs,
+    /// [`ErrorKind::NotDownloaded`] when a failed download left it,
+    /// [`ErrorKind::WrongDigest`] with [`LoadOptions::verify_digests`] for what differs and with
+    /// [`LoadOptions::expect_digest`] for another model,
     /// [`ErrorKind::Changed`] when it is replaced again and again.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
         let path = path.as_ref();

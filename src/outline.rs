@@ -50,6 +50,8 @@ impl Outline {
     ///
     /// # Errors
     /// Those of [`Container::load`]. What is not decoded is checked as strictly.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) with
+    /// [`LoadOptions::verify_digests`] or [`LoadOptions::expect_digest`], which need all of it.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
         let mut options = options.into();
         options.decode.outline = true;

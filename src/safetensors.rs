@@ -80,8 +80,9 @@ pub struct Weights {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Decode`] for an invalid header, [`ErrorKind::OutOfBounds`], [`ErrorKind::Shape`] or
-/// [`ErrorKind::DataType`] when it disagrees with itself or its file; for an index one error for
+/// [`ErrorKind::Decode`] for an invalid header, [`ErrorKind::NotDownloaded`] for what a failed
+/// download left, [`ErrorKind::OutOfBounds`], [`ErrorKind::Shape`] or [`ErrorKind::DataType`] when
+/// the header disagrees with itself or its file; for an index one error for
 /// all shards that are missing, damaged, or do not hold what the index says
 /// ([`ErrorKind::InvalidModel`]). [`ErrorKind::Unsupported`] for a tensor that is not aligned and
 /// may not be copied.

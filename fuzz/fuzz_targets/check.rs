@@ -21,7 +21,8 @@ fuzz_target!(|input: &[u8]| {
     let path = FOLDER.path().join("m.onnx");
     write(&path, input).unwrap();
     let options = CheckOptions::from(MmapChoice::never()).contents(true).digests(true);
-    let (checked, loaded) = (check_model(&path, options), Container::load(&path, MmapChoice::never()));
+    let (checked, loaded) =
+        (check_model(&path, options), Container::load(&path, MmapChoice::never()));
     match (checked, loaded) {
         (Ok(checked), Err(error)) => assert!(!checked.is_ok(), "{error}"),
         (Err(checked), Ok(_)) => panic!("{checked}"),

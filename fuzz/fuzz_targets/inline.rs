@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use onnx_container::proto::{Message, ModelProto};
-use onnx_container::inline::{InlineOptions, inline_functions};
 use onnx_container::Buffer;
+use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::proto::{Message, ModelProto};
 
 /// Few, so that growth is met soon.
 const NODES: u64 = 2000;

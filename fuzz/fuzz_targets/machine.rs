@@ -8,7 +8,7 @@ use onnx_container::proto::ModelProto;
 use onnx_container_fuzz::{Choices, decode, mutate_models, value_for};
 use onnx_container_machine::plan::PlanOptions;
 use onnx_container_machine::{
-    Error, ErrorKind, RunLimits, Machine, Program, ProgramOptions, Registry, Value,
+    Error, ErrorKind, Machine, Program, ProgramOptions, Registry, RunLimits, Value,
 };
 
 /// The most that a run may need.

@@ -138,9 +138,14 @@ def _ir_model(model: Any) -> Any:
     return inner if hasattr(inner, "graphs") and hasattr(inner, "opset_imports") else None
 
 
+def _is_model(message: Any) -> bool:
+    """Whether this is a ``ModelProto``, of onnx or of another package, and no message of another kind."""
+    return hasattr(message, "SerializeToString") and all(hasattr(message, name) for name in ("graph", "opset_import"))
+
+
 def _serialized(model: Any) -> Any:
     """``model`` as bytes."""
-    if hasattr(model, "SerializeToString"):
+    if _is_model(model):
         return model.SerializeToString()
     if isinstance(model, (bytes, bytearray, memoryview, _core.Bytes)):
         return model
@@ -387,8 +392,9 @@ class Container:
         Raises:
             Error: files are missing or wrong, or each tensor has its weights; the container is then unchanged.
         """
-        if "weights" in options:
-            raise TypeError("attach() has no option 'weights': it loads them")
+        for name, why in (("weights", "it loads them"), ("base_dir", "the folder says where they are"), ("limits", "the model is loaded")):
+            if name in options:
+                raise TypeError(f"attach() has no option {name!r}: {why}")
         self._core.attach(folder, _options.load("attach", mmap, **options))
 
     def match(
@@ -402,8 +408,8 @@ class Container:
             weights: those that the model was exported from: a ``state_dict``, or a module that has one.
             min_elements: the least number of elements of a tensor that is matched by content (8).
         """
-        weights = weights if isinstance(weights, Mapping) else weights.state_dict()
-        return self._core.match_weights(_weights(weights), min_elements)
+        _options.checked("match", {"min_elements": min_elements}, {"min_elements": None})
+        return self._core.match_weights(_weights(_state("match", weights)), min_elements)
 
     def fill(
         self,
@@ -433,7 +439,7 @@ class Container:
             UserWarning: of weights that match no tensor, of tensors that got none, and of ``ignore`` and prefixes without
                 effect. The result lists them.
         """
-        weights = weights if isinstance(weights, Mapping) else weights.state_dict()
+        weights = _state("fill", weights)
         given = _options.fill(**options)
         if mapping is None:
             return self._filled("fill", self._core.fill(_weights(weights), given))
@@ -453,7 +459,7 @@ class Container:
         if filled.missing:
             told.append(f"{_listed(filled.missing)} are still without weights")
         if filled.idle_rules:
-            told.append(f"{', '.join(filled.idle_rules)} had no effect, as no weights have such names")
+            told.append(f"{', '.join(filled.idle_rules)} had no effect: no weights have such names, or another rule takes precedence")
         if told:
             _options.warn(f"{function}(): {'; '.join(told)}")
         return filled
@@ -471,6 +477,8 @@ class Container:
         """Moves inline tensors of at least ``min_bytes`` (1024) out of the model, except those that readers need in it, such
         as shapes: with ``all_tensors`` these too. Without ``attributes``, initializers alone; without ``sparse``, no sparse
         tensors, which onnx does not read from files."""
+        given = {"min_bytes": min_bytes, "all_tensors": all_tensors, "attributes": attributes, "sparse": sparse}
+        _options.checked("externalize", given, {"min_bytes": None, "all_tensors": False, "attributes": True, "sparse": True})
         return Externalized(*self._core.externalize(min_bytes, all_tensors, attributes, sparse))
 
     def embed(self) -> onnx.ModelProto:
@@ -492,6 +500,8 @@ class Container:
         self, alignment: int | None = None, threshold: int | None = None, typed_fields: bool = False
     ) -> _core.Bytes:
         """Puts all tensors of at least ``threshold`` bytes into one buffer, and returns it."""
+        given = {"alignment": alignment, "threshold": threshold, "typed_fields": typed_fields}
+        _options.checked("consolidate", given, {"alignment": None, "threshold": None, "typed_fields": False})
         return self._core.consolidate(threshold, alignment, typed_fields)
 
     def cast(self, to: Any, **options: Unpack[CastOptions]) -> CastReport:
@@ -634,6 +644,15 @@ def _listed(names: list[str]) -> str:
     return f"{len(names)} ({few}{f' and {len(names) - 5} more' if len(names) > 5 else ''})"
 
 
+def _state(function: str, weights: Any) -> Mapping[str, Any]:
+    """The mapping that ``weights`` are, or that a module has."""
+    if isinstance(weights, Mapping):
+        return weights
+    if not callable(getattr(weights, "state_dict", None)):
+        raise TypeError(f"{function}() takes a mapping from names to weights, or a module with a state_dict, not {type(weights).__name__}")
+    return weights.state_dict()
+
+
 def _weights(given: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any]:
     """``given`` as the core takes it."""
     return dict(given), arrays(), initializer
@@ -665,7 +684,7 @@ def findings(
     Raises:
         Error: the model cannot be read.
     """
-    given, digests = _checking("findings", digests, options)
+    given, digests = _checking("findings", contents, digests, options)
     return _core.check_model(_a_path("findings", path), given, contents, digests)[0]
 
 
@@ -678,15 +697,19 @@ def check_model(
     Raises:
         Error: one for all errors (``related``).
     """
-    given, digests = _checking("check_model", digests, options)
+    given, digests = _checking("check_model", contents, digests, options)
     if error := _core.check_model(_a_path("check_model", path), given, contents, digests)[1]:
         raise error
 
 
-def _checking(function: str, digests: bool, options: Any) -> tuple[dict[str, Any], bool]:
+def _checking(function: str, contents: bool, digests: bool, options: Any) -> tuple[dict[str, Any], bool]:
     """Options of a check, and whether it compares digests, which an option of loads asks for too."""
-    digests = digests or bool(options.pop("verify_digests", False))
-    return _options.load(function, options.pop("mmap", False), **options), digests
+    also = options.pop("verify_digests", False)
+    given = {"contents": contents, "digests": digests, "verify_digests": also}
+    _options.checked(function, given, dict.fromkeys(given, False))
+    if options.get("weights") is False and any(given.values()):
+        raise ValueError(f"{function}(): with weights=False no contents are read and no digests are compared")
+    return _options.load(function, options.pop("mmap", False), **options), digests or also
 
 
 def _a_path(function: str, path: Any) -> Path:

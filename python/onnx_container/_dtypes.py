@@ -64,6 +64,9 @@ class DataType(enum.IntEnum):
         Raises:
             TypeError: ONNX has no such type.
         """
+        # Python's float has 64 bits, and its name is that of the type with 32.
+        if isinstance(dtype, bool) or dtype is float:
+            raise TypeError(f"{dtype!r} is no element type of ONNX: name one, such as 'float32'")
         if isinstance(dtype, int):
             return cls(dtype)
         name = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import _options, external_data_helper
-from ._container import Container, _parsed
+from ._container import Container, _is_model, _parsed
 from ._core import Error, byte_len, model_that_needs
 from ._dtypes import DataType
 
@@ -60,14 +60,13 @@ def save_model(
     if _is_other(f, format):
         if options:
             raise TypeError(f"save_model(): {', '.join(sorted(options))} is for files of protobuf")
-        if not isinstance(proto, bytes):
-            external_data_helper.refuse_handles(external_data_helper.every_tensor(proto))
+        message = _message(proto)
+        external_data_helper.refuse_handles(external_data_helper.every_tensor(message))
         return _save_by_onnx(
-            proto, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
+            message, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
-    if not isinstance(proto, (bytes, bytearray, memoryview)) and not hasattr(proto, "SerializeToString"):
-        raise TypeError(f"save_model() takes a ModelProto or its bytes, not {type(proto).__name__}")
+    _refuse_others(proto)
     locations = _locations(proto)
     for name, at in locations:
         external_data_helper.refuse_handle(at, name)
@@ -76,12 +75,12 @@ def save_model(
     if save_as_external_data:
         _refuse_contradictions(location, all_tensors_to_one_file, given)
         container = _externalized(proto, size_threshold, convert_attribute)
-        if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
-            # By its name, because a file that the caller named is replaced, and one that nobody
-            # named is not.
-            given["data_name"] = os.fspath(location) if location else os.path.basename(path) + ".data"
-            if any("\ud800" <= letter <= "\udfff" for letter in given["data_name"]):
-                raise ValueError(f"save_model(): the file name {given['data_name']!r} is not UTF-8, so no model can name it")
+        if location and all_tensors_to_one_file:
+            # A file that the caller named is replaced, and one that nobody named is not.
+            given["data_name"] = os.fspath(location)
+        name = given.get("data_name") or os.path.basename(path)
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise ValueError(f"save_model(): the file name {name!r} is not UTF-8, so no model can name it")
         _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
         return None
     named = _named_files(proto)
@@ -101,11 +100,26 @@ def save_model(
     return None
 
 
+def _refuse_others(proto: Any) -> None:
+    """Refuses what is neither a model nor its bytes."""
+    if not isinstance(proto, (bytes, bytearray, memoryview)) and not _is_model(proto):
+        raise TypeError(f"save_model() takes a ModelProto or its bytes, not {type(proto).__name__}")
+
+
+def _message(proto: Any) -> Any:
+    """``proto`` as a message."""
+    _refuse_others(proto)
+    return proto if hasattr(proto, "SerializeToString") else _parsed(proto)
+
+
 def _refuse_contradictions(location: str | None, one_file: bool, given: dict[str, Any]) -> None:
     """Refuses arguments of which one would have no effect beside another one."""
     if location and (doubled := {"data_name", "files"} & given.keys()):
         if "data_name" in doubled or given["files"] not in ("packed", None):
             raise TypeError(f"save_model(): location and {', '.join(sorted(doubled))} say where weights go: give one of them")
+    if location and not one_file:
+        # As for onnx, which does not say so.
+        _options.warn("save_model(): location has no effect with all_tensors_to_one_file=False, where each tensor has a file")
     if not one_file and given.get("files") is not None:
         raise TypeError("save_model(): all_tensors_to_one_file and files say where weights go: give one of them")
 
@@ -167,6 +181,7 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
             f"save_model(): {', '.join(sorted(unknown))} is for a location beside the model, not in a folder, that does not "
             "end in .onnx"
         )
+    sync = options.pop("sync", True)
     model, files = container.to_parts(one_file, **{**options, "data_name": f"{base}.data" if is_model else base})
     message = _parsed(model)
     places = {file: os.path.join(folder, file.removesuffix(".data") if is_model else file) for file in files}
@@ -175,7 +190,7 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
             if entry.key == "location" and external_data_helper.uses_external_data(tensor):
                 entry.value = places.get(entry.value, entry.value)
     written: dict[str, Any] = {places[file]: [data] for file, data in files.items()}
-    _replace_files(written, message, path, options.get("sync", True))
+    _replace_files(written, message, path, sync)
 
 
 def _is_loaded(tensor: onnx.TensorProto) -> bool:
@@ -397,7 +412,6 @@ def _save_by_onnx(
 ) -> None:
     import onnx
 
-    proto = _parsed(proto) if isinstance(proto, bytes) else proto
     onnx.save_model(
         proto,
         f,

@@ -103,7 +103,7 @@ _NAMES_OF_OTHERS = {
 """What onnx, onnx_ir and Hugging Face call an option, and its name here."""
 
 _BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "alignment", "alignment_large"}
-_COUNTS = {"max_nodes"}
+_COUNTS = {"max_nodes", "min_elements"}
 _TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied"}
 
 
@@ -132,6 +132,10 @@ def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
         wanted = _wanted(name, value, defaults[name])
         if wanted is not None:
             raise TypeError(f"{function}(): {name} is {wanted}, not {value!r}")
+        if name in ("alignment", "alignment_large") and value is not None and value.bit_count() != 1:
+            raise ValueError(f"{function}(): {name} is a power of two, not {value}")
+        if name == "data_name" and value == "":
+            raise ValueError(f"{function}(): data_name is the name of a file, not ''")
     return {**defaults, **given}
 
 
@@ -170,7 +174,10 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
     options = checked(function, given, defaults)
     if not isinstance(mmap, bool):
         raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
-    return {**options, "mmap": mmap, "model_path": model_path, "limits": list((options["limits"] or {}).items())}
+    limits = {} if options["limits"] is None else options["limits"]
+    if not isinstance(limits, Mapping) or any(isinstance(most, bool) for most in limits.values()):
+        raise TypeError(f"{function}(): limits maps names to numbers, such as {{'nodes': 100_000}}, it is not {limits!r}")
+    return {**options, "mmap": mmap, "model_path": model_path, "limits": list(limits.items())}
 
 
 def inline(function: str = "inline_functions", **given: Any) -> dict[str, Any]:
@@ -179,6 +186,36 @@ def inline(function: str = "inline_functions", **given: Any) -> dict[str, Any]:
     options = checked(function, given, defaults)
     options["except"] = names(options.pop("except_"))
     return {**options, "only": None if options["only"] is None else names(options["only"])}
+
+
+_IDLE = {
+    "per-tensor": {"data_name", "shard_names"},
+    "embedded": {
+        "alignment",
+        "alignment_large",
+        "checksums",
+        "data_name",
+        "dedup",
+        "externalize",
+        "max_shard_bytes",
+        "shard_names",
+        "threshold",
+    },
+}
+"""Options of a save that have no effect on ``files`` of these kinds."""
+
+_IDLE_IN = {"to_parts": {"direct_io", "max_model_bytes", "overwrite", "progress", "protect", "sync"}}
+"""Options of a save that have no effect in these functions."""
+
+
+def _refuse_idle(function: str, given: set[str], files: str) -> None:
+    """Refuses options that were given and have no effect."""
+    if idle := given & _IDLE.get(files, set()):
+        raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect with files={files!r}")
+    if idle := given & _IDLE_IN.get(function, set()):
+        raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect here: nothing is written")
+    if "shard_names" in given and "max_shard_bytes" not in given:
+        raise ValueError(f"{function}(): shard_names has no effect without max_shard_bytes")
 
 
 def save(function: str = "save", one_file: bool | None = None, **given: Any) -> dict[str, Any]:
@@ -219,6 +256,7 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
     if one_file is not None and not isinstance(one_file, bool):
         raise TypeError(f"{function}(): one_file is True or False, not {one_file!r}")
     wanted = inline("inline", **wanted) if isinstance(wanted, Mapping) else inline() if wanted else None
+    _refuse_idle(function, {name for name, value in given.items() if value != defaults[name]}, options["files"])
     protect = options["protect"]
     protect = [protect] if isinstance(protect, (str, bytes, os.PathLike)) else list(protect)
     return {**options, "inline": wanted, "protect": protect}

@@ -56,6 +56,8 @@ class Tensor(_core.Initializer):
     @classmethod
     def lazy(cls, dtype: Any, dims: Any, make: Callable[[], Any], name: str = "") -> Self:  # type: ignore[override]
         """A tensor whose packed little-endian bytes ``make`` returns, each time they are needed."""
+        if not callable(make):
+            raise TypeError(f"lazy() takes a callable that returns the bytes, not {make!r}")
         return cls(_core.Initializer.lazy(DataType.of(dtype), dims, make), name=name)
 
     @classmethod

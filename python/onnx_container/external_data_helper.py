@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import _options
 from ._container import Container
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class ExternalDataInfo:
                 setattr(self, entry.key, number)
             elif entry.key in _KEYS:
                 setattr(self, entry.key, entry.value)
+        if unknown := sorted({entry.key for entry in tensor.external_data} - {*_KEYS}):
+            _options.warn(f"tensor {tensor.name!r}: unknown keys of external data are ignored: {', '.join(unknown)}")
 
 
 def uses_external_data(tensor: onnx.TensorProto) -> bool:
@@ -85,7 +88,7 @@ def _clear_entries(tensor: onnx.TensorProto) -> None:
 
 def set_external_data(
     tensor: onnx.TensorProto,
-    location: str,
+    location: str | os.PathLike[str],
     offset: int | None = None,
     length: int | None = None,
     checksum: str | None = None,
@@ -94,7 +97,8 @@ def set_external_data(
     """Says that the elements of ``tensor``, which has them in ``raw_data``, are to be in the file ``location``."""
     if not tensor.HasField("raw_data"):
         raise ValueError(f"Tensor {tensor.name} does not have raw_data field. Cannot set external data for this tensor.")
-    entries = zip(_KEYS, (location, offset, length, checksum, basepath), strict=True)
+    numbers = [None if number is None else int(number) for number in (offset, length)]
+    entries = zip(_KEYS, (os.fspath(location), *numbers, checksum, basepath), strict=True)
     _set_entries(tensor, dict(entries))
 
 
@@ -116,6 +120,8 @@ def load_external_data_for_tensor(tensor: onnx.TensorProto, base_dir: Path) -> N
     model.graph.initializer.append(tensor)
     model.graph.initializer[0].ClearField("raw_data")
     container = Container.from_bytes(model.SerializeToString(), base_dir=base_dir)
+    for warning in container.warnings:
+        _options.warn(warning)
     (found,) = container.values()
     tensor.raw_data = found.tobytes()
     _clear_entries(tensor)
@@ -128,6 +134,8 @@ def load_external_data_for_model(model: onnx.ModelProto, base_dir: Path) -> None
 
 def _put_weights(model: onnx.ModelProto, container: Container) -> None:
     """Puts the weights of ``container``, which was loaded from ``model``, into it."""
+    for warning in container.warnings:
+        _options.warn(warning)
     for tensor, loaded in zip(every_tensor(model), every_tensor(container.model_proto), strict=True):
         if uses_external_data(tensor):
             tensor.raw_data = container[ExternalDataInfo(loaded).location].tobytes()
@@ -137,12 +145,13 @@ def _put_weights(model: onnx.ModelProto, container: Container) -> None:
 def convert_model_to_external_data(
     model: onnx.ModelProto,
     all_tensors_to_one_file: bool = True,
-    location: str | None = None,
+    location: str | os.PathLike[str] | None = None,
     size_threshold: int = 1024,
     convert_attribute: bool = False,
 ) -> None:
     """Says that tensors with at least ``size_threshold`` bytes of ``raw_data`` are to be in files: all in ``location``, or each
     in a file of its name. They are written by a save of the model."""
+    location = os.fspath(location) if location else None
     if location and location.startswith("#"):
         raise ValueError(f"the location {location!r} is a handle of a container, no file in the folder of a model")
     tensors = _get_all_tensors(model) if convert_attribute else _get_initializer_tensors(model)

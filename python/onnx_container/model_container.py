@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import external_data_helper
 from ._container import Container, _weights
 from ._convert import initializer
-from ._core import Error
+from ._core import Error, model_that_needs
 from ._dtypes import DataType
 from ._tensor import Tensor
 
@@ -83,7 +83,7 @@ class ModelContainer(_Base):  # type: ignore[misc]
     _one_file = False
     _suffix = ".weight"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self) -> None:
         self.model_proto_: onnx.ModelProto | None = None
         self.large_initializers: dict[str, Any] = {}
         self.graphs_: list[onnx.GraphProto] = []
@@ -176,7 +176,9 @@ class ModelContainer(_Base):  # type: ignore[misc]
         folder = os.path.dirname(os.fspath(file_path))
         if folder and not os.path.exists(folder):
             raise FileNotFoundError(f"Folder {folder!r} does not exist.")
-        if all_tensors_to_one_file and not any(key in options for key in ("data_name", "files", "max_shard_bytes")):
+        is_one_of_ours = not any(key in options for key in ("data_name", "files", "max_shard_bytes"))
+        if all_tensors_to_one_file and is_one_of_ours and self._suffix != ".data":
+            self._refuse_unneeded(os.fspath(file_path) + self._suffix)
             options["data_name"] = os.path.basename(os.fspath(file_path)) + self._suffix
         options.setdefault("inline", self.inline)
         try:
@@ -192,11 +194,18 @@ class ModelContainer(_Base):  # type: ignore[misc]
             self._stats[f"time_export_{part}"] += spent
         return saved.model_proto
 
+    @staticmethod
+    def _refuse_unneeded(path: str) -> None:
+        """Refuses to replace a file that nobody named and that no model needs: it may be anything."""
+        if os.path.exists(path) and model_that_needs(path) is None:
+            raise FileExistsError(17, "not replaced, because no model here refers to it", path)
+
     def load(self, file_path: Path, load_large_initializers: bool = True) -> ModelContainer:
         """Loads the model, and the large initializers as maps of their files; without these,
         :meth:`_load_large_initializers` loads them later."""
+        loaded = Container.load(file_path, weights=load_large_initializers)
         self.model_proto_ = None
-        self._set_loaded(Container.load(file_path, weights=load_large_initializers), load_large_initializers)
+        self._set_loaded(loaded, load_large_initializers)
         return self
 
     def _load_large_initializers(self, file_path: Path) -> None:

@@ -358,8 +358,8 @@ pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
 }
 
 /// The memory of `object`, which has the packed, little-endian elements of a tensor of `dtype`:
-/// bytes, an array of this type, or, for types that the buffer protocol does not have, of unsigned
-/// integers as wide.
+/// bytes (of any format of one byte for numbers or characters), an array of this type, or, for
+/// types that the buffer protocol does not have, of unsigned integers as wide.
 pub fn packed(object: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Buffer> {
     if let Ok(given) = object.cast::<Initializer>() {
         let given = given.get().0.dtype();
@@ -373,7 +373,10 @@ pub fn packed(object: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Buffer> {
     }
     let view = PyUntypedBuffer::get(object)?;
     let format = view.format().to_string_lossy();
-    let letter = format.trim_start_matches(['@', '=', '<', '|']);
+    // The order of bytes means nothing in one byte.
+    let orders: &[char] =
+        if view.item_size() == 1 { &['@', '=', '<', '|', '>', '!'] } else { &['@', '=', '<', '|'] };
+    let letter = format.trim_start_matches(orders);
     let fits = match format_of(dtype) {
         _ if matches!(letter, "B" | "b" | "c") => true,
         Some((known, width)) => {
@@ -391,8 +394,8 @@ pub fn packed(object: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Buffer> {
 /// The format of integers, whatever their width: `long` has four bytes or eight.
 fn any_width(format: &str) -> &str {
     match format {
-        "i" | "l" | "q" => "q",
-        "I" | "L" | "Q" => "Q",
+        "i" | "l" | "q" | "n" => "q",
+        "I" | "L" | "Q" | "N" => "Q",
         other => other,
     }
 }

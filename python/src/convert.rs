@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use onnx_container::edit::FillOptions;
-use onnx_container::{DataType, Initializer as Inner, Tensor};
+use onnx_container::{Buffer, DataType, Initializer as Inner, Tensor};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -28,7 +28,7 @@ pub struct Declared<'a> {
     look_up: &'a dyn Fn() -> PyResult<HashMap<String, Declaration>>,
     /// Whether weights for which nothing is declared are left out.
     only: bool,
-    /// What makes the names of tensors of those of weights.
+    /// The rules by which a name of weights becomes that of a tensor.
     rules: Option<&'a FillOptions>,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Declared<'a> {
         Self { all: OnceCell::new(), look_up, only, rules: None }
     }
 
-    /// Weights have the names that `rules` make the names of tensors of.
+    /// Looks weights up by the tensors that `rules` send them to.
     pub fn with_rules(self, rules: &'a FillOptions) -> Self {
         Self { rules: Some(rules), ..self }
     }
@@ -54,8 +54,15 @@ impl<'a> Declared<'a> {
             }
         };
         let Some(rules) = self.rules else { return Ok(all.get(name)) };
-        let names = rules.tensors_of(name).or_raise()?;
+        // The error of a function of the caller is that of the fill, which tells all errors.
+        let names = rules.tensors_of(name).unwrap_or_default();
         Ok(names.iter().find_map(|name| all.get(name.as_ref())))
+    }
+
+    /// Whether the rules leave out weights called `name`.
+    fn is_ignored(&self, name: &str) -> bool {
+        let names = self.rules.map(|rules| rules.tensors_of(name));
+        matches!(names, Some(Ok(names)) if names.is_empty())
     }
 }
 
@@ -80,6 +87,12 @@ impl Weights<'_> {
         for (name, weights) in given {
             let name: String = name.extract()?;
             if declared.only && declared.get(&name)?.is_none() {
+                continue;
+            }
+            if declared.is_ignored(&name) {
+                // Named, so that the rule counts as one with an effect, and not looked at.
+                let nothing = Tensor::new(DataType::Uint8, [0], Buffer::default()).or_raise()?;
+                all.push((name, nothing.into()));
                 continue;
             }
             let array = arrays.as_ref().map_or(Ok(None), |arrays| arrays.convert(&weights))?;
@@ -155,9 +168,19 @@ impl<'py> Others<'_, 'py> {
     }
 }
 
-/// An error of the type of what was given, with the name that it was given for.
+/// An error of what was given, with the name that it was given for.
 fn named(error: PyErr, name: &str) -> PyErr {
     Python::attach(|py| {
+        if error.is_instance_of::<crate::error::Error>(py) {
+            let value = error.value(py);
+            let text = format!("tensor `{name}`: {value}");
+            // Of the library: it knows of no name where bytes are made weights.
+            let is_nameless = value.getattr("tensor").is_ok_and(|tensor| tensor.is_none());
+            if is_nameless && value.setattr("args", (text,)).is_ok() {
+                return value.setattr("tensor", name).err().unwrap_or(error);
+            }
+            return error;
+        }
         if !error.get_type(py).is(py.get_type::<PyTypeError>()) {
             return error;
         }

@@ -11,7 +11,7 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 create_exception!(
     onnx_container,
@@ -43,9 +43,12 @@ pub struct Class {
 
 /// All such classes.
 pub static CLASSES: [Class; 4] = [
-    Class::new("MissingFileError", "An `Error` of a file that is not there.", 2, |py| {
-        py.get_type::<PyFileNotFoundError>()
-    }),
+    Class::new(
+        "MissingFileError",
+        "An `Error` of a file that is not there, or that a failed download left in its place.",
+        2,
+        |py| py.get_type::<PyFileNotFoundError>(),
+    ),
     Class::new("AlreadyExistsError", "An `Error` of a file that must not be replaced.", 17, |py| {
         py.get_type::<PyFileExistsError>()
     }),
@@ -90,8 +93,9 @@ impl Class {
         let source = std::error::Error::source(error);
         let source = source.and_then(|source| source.downcast_ref::<io::Error>());
         let errno = match (error.kind(), source.map(io::Error::kind)) {
-            (ErrorKind::MissingFile | ErrorKind::NotDownloaded, _) => 2,
-            (ErrorKind::AlreadyExists, _) => 17,
+            (ErrorKind::MissingFile, _) => 2,
+            (ErrorKind::NotDownloaded, _) if error.path().is_some() => 2,
+            (ErrorKind::AlreadyExists, _) if is_about_a_file(error) => 17,
             (_, Some(io::ErrorKind::IsADirectory)) => 21,
             (_, Some(io::ErrorKind::PermissionDenied)) => 13,
             (ErrorKind::Io | ErrorKind::UnsafePath | ErrorKind::InvalidArgument, _)
@@ -103,6 +107,11 @@ impl Class {
         };
         CLASSES.iter().find(|class| class.errno == errno)
     }
+}
+
+/// Whether `error`, or one that it joins, names a path.
+fn is_about_a_file(error: &onnx_container::Error) -> bool {
+    error.path().is_some() || error.related().iter().any(is_about_a_file)
 }
 
 /// How many of the errors that one joins its text has; `related` has all.
@@ -126,12 +135,18 @@ fn made(py: Python<'_>, error: &onnx_container::Error) -> PyResult<PyErr> {
     };
     let value = exception.value(py);
     if let Some(class) = class {
-        value.setattr("errno", class.errno)?;
-        value.setattr("strerror", error.reason())?;
         // That of the first, where several errors are joined.
         let mut all = std::iter::once(error).chain(error.related());
         let path = all.find_map(onnx_container::Error::path);
-        value.setattr("filename", path.map(Path::as_os_str))?;
+        let of_system = PyDict::new(py);
+        of_system.set_item("errno", class.errno)?;
+        of_system.set_item("strerror", error.reason())?;
+        of_system.set_item("filename", path.map(Path::as_os_str))?;
+        // Also in the dict, for pickles and copies: errors of the system keep them elsewhere.
+        value.getattr("__dict__")?.call_method1("update", (&of_system,))?;
+        for (name, one) in of_system.iter() {
+            value.setattr(name.cast::<PyString>()?, one)?;
+        }
     }
     value.setattr("kind", format!("{:?}", error.kind()))?;
     value.setattr("reason", error.reason())?;

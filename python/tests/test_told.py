@@ -123,6 +123,14 @@ def test_rules_that_apply_to_no_weights_are_told(tmp_path: Path, fill: Fill, opt
     assert all(rule in str(told[0].message) for rule in rules)
 
 
+@pytest.mark.parametrize("given", [b"", lambda: b""])
+def test_weights_that_are_ignored_are_not_looked_at(given: Any) -> None:
+    container = full()
+    with pytest.warns(UserWarning, match="got no weights"):
+        filled = container.fill({"a": named()["a"], "b": given, "c": given}, ignore=["b", "c"])
+    assert (filled.filled, filled.idle_rules, filled.own) == (1, [], ["b"])
+
+
 @pytest.mark.parametrize(
     "options",
     [{"strip_prefix": "m."}, {"replace_prefix": {"m.": ""}}, {"rename": {"m.a": "a"}}, {"rename": lambda name: name[2:]}],
@@ -472,8 +480,10 @@ def test_errors_are_those_of_python_too(tmp_path: Path) -> None:
         assert isinstance(raised.value, Error) and raised.value.errno
         assert text in raised.value.filename and raised.value.path in (raised.value.filename, None)
         assert raised.value.strerror == raised.value.reason
-        again = pickle.loads(pickle.dumps(raised.value))
-        assert type(again) is type(raised.value) and str(again) == str(raised.value)
+        for again in (pickle.loads(pickle.dumps(raised.value)), copy.copy(raised.value)):
+            assert type(again) is type(raised.value) and str(again) == str(raised.value)
+            for name in ("errno", "strerror", "filename", "kind", "path"):
+                assert getattr(again, name) == getattr(raised.value, name)
 
 
 def test_reports_are_copied_and_pickled(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ pub struct Filled {
     /// that have one element, or are integers of one dimension, are not listed.
     pub kept: Vec<String>,
     /// Rules of the options that apply to no weights, such as `ignore "w"`: a name or a prefix may
-    /// be misspelled.
+    /// be misspelled, or another rule takes precedence.
     pub idle_rules: Vec<String>,
     /// Tensors that no weights name and that got those of a tensor on the same bytes, in graph
     /// order; see [`FillOptions::tied`].

@@ -44,7 +44,8 @@ pub struct SemanticDigest {
     outputs: Vec<OutputDigest>,
 }
 
-/// A digest of what one output of a model is computed from.
+/// A digest of what one output of a model is computed from. Two are equal when their names and
+/// digests are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OutputDigest {
     name: String,

@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::buffer::file_identity::FileIdentity;
 use crate::buffer::mmap::MmapChoice;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::directory_of;
+use crate::files::external_data::{directory_of, refuse_nul};
 use crate::files::recovery::{FolderLock, interrupted, is_journaled, linked, recover_for_reading};
 use crate::util::retry::{exists, retried};
 
@@ -45,12 +45,14 @@ pub(crate) struct OneSave<T> {
 ///
 /// # Errors
 /// [`ErrorKind::MissingFile`] when there is no such file and no save is about to put one there;
-/// [`ErrorKind::Changed`] when it was replaced at every look; the error of `read` otherwise.
+/// [`ErrorKind::Changed`] when it was replaced at every look; [`ErrorKind::InvalidArgument`] for a
+/// path with a NUL byte; the error of `read` otherwise.
 pub(crate) fn read_one_save<T>(
     path: &Path,
     mmap: MmapChoice,
     mut read: impl FnMut(Buffer) -> Result<T>,
 ) -> Result<OneSave<T>> {
+    refuse_nul(path)?;
     let mut warning = None;
     for number in 0..LOOKS {
         let recovered = recover(path)?;

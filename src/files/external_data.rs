@@ -26,7 +26,7 @@ use crate::proto::{StringStringEntryProto, TensorProto};
 
 pub use directory::{Directory, PathPolicy};
 pub use location::check_location;
-pub(crate) use location::{directory_of, without_dots};
+pub(crate) use location::{directory_of, refuse_nul, without_dots};
 pub(crate) use root::has_other_names;
 
 /// The parsed `external_data` of one tensor.

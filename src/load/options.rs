@@ -299,7 +299,11 @@ impl LoadOptions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Another digest is [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest).
+    /// Another digest is [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest). Default none.
+    /// Without [`weights`](Self::weights), by an [`Outline`](crate::Outline) and by
+    /// [`check_model`](crate::check::check_model), a digest to expect is
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument); safetensors files have
+    /// none, and do not regard it.
     #[must_use]
     pub fn expect_digest(mut self, digest: impl Into<Option<ContentDigest>>) -> Self {
         self.expected = digest.into();

@@ -1,4 +1,5 @@
-//! How a container is saved: [`SaveOptions`].
+//! How a container is saved: [`SaveOptions`], and which files the weights go to (`weight_files`).
+//! What a save tells its caller: `progress`, `statistics`.
 
 mod conversions;
 mod digests;

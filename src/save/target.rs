@@ -1,7 +1,8 @@
-//! Where files are to be written: the folder, the name of the model, and the free space.
+//! Where files are to be written: the folder, the name of the model, and the free space, which are
+//! checked before the first byte is written.
 //!
-//! These are checked before the first byte is written. Which existing files may be replaced is
-//! decided in `folder`.
+//! Which existing files may be replaced is decided in `folder`, by the models that need them
+//! (`users`, `skim`). `publish` stages new files and switches them.
 
 pub(in crate::save) mod access;
 pub(in crate::save) mod file_names;
@@ -14,7 +15,7 @@ pub(in crate::save) mod users;
 use std::path::{Path, PathBuf, is_separator};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::directory_of;
+use crate::files::external_data::{directory_of, refuse_nul};
 use crate::util::byte_size::ByteSize;
 use crate::util::retry::{exists, retried};
 
@@ -45,6 +46,7 @@ pub(crate) struct Target {
 impl Target {
     /// The directory of `path`, which must exist, and its file name.
     pub(crate) fn new(path: &Path) -> Result<Self> {
+        refuse_nul(path)?;
         let invalid = |reason: &str| Error::new(ErrorKind::InvalidArgument, reason).with_path(path);
         let name = path.file_name().ok_or_else(|| invalid("names no file"))?;
         // `file_name` ignores a separator or `/.` at the end. An existing folder is refused later.

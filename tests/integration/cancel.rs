@@ -227,7 +227,7 @@ fn loads_digests_verifications_and_consolidations_report_how_far_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     let names =
-        ["a", "b"].map(|name| TensorProto::external(name, 2, [LEN as i64], &format!("#{name}")));
+        ["a", "b"].map(|name| TensorProto::external(name, 2, [LEN as i64], format!("#{name}")));
     let mut typed = TensorProto::new("t", 7, [300]);
     typed.int64_data = Packed::from(vec![1_i64 << 40; 300]).into();
     let mut container =

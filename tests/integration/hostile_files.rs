@@ -234,7 +234,7 @@ fn files_that_are_not_models_are_named() {
         fs::write(&path, bytes).unwrap();
         for mmap in both_choices() {
             let error = Container::load(&path, mmap).unwrap_err();
-            let is_download = ["lfs.onnx", "page.onnx"].contains(&name);
+            let is_download = ["lfs.onnx", "page.onnx"].contains(name);
             let kind = if is_download { ErrorKind::NotDownloaded } else { ErrorKind::Decode };
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.reason().contains(reason), "{error}");

@@ -40,6 +40,7 @@ const LIBRARY: Crate = Crate {
             "tensor::initializer",
             "PyTorch tensors become initializers, and initializers become PyTorch tensors",
         ),
+        ("trace::*", "trace", PARTS),
     ],
     uses: 300,
 };
@@ -66,6 +67,7 @@ const COMMAND: Crate = Crate {
     list: "layers of the command",
     strangers: &[],
     excused: &[
+        ("args::*", "args", PARTS),
         ("commands::evaluate::*", "commands::evaluate", PARTS),
         ("commands::inspect::*", "commands::inspect", PARTS),
         ("commands::plan::*", "commands::plan", PARTS),
@@ -119,9 +121,12 @@ impl Library {
         let files: BTreeMap<_, _> = files.into_iter().collect();
         let modules: BTreeSet<_> = files.keys().cloned().collect();
         let sources = files.iter().map(|(module, text)| {
-            let mut reader = Reader { module, modules: &modules, source: Source::default() };
+            let mut reader = Reader::new(module, &modules);
             reader.read(text.parse().unwrap());
-            (module.clone(), reader.source)
+            let Reader { mut source, handed_out, words, .. } = reader;
+            let used = handed_out.into_iter().filter(|(name, _)| words.contains(name));
+            source.paths.extend(used.map(|(_, path)| path));
+            (module.clone(), source)
         });
         Self { sources: sources.collect() }
     }
@@ -169,6 +174,22 @@ struct Reader<'m> {
     module: &'m Module,
     modules: &'m BTreeSet<Module>,
     source: Source,
+    /// What it makes public of its own files, by name.
+    handed_out: Vec<(String, Vec<String>)>,
+    /// The words outside of `use` declarations.
+    words: BTreeSet<String>,
+}
+
+impl<'m> Reader<'m> {
+    fn new(module: &'m Module, modules: &'m BTreeSet<Module>) -> Self {
+        Self {
+            module,
+            modules,
+            source: Source::default(),
+            handed_out: Vec::new(),
+            words: BTreeSet::new(),
+        }
+    }
 }
 
 impl Reader<'_> {
@@ -195,15 +216,14 @@ impl Reader<'_> {
     fn inline_module(&mut self, tokens: &[TokenTree], at: usize) -> usize {
         let Some(TokenTree::Group(body)) = tokens.get(at + 1) else { return at };
         let module = [self.module.as_slice(), &[tokens[at].to_string()]].concat();
-        let source = Source::default();
-        let mut inner = Reader { module: &module, modules: self.modules, source };
+        let mut inner = Reader::new(&module, self.modules);
         inner.read(body.stream());
         self.source.paths.extend(inner.source.paths);
         at + 2
     }
 
-    /// Reads the `use` declaration at `at`, up to its semicolon. What a module hands out of its own
-    /// files to everybody is no use of them.
+    /// Reads the `use` declaration at `at`, up to its semicolon. A `pub use` of a module's own files
+    /// counts as a use only where the module uses the name itself.
     fn import(&mut self, tokens: &[TokenTree], at: usize) -> usize {
         let is_public =
             at > 0 && matches!(&tokens[at - 1], TokenTree::Ident(word) if *word == "pub");
@@ -212,8 +232,10 @@ impl Reader<'_> {
         let end = tokens[at..].iter().position(is_end).map_or(tokens.len(), |n| at + n);
         for (path, name) in use_tree(&tokens[at..end], &[]) {
             if let Some(path) = self.absolute(&path) {
-                self.source.imports.insert(name, path.clone());
-                if !(is_public && path.starts_with(self.module)) {
+                self.source.imports.insert(name.clone(), path.clone());
+                if is_public && path.starts_with(self.module) {
+                    self.handed_out.push((name, path));
+                } else {
                     self.source.paths.insert(path);
                 }
             }
@@ -223,6 +245,7 @@ impl Reader<'_> {
 
     /// Notes the path that starts with the word at `at`, when it is one of the crate.
     fn path(&mut self, first: &str, tokens: &[TokenTree], at: usize) -> usize {
+        self.words.insert(first.to_owned());
         let (mut path, mut at) = (vec![first.to_owned()], at + 1);
         let follows = at >= 2 && is_colons(&tokens[at.saturating_sub(3)..at - 1]);
         while is_colons(&tokens[at..]) {
@@ -469,20 +492,19 @@ fn every_form_of_path_is_found() {
 
 #[test]
 fn circles_inside_a_module_are_found() {
-    let files = [
-        (vec![], "mod top;"),
-        (vec!["top"], "mod a; mod b; pub(crate) use a::A; struct Mine;"),
-        (vec!["top", "a"], "use super::b::B; struct A;"),
-        (vec!["top", "b"], "struct B;"),
-    ];
-    let with = |b: &str| {
+    let library = |top: &str, b: &str| {
+        let files = [
+            (vec![], "mod top;"),
+            (vec!["top"], top),
+            (vec!["top", "a"], "use super::b::B; struct A;"),
+            (vec!["top", "b"], b),
+        ];
         let files = files.iter().map(|(module, text)| {
-            let module: Module = module.iter().map(|name| (*name).to_owned()).collect();
-            let text = if module.last().is_some_and(|last| last == "b") { b } else { text };
-            (module, text.to_owned())
+            (module.iter().map(|name| (*name).to_owned()).collect(), (*text).to_owned())
         });
         Library::parse(files)
     };
+    let with = |b: &str| library("mod a; mod b; pub(crate) use a::A; struct Mine;", b);
     assert_eq!(circles(&with("struct B;"), &[]), [""; 0]);
     for circle in ["use super::A;", "use crate::top::a::A;", "use super::Mine;"] {
         assert!(circles(&with(circle), &[]).len() > 1, "{circle}");
@@ -491,6 +513,11 @@ fn circles_inside_a_module_are_found() {
         assert_eq!(circles(&with("use super::A;"), &[excuse]), [""; 0]);
     }
     assert_eq!(circles(&with("use super::Mine;"), &[("top::*", "top")]), [""; 0]);
+    // What is made public is used only where its name stands.
+    let handing_out =
+        |mine: &str| library(&format!("mod a; mod b; pub use a::A; {mine}"), "use super::Mine;");
+    assert_eq!(circles(&handing_out("struct Mine;"), &[]), [""; 0]);
+    assert!(circles(&handing_out("struct Mine(A);"), &[]).len() > 1);
 }
 
 #[test]

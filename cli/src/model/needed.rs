@@ -29,17 +29,15 @@ pub struct NeededFile {
     pub end: u64,
     /// Its length in bytes, or why it cannot be used.
     pub len: Result<u64, Arc<Error>>,
-    /// Whether it is what a failed download leaves.
-    is_failed_download: bool,
 }
 
 impl NeededFile {
     /// Whether the file is there and can be used.
     pub fn state(&self) -> State {
         match &self.len {
-            Err(_) if self.is_failed_download => State::Wrong,
             Ok(len) if *len < self.end => State::CutOff,
             Ok(_) => State::Present,
+            Err(error) if error.kind() == ErrorKind::NotDownloaded => State::Wrong,
             Err(error) if error.kind() == ErrorKind::MissingFile => State::Missing,
             Err(_) => State::Refused,
         }
@@ -182,18 +180,9 @@ impl Needed {
         } else {
             let directory = &self.directory;
             let (path, opened) = (directory.join(&location), open(directory, &location));
-            let is_failed_download =
-                opened.as_ref().is_ok_and(|opened| opened.failed_download.is_some());
             let len = opened.and_then(|opened| opened.usable_len(&path));
             let len = len.map_err(|error| self.unusable.add(error));
-            self.files.push(NeededFile {
-                location,
-                path,
-                tensors: 1,
-                end,
-                len,
-                is_failed_download,
-            });
+            self.files.push(NeededFile { location, path, tensors: 1, end, len });
         }
     }
 }
@@ -217,7 +206,7 @@ impl Opened {
     /// The length of the file at `path`, unless something else is there in its place.
     fn usable_len(self, path: &Path) -> Result<u64> {
         match self.failed_download {
-            Some(what) => Err(Error::new(ErrorKind::MissingFile, what).with_path(path)),
+            Some(what) => Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path)),
             None => Ok(self.len),
         }
     }

@@ -86,7 +86,7 @@ const LATER: &str = "";
 /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
 /// use onnx_container::{Container, DataType};
 /// use onnx_container_machine::trace::{Trace, TraceOptions, TraceWriter};
-/// use onnx_container_machine::{RunLimits, Machine, Program, ProgramOptions, Registry, Value};
+/// use onnx_container_machine::{Machine, Program, ProgramOptions, Registry, RunLimits, Value};
 ///
 /// let mut graph = GraphProto::new("g");
 /// graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [2]));

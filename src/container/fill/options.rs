@@ -43,7 +43,8 @@ impl fmt::Debug for RenameWith {
     }
 }
 
-/// A rule for names that applies to no weights unless they have such a name.
+/// A rule that has no effect where no weights have the name or the prefix. A prefix that is
+/// replaced by nothing is displayed as one that is stripped, whichever method it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rule<'o> {
     Ignore(&'o str),
@@ -212,7 +213,7 @@ impl FillOptions {
         Ok((vec![tensor], false))
     }
 
-    /// The prefix rule for weights called `name`, unless another rule takes precedence.
+    /// The rule with the longest prefix of `name`; renames are not looked at.
     fn prefix_of<'o>(&'o self, name: &str) -> Option<(&'o str, &'o str)> {
         let rules = self.prefixes.iter().map(|(from, to)| (from.as_str(), to.as_str()));
         rules.filter(|(from, _)| name.starts_with(from)).max_by_key(|(from, _)| from.len())

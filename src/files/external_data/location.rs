@@ -50,6 +50,18 @@ pub(crate) fn without_dots(location: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
+/// Refuses a path that no file can have: what the system says of it names something else.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for a path with a NUL byte.
+pub(crate) fn refuse_nul(path: &Path) -> Result<()> {
+    if !path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Ok(());
+    }
+    let reason = "the path has a NUL byte, which no file name has";
+    Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(path))
+}
+
 /// The directory that holds the file `path`.
 pub(crate) fn directory_of(path: &Path) -> PathBuf {
     match path.parent() {

@@ -228,7 +228,9 @@ impl Imported {
         }
         if !self.idle_rules.is_empty() {
             let rules = self.idle_rules.join(", ");
-            out.line(format_args!("no effect {rules}: WEIGHTS has no such names"))?;
+            out.line(format_args!(
+                "no effect {rules}: no such names in WEIGHTS, or other rules come first"
+            ))?;
         }
         if !self.missing.is_empty() {
             let tensors = count(self.missing.len(), "tensor");

@@ -40,7 +40,6 @@ const LIBRARY: Crate = Crate {
             "tensor::initializer",
             "PyTorch tensors become initializers, and initializers become PyTorch tensors",
         ),
-        ("trace::*", "trace", PARTS),
     ],
     uses: 300,
 };
@@ -58,6 +57,7 @@ const MACHINE: Crate = Crate {
         ("plan::*", "plan", PARTS),
         ("program::*", "program", PARTS),
         ("ready::*", "ready", PARTS),
+        ("trace::*", "trace", PARTS),
     ],
     uses: 300,
 };
@@ -222,8 +222,8 @@ impl Reader<'_> {
         at + 2
     }
 
-    /// Reads the `use` declaration at `at`, up to its semicolon. A `pub use` of a module's own files
-    /// counts as a use only where the module uses the name itself.
+    /// Reads the `use` declaration at `at`, up to its semicolon. A `pub use` of a module's own
+    /// files counts as a use only where the module uses the name itself.
     fn import(&mut self, tokens: &[TokenTree], at: usize) -> usize {
         let is_public =
             at > 0 && matches!(&tokens[at - 1], TokenTree::Ident(word) if *word == "pub");

@@ -9,10 +9,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
-from . import _options, external_data_helper
+from . import _entries, _options, external_data_helper
 from ._container import Container, _is_model, _parsed
 from ._core import Error, byte_len, model_that_needs
 from ._dtypes import DataType
+from ._formats import is_other
 
 if TYPE_CHECKING:
     import onnx
@@ -20,18 +21,6 @@ if TYPE_CHECKING:
     from ._options import Path, SaveOptions
 
 __all__ = ["load_model", "load_model_from_string", "save_model"]
-
-_TEXT = (".txtpb", ".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtext", ".onnxtxt")
-
-
-def _is_other(f: Any, format: str | None) -> bool:
-    """Whether onnx has to read or write it: a stream, or another format than protobuf's."""
-    if hasattr(f, "read") or hasattr(f, "write"):
-        return True
-    if format is not None:
-        return format != "protobuf"
-    return os.path.splitext(os.fspath(f))[1] in _TEXT
-
 
 def save_model(
     proto: onnx.ModelProto | bytes,
@@ -57,11 +46,11 @@ def save_model(
     Warns:
         UserWarning: of files that the model needs, and that are not where it is written to.
     """
-    if _is_other(f, format):
+    if is_other(f, format):
         if options:
             raise TypeError(f"save_model(): {', '.join(sorted(options))} is for files of protobuf")
         message = _message(proto)
-        external_data_helper.refuse_handles(external_data_helper.every_tensor(message))
+        _entries.refuse_handles(_entries.every_tensor(message))
         return _save_by_onnx(
             message, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
         )
@@ -69,7 +58,7 @@ def save_model(
     _refuse_others(proto)
     locations = _locations(proto)
     for name, at in locations:
-        external_data_helper.refuse_handle(at, name)
+        _entries.refuse_handle(at, name)
     if not hasattr(proto, "SerializeToString") and locations:
         proto = _parsed(proto)
     if save_as_external_data:
@@ -127,8 +116,8 @@ def _refuse_contradictions(location: str | None, one_file: bool, given: dict[str
 def _locations(proto: Any) -> list[tuple[str, str]]:
     """The external tensors of a model, each with its location."""
     if hasattr(proto, "SerializeToString"):
-        external = filter(external_data_helper.uses_external_data, external_data_helper.every_tensor(proto))
-        return [(tensor.name, external_data_helper.ExternalDataInfo(tensor).location) for tensor in external]
+        external = filter(_entries.uses_external_data, _entries.every_tensor(proto))
+        return [(tensor.name, _entries.ExternalDataInfo(tensor).location) for tensor in external]
     try:
         declared = Container(proto).declared()
     except Error as error:
@@ -175,7 +164,7 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
     if not folder and not is_model:
         container.save(path, one_file, **options)
         return
-    external_data_helper._checked(name, "")
+    _entries.checked_location(name, "")
     if unknown := options.keys() & _NOT_BESIDE:
         raise ValueError(
             f"save_model(): {', '.join(sorted(unknown))} is for a location beside the model, not in a folder, that does not "
@@ -185,9 +174,9 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
     model, files = container.to_parts(one_file, **{**options, "data_name": f"{base}.data" if is_model else base})
     message = _parsed(model)
     places = {file: os.path.join(folder, file.removesuffix(".data") if is_model else file) for file in files}
-    for tensor in external_data_helper.every_tensor(message):
+    for tensor in _entries.every_tensor(message):
         for entry in tensor.external_data:
-            if entry.key == "location" and external_data_helper.uses_external_data(tensor):
+            if entry.key == "location" and _entries.uses_external_data(tensor):
                 entry.value = places.get(entry.value, entry.value)
     written: dict[str, Any] = {places[file]: [data] for file, data in files.items()}
     _replace_files(written, message, path, sync)
@@ -195,7 +184,7 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
 
 def _is_loaded(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor names a file and has its elements all the same: it is to be written there."""
-    return external_data_helper.uses_external_data(tensor) and tensor.HasField("raw_data")
+    return _entries.uses_external_data(tensor) and tensor.HasField("raw_data")
 
 
 def _copied(proto: Any) -> Any:
@@ -208,16 +197,16 @@ def _named_files(proto: Any) -> list[str]:
     """The files that tensors with elements are to be written to."""
     if not hasattr(proto, "SerializeToString"):
         return []
-    tensors = filter(_is_loaded, external_data_helper.every_tensor(proto))
-    return list(dict.fromkeys(external_data_helper.ExternalDataInfo(tensor).location for tensor in tensors))
+    tensors = filter(_is_loaded, _entries.every_tensor(proto))
+    return list(dict.fromkeys(_entries.ExternalDataInfo(tensor).location for tensor in tensors))
 
 
 def _refuse_half_loaded(proto: Any, named: list[str]) -> None:
     """Refuses to replace a file that tensors without elements are in."""
     written = set(map(os.path.normpath, named))
-    for tensor in external_data_helper.every_tensor(proto) if named else ():
-        if external_data_helper.uses_external_data(tensor) and not tensor.HasField("raw_data"):
-            location = external_data_helper.ExternalDataInfo(tensor).location
+    for tensor in _entries.every_tensor(proto) if named else ():
+        if _entries.uses_external_data(tensor) and not tensor.HasField("raw_data"):
+            location = _entries.ExternalDataInfo(tensor).location
             if os.path.normpath(location) in written:
                 raise ValueError(f"save_model(): {location} is not replaced: tensor {tensor.name!r} is in it and is not loaded")
 
@@ -242,17 +231,17 @@ def _container_of(proto: Any, is_taken: Callable[[Any], bool], without: Set[str]
                 header.CopyFrom(tensor)
                 continue
             _copy_fields(tensor, header, {"raw_data", "external_data", "data_location"})
-            handle = external_data_helper.handle_of(tensor.name, weights)
-            external_data_helper._set_entries(header, {"location": handle})
+            handle = _entries.handle_of(tensor.name, weights)
+            _entries.set_entries(header, {"location": handle})
             weights[handle] = functools.partial(getattr, tensor, "raw_data")
-    for tensor in filter(_is_loaded, list(external_data_helper.every_tensor(message))):
+    for tensor in filter(_is_loaded, list(_entries.every_tensor(message))):
         if not is_taken(tensor):
-            external_data_helper._clear_entries(tensor)
+            _entries.clear_entries(tensor)
             continue
-        handle = external_data_helper.handle_of(tensor.name, weights)
+        handle = _entries.handle_of(tensor.name, weights)
         weights[handle] = tensor.raw_data
         tensor.ClearField("raw_data")
-        external_data_helper._set_entries(tensor, {"location": handle})
+        _entries.set_entries(tensor, {"location": handle})
     return Container(message, weights)
 
 
@@ -291,8 +280,8 @@ def _with_files(proto: Any, named: list[str]) -> tuple[dict[str, list[bytes]], A
     copied = _copied(proto)
     files: dict[str, list[bytes]] = {location: [] for location in named}
     ends = dict.fromkeys(named, 0)
-    for tensor in filter(_is_loaded, list(external_data_helper.every_tensor(copied))):
-        location, data = external_data_helper.ExternalDataInfo(tensor).location, tensor.raw_data
+    for tensor in filter(_is_loaded, list(_entries.every_tensor(copied))):
+        location, data = _entries.ExternalDataInfo(tensor).location, tensor.raw_data
         external_data_helper.set_external_data(tensor, location, ends[location], len(data))
         tensor.ClearField("raw_data")
         files[location].append(data)
@@ -304,7 +293,7 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> 
     """Writes weights files, by their locations, and the ``model`` to ``path``: beside those that they replace, which are put back
     where something fails; the model is renamed last."""
     target = os.path.realpath(path)  # A link stays one.
-    targets = [external_data_helper.beneath(os.path.dirname(path), location) for location in files]
+    targets = [_entries.beneath(os.path.dirname(path), location) for location in files]
     _refuse_files_of_others(targets, target)
     message = [model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model)]
     if not message[0]:
@@ -360,7 +349,7 @@ def _refuse_files_of_others(targets: list[str], target: str) -> None:
 def _refuse_unneeded(files: Iterable[str], path: str) -> None:
     """Refuses files that are there, that are named after tensors, and that no model needs: they may be anything."""
     for location in files:
-        at = external_data_helper.beneath(os.path.dirname(path), location)
+        at = _entries.beneath(os.path.dirname(path), location)
         if os.path.exists(at) and model_that_needs(at) is None:
             raise ValueError(f"save_model(): {at} exists and is not replaced, because no model here refers to it")
 
@@ -429,14 +418,14 @@ def load_model(f: IO[bytes] | Path, format: str | None = None, load_external_dat
     maps them instead."""
     import onnx
 
-    if _is_other(f, format):
+    if is_other(f, format):
         return onnx.load_model(f, format, load_external_data)
     path = os.fsdecode(cast("Path", f))
     if not load_external_data:
         return _parsed(Container.load(path, weights=False).model_bytes)
     container = Container.load(path)
     model = container.model_proto
-    external_data_helper._put_weights(model, container)
+    _entries.put_weights(model, container)
     return model
 
 

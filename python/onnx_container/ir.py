@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import external_data_helper
+from . import _entries
 from ._container import Container
 from ._convert import initializer
 from ._core import Bytes, map_file
 from ._dtypes import of_numpy
-from ._onnx import _is_other
+from ._formats import is_other
 from ._tensor import Tensor as _Tensor
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def load(path: Path, format: str | None = None) -> onnx_ir.Model:
     """The model at ``path``; its external tensors are slices of maps of their files."""
     import onnx_ir
 
-    if _is_other(path, format):
+    if is_other(path, format):
         return onnx_ir.load(path, format)
     return from_container(Container.load(path))
 
@@ -255,7 +255,7 @@ def _behind_handles(
                 tensor = place.tensor
                 if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
                     continue
-                handle = external_data_helper.handle_of(place.name, large)
+                handle = _entries.handle_of(place.name, large)
                 replace(place, _Behind(tensor, mark + handle.encode()))
                 large[handle] = tensor
             # What stays has to be inline: the file that it is in now is not that of what is saved.
@@ -267,11 +267,11 @@ def _behind_handles(
         finally:
             for place in reversed(replaced):
                 place.restore()
-    for tensor in external_data_helper.every_tensor(message) if large else ():
+    for tensor in _entries.every_tensor(message) if large else ():
         if tensor.raw_data.startswith(mark):
             handle = tensor.raw_data[len(mark) :].decode()
             tensor.ClearField("raw_data")
-            external_data_helper._set_entries(tensor, {"location": handle})
+            _entries.set_entries(tensor, {"location": handle})
     return message.SerializeToString(), large
 
 
@@ -321,12 +321,12 @@ def save(
     given: dict[str, Any] = dict(options)
     if max_shard_size_bytes is not None and external_data is None:
         raise ValueError("max_shard_size_bytes is for external_data: name the file that the names of shards are made of")
-    if given and _is_other(path, format):
+    if given and is_other(path, format):
         raise TypeError(f"save(): {', '.join(sorted(given))} is for files of protobuf")
     for name, value in (("max_shard_size_bytes", max_shard_size_bytes), ("max_workers", max_workers)):
         if value is not None and value <= 0:
             raise ValueError(f"{name} is {value}, and has to be more than 0")
-    if _is_other(path, format):
+    if is_other(path, format):
         onnx_ir.save(model, path, format, external_data, size_threshold_bytes, max_shard_size_bytes, callback)
         return
     if external_data is not None:
@@ -370,7 +370,7 @@ def _refuse_handles(model: onnx_ir.Model) -> None:
 
     for place in _places(model):
         if isinstance(place.tensor, onnx_ir.ExternalTensor):
-            external_data_helper.refuse_handle(str(place.tensor.location), place.name)
+            _entries.refuse_handle(str(place.tensor.location), place.name)
 
 
 class _Files:
@@ -415,7 +415,7 @@ def save_safetensors(
     """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to a safetensors file beside it. ``model`` is not
     changed. Several files (``max_shard_size_bytes``) are written by onnx_ir."""
     _refuse_handles(model)
-    if max_shard_size_bytes is not None or _is_other(path, format):
+    if max_shard_size_bytes is not None or is_other(path, format):
         import onnx_ir
 
         if options:
@@ -451,9 +451,9 @@ class _Progress:
         # Options of the save may move other tensors to files, or all into the model.
         written: dict[str, list[Any]] = {}
         for tensor in _external(planned):
-            written.setdefault(tensor.name, []).append(external_data_helper.ExternalDataInfo(tensor))
+            written.setdefault(tensor.name, []).append(_entries.ExternalDataInfo(tensor))
         pairs = [
-            (external_data_helper.ExternalDataInfo(tensor).location, written[tensor.name].pop(0))
+            (_entries.ExternalDataInfo(tensor).location, written[tensor.name].pop(0))
             for tensor in _external(container.model_proto)
             if written.get(tensor.name)
         ]
@@ -474,4 +474,4 @@ class _Progress:
 
 
 def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    return (it for it in external_data_helper.every_tensor(model) if external_data_helper.uses_external_data(it))
+    return (it for it in _entries.every_tensor(model) if _entries.uses_external_data(it))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import external_data_helper
+from . import _entries
 from ._container import Container, _weights
 from ._convert import initializer
 from ._core import Error, model_that_needs
@@ -157,8 +157,8 @@ class ModelContainer(_Base):  # type: ignore[misc]
             )
 
     def _external(self) -> Iterable[onnx.TensorProto]:
-        tensors = external_data_helper.every_tensor(self.model_proto)
-        return (tensor for tensor in tensors if external_data_helper.uses_external_data(tensor))
+        tensors = _entries.every_tensor(self.model_proto)
+        return (tensor for tensor in tensors if _entries.uses_external_data(tensor))
 
     def to_container(self) -> Container:
         """The model and its large initializers as a :class:`Container`, which shares their memory."""
@@ -223,12 +223,12 @@ class ModelContainer(_Base):  # type: ignore[misc]
         self.large_initializers = {}
         if not has_weights:
             return
-        for number, tensor in enumerate(external_data_helper.every_tensor(self.model_proto)):
-            if not external_data_helper.uses_external_data(tensor):
+        for number, tensor in enumerate(_entries.every_tensor(self.model_proto)):
+            if not _entries.uses_external_data(tensor):
                 continue
             handle = f"#t{number}"
             found = container[_location(tensor) or ""]
-            external_data_helper._set_entries(tensor, {"location": handle})
+            _entries.set_entries(tensor, {"location": handle})
             self.large_initializers[handle] = _as_loaded(found)
 
     def get_raw_data(self, tensor: Any) -> bytes:
@@ -297,7 +297,7 @@ def make_large_tensor_proto(
     import onnx
 
     tensor = onnx.TensorProto(name=tensor_name, data_type=tensor_type, dims=shape)
-    external_data_helper._set_entries(tensor, {"location": location})
+    _entries.set_entries(tensor, {"location": location})
     return tensor
 
 

@@ -12,6 +12,7 @@ import onnx
 import onnx.external_data_helper as theirs
 import onnx_container
 import pytest
+from onnx_container import _entries
 from onnx_container import external_data_helper as ours
 
 
@@ -500,7 +501,7 @@ def test_tensors_everywhere_are_in_a_container(tmp_path: Path) -> None:
         if tensor.name != "places":
             large[f"#{tensor.name}"] = onnx.numpy_helper.to_array(tensor)
             tensor.ClearField("raw_data")
-            ours._set_entries(tensor, {"location": f"#{tensor.name}"})
+            _entries.set_entries(tensor, {"location": f"#{tensor.name}"})
     container = onnx_container.ExtendedModelContainer()
     container.model_proto = model
     container.large_initializers = large

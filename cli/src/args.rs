@@ -279,8 +279,8 @@ pub struct ImportArgs {
     /// Fail when WEIGHTS has weights that no tensor of the model uses
     #[arg(long)]
     pub strict: bool,
-    /// What to do with tensors not in WEIGHTS that share the bytes of one that is [default: those
-    /// of its type and shape change with it, the others keep their elements]
+    /// Which tensors that WEIGHTS lacks change with one on the same bytes that it has [default:
+    /// those of its type and shape]
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
     /// Match by content: OLD is the checkpoint that MODEL was exported from. Tensors that the

@@ -721,9 +721,12 @@ fn tied_tensors_are_written_once_and_come_back_tied() {
     assert_eq!(weights.get("b"), weights.get("a"));
 
     let mut filled = structure(&original);
+    let mut by_default = filled.clone();
+    by_default.attach_safetensors(&path).unwrap();
     filled
         .attach_safetensors_with(&path, MmapChoice::never(), FillOptions::new().strict(true))
         .unwrap();
+    assert_eq!(by_default.digest().unwrap(), filled.digest().unwrap());
     assert_same(&filled, &original);
     let saved = filled.save(folder.path().join("m.onnx"), true).unwrap();
     let offset = |name: &str| {

@@ -209,6 +209,19 @@ fn names_of_handles() {
 }
 
 #[test]
+fn a_container_is_iterated_over_by_handle() {
+    let mut container = add_container();
+    container.insert("#a", array![1.0_f32]).unwrap();
+    let mut found = Vec::new();
+    for (handle, initializer) in &container {
+        found.push((handle.as_str().to_owned(), initializer.byte_len()));
+    }
+    let listed = container.iter().map(|(handle, it)| (handle.as_str().to_owned(), it.byte_len()));
+    assert_eq!(found, listed.collect::<Vec<_>>());
+    assert!(found.is_sorted() && found.len() == container.len());
+}
+
+#[test]
 fn a_save_does_not_change_the_container() {
     let mut container = add_container();
     container.insert("#left_over", array![1.0_f32]).unwrap();

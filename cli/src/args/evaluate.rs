@@ -24,8 +24,8 @@ pub struct InputArgs {
     /// everywhere. Without --input, --input-dir and --seed, N is 0
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Set the dimension NAME of the inputs that are made to N. A dimension without a name is
-    /// called by its input and position: 'image[0]=1'. May be given several times
+    /// Set the dimension NAME of generated inputs to N. Write a dimension without a name as input
+    /// and position: 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
 }

@@ -23,9 +23,9 @@ pub struct LayoutArgs {
     /// How the files of --max-shard-size are named
     #[arg(long, value_name = "NAMES", requires = "max_shard_size")]
     pub shard_names: Option<ShardNameArg>,
-    /// Store tensors of equal bytes once, whatever their types and shapes; with --safetensors these
-    /// must be equal too. Of tensors of equal length the first bytes are read, all if those agree.
-    /// To change one later, see --tied of replace and import-safetensors
+    /// Store tensors of equal bytes once; with --safetensors, only those of equal type and shape.
+    /// Of tensors of equal length it reads the first bytes, and the rest if these agree. To change
+    /// one later, see --tied of replace and import-safetensors
     #[arg(long)]
     pub dedup: bool,
 }

@@ -11,8 +11,8 @@ use super::{OutArgs, ReadArgs};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The signature has the format of OpenSSF Model Signing v1.0: other tools verify it too, over the model's folder. \
-It covers the bytes of files. A second one beside it, NAME.digest.sig, covers the content of the model: it \
-still holds when the model is packed, split or embedded.")]
+It covers the bytes of files. A second signature, NAME.digest.sig, covers the model's content: it stays valid \
+after pack, split or embed.")]
 pub struct SignArgs {
     /// The model, or a folder to sign with all its files
     #[arg(value_parser = model_to_read())]

@@ -65,8 +65,7 @@ impl From<Error> for Failure {
 /// The `error`, where it says that a file is no model and another file of its folder needs it, with
 /// that in place of what a reader of models made of its bytes.
 pub fn named(error: Error) -> Error {
-    let is_no_model = matches!(error.kind(), ErrorKind::Decode | ErrorKind::NotDownloaded);
-    let path = error.path().filter(|_| is_no_model);
+    let path = error.path().filter(|_| error.kind() == ErrorKind::Decode);
     let model = path.and_then(|path| Some((path, model_that_needs(path).ok()??)));
     let Some((path, model)) = model else { return error };
     let model = model.strip_prefix(".").unwrap_or(&model);

@@ -451,7 +451,7 @@ impl Container {
     /// use onnx_container::Container;
     ///
     /// let mut container = Container::default();
-    /// container.add("w", vec![1.0_f32])?;
+    /// container.add_initializer("w", vec![1.0_f32])?;
     /// let (model, initializers) = container.into_parts();
     /// assert_eq!(model.graph.unwrap().initializer.len(), 1);
     /// assert_eq!(initializers.first_key_value().unwrap().0.as_str(), "#w");

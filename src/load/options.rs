@@ -305,8 +305,8 @@ impl LoadOptions {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument); safetensors files have
     /// none, and do not regard it.
     #[must_use]
-    pub fn expect_digest(mut self, digest: impl Into<Option<ContentDigest>>) -> Self {
-        self.expected = digest.into();
+    pub fn expect_digest(mut self, digest: ContentDigest) -> Self {
+        self.expected = Some(digest);
         self
     }
 

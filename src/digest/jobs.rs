@@ -196,9 +196,14 @@ impl<'c> Jobs<'c> {
         self.order = order.into_iter().map(|(job, _)| job).collect();
     }
 
+    /// How many bytes are hashed.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.list.iter().fold(0, |sum, job| sum.saturating_add(job.len))
+    }
+
     /// Hashes on all cores while `run` runs, which is one of them, and stops when it is done.
     pub(crate) fn alongside<T>(&self, run: impl FnOnce() -> T) -> T {
-        let total = self.list.iter().fold(0_u64, |sum, job| sum.saturating_add(job.len));
+        let total = self.bytes();
         cancel::begin(total);
         let threads = if total < WORTH_THREADS { 1 } else { parallel::cores(usize::MAX) };
         parallel::alongside(threads, || self.take_one(), run)

@@ -34,6 +34,9 @@ use self::hash::Digest;
 use crate::container::Container;
 use crate::error::{Error, Result};
 
+/// A comparison does not hash this many bytes of weights twice.
+const MANY_WEIGHTS: u64 = 64 << 20;
+
 /// A digest of what a model computes: see [`Container::semantic_digest`].
 ///
 /// It is displayed as `sha256:` and 64 hexadecimal digits, and parsed from them. Two are equal when
@@ -194,10 +197,19 @@ impl Container {
     /// # Errors
     /// Those of [`semantic_digest`](Self::semantic_digest), for each container.
     pub fn semantic_difference(&self, other: &Self) -> Result<Option<SemanticDifference>> {
-        let ((a, in_a), (b, in_b)) = (self.evaluated()?, other.evaluated()?);
+        let (a, in_a) = self.evaluated()?;
+        // Two evaluated graphs take twice the memory, and models are mostly the same: the first one
+        // is made again where they are not, unless that would read many weights again.
+        let many_weights = a.store.weights.jobs().bytes() > MANY_WEIGHTS;
+        let held = many_weights.then_some(a);
+        let (b, in_b) = other.evaluated()?;
         if in_a.model == in_b.model {
             return Ok(None);
         }
+        let a = match held {
+            Some(a) => a,
+            None => self.evaluated()?.0,
+        };
         Search([a, b]).run([&in_a.each, &in_b.each]).map(Some)
     }
 

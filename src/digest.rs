@@ -21,8 +21,6 @@ mod verify;
 mod whole;
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::str::FromStr;
 
 pub(crate) use self::jobs::{External, Jobs, Padding, texts_digest};
 pub(crate) use self::opened::Opened;
@@ -35,8 +33,9 @@ pub(crate) use self::verify::{Origin, no_digests, verify};
 pub(crate) use self::whole::Whole;
 
 use self::hashed::hashed;
+use self::sha256::of_a_model;
 use crate::container::Container;
-use crate::error::{Error, Errors, Result};
+use crate::error::{Errors, Result};
 use crate::graph::traversal;
 use crate::proto::ModelProto;
 
@@ -44,6 +43,15 @@ use crate::proto::ModelProto;
 ///
 /// It is displayed as `sha256:` and 64 hexadecimal digits, and parsed from them. Two are equal when
 /// the models are.
+///
+/// ```
+/// use onnx_container::digest::ContentDigest;
+///
+/// let text = format!("sha256:{}", "0f".repeat(32));
+/// let digest: ContentDigest = text.parse()?;
+/// assert_eq!(digest.to_string(), text);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ContentDigest {
     model: Digest,
@@ -70,44 +78,7 @@ impl ContentDigest {
     }
 }
 
-impl PartialEq for ContentDigest {
-    fn eq(&self, other: &Self) -> bool {
-        self.model == other.model
-    }
-}
-
-impl Eq for ContentDigest {}
-
-impl Hash for ContentDigest {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.model.hash(state);
-    }
-}
-
-impl FromStr for ContentDigest {
-    type Err = Error;
-
-    /// ```
-    /// use onnx_container::digest::ContentDigest;
-    ///
-    /// let text = format!("sha256:{}", "0f".repeat(32));
-    /// let digest: ContentDigest = text.parse()?;
-    /// assert_eq!(digest.to_string(), text);
-    /// # Ok::<(), onnx_container::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other text.
-    fn from_str(text: &str) -> Result<Self> {
-        Ok(Self { model: text.parse()?, tensors: Vec::new() })
-    }
-}
-
-impl fmt::Display for ContentDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", self.model)
-    }
-}
+of_a_model!(ContentDigest, tensors);
 
 impl TensorDigest {
     /// The name of the tensor with its graph before it, as in reports. It is no part of the digest.

@@ -23,8 +23,6 @@ mod weights;
 mod window;
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::str::FromStr;
 
 pub use self::difference::SemanticDifference;
 
@@ -32,7 +30,8 @@ use self::difference::Search;
 use self::evaluate::{Evaluator, Outputs};
 use self::hash::Digest;
 use crate::container::Container;
-use crate::error::{Error, Result};
+use crate::digest::sha256::of_a_model;
+use crate::error::Result;
 
 /// A comparison does not hash this many bytes of weights twice.
 const MANY_WEIGHTS: u64 = 64 << 20;
@@ -70,36 +69,7 @@ impl SemanticDigest {
     }
 }
 
-impl PartialEq for SemanticDigest {
-    fn eq(&self, other: &Self) -> bool {
-        self.model == other.model
-    }
-}
-
-impl Eq for SemanticDigest {}
-
-impl Hash for SemanticDigest {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.model.hash(state);
-    }
-}
-
-impl FromStr for SemanticDigest {
-    type Err = Error;
-
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other text than
-    /// `sha256:` and 64 hexadecimal digits.
-    fn from_str(text: &str) -> Result<Self> {
-        Ok(Self { model: text.parse()?, outputs: Vec::new() })
-    }
-}
-
-impl fmt::Display for SemanticDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", self.model)
-    }
-}
+of_a_model!(SemanticDigest, outputs);
 
 impl OutputDigest {
     /// The name of the output, which is no part of the digest.

@@ -7,6 +7,45 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// What digests of whole models have in common: they are compared, hashed, displayed and parsed as
+/// their field `model`. A parsed one has none of its `$parts`.
+macro_rules! of_a_model {
+    ($Digest:ident, $parts:ident) => {
+        impl PartialEq for $Digest {
+            fn eq(&self, other: &Self) -> bool {
+                self.model == other.model
+            }
+        }
+
+        impl Eq for $Digest {}
+
+        impl std::hash::Hash for $Digest {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                self.model.hash(state);
+            }
+        }
+
+        impl std::fmt::Display for $Digest {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "sha256:{}", self.model)
+            }
+        }
+
+        impl std::str::FromStr for $Digest {
+            type Err = $crate::error::Error;
+
+            /// # Errors
+            /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other text
+            /// than `sha256:` and 64 hexadecimal digits.
+            fn from_str(text: &str) -> $crate::error::Result<Self> {
+                Ok(Self { model: text.parse()?, $parts: Vec::new() })
+            }
+        }
+    };
+}
+
+pub(crate) use of_a_model;
+
 /// A SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Digest([u8; 32]);

@@ -273,7 +273,7 @@ pub struct ImportArgs {
     /// be given several times
     #[arg(long, value_name = "A=B", value_parser = prefixes)]
     pub replace_prefix: Vec<(String, String)>,
-    /// Ignore the weights called NAME; may be given several times
+    /// Ignore the weights called NAME in WEIGHTS; may be given several times
     #[arg(long, value_name = "NAME")]
     pub ignore: Vec<String>,
     /// Fail when WEIGHTS has weights that no tensor of the model uses

@@ -32,6 +32,13 @@ pub struct NeededFile {
 }
 
 impl NeededFile {
+    /// The error of a file that is shorter than its tensors need.
+    fn cut_off(&self) -> Option<Error> {
+        let len = self.len.as_ref().ok().filter(|len| **len < self.end)?;
+        let reason = format!("cut off: {len} bytes, its tensors need {}", self.end);
+        Some(Error::new(ErrorKind::OutOfBounds, reason).with_path(&self.path))
+    }
+
     /// Whether the file is there and can be used.
     pub fn state(&self) -> State {
         match &self.len {
@@ -118,8 +125,10 @@ impl Unusable {
 impl Needed {
     /// Everything that keeps the model from being read.
     pub fn problems(&self) -> Option<Error> {
-        let files = self.files.iter().filter_map(|file| file.len.as_ref().err());
-        Error::join(self.errors.iter().chain(files.map(Arc::as_ref)).cloned())
+        let unusable = self.files.iter().filter_map(|file| file.len.as_ref().err());
+        let cut_off = self.files.iter().filter_map(NeededFile::cut_off).take(MOST_ERRORS);
+        let errors = self.errors.iter().chain(unusable.map(Arc::as_ref)).cloned();
+        Error::join(errors.chain(cut_off))
     }
 }
 

@@ -42,6 +42,22 @@ fn every_missing_file_is_named_and_listed() {
 }
 
 #[test]
+fn a_file_that_is_cut_off_is_a_failure() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["a.bin", "b.bin"]));
+    fs::write(folder.path("a.bin"), [0; 16]).unwrap();
+    fs::write(folder.path("b.bin"), [0; 3]).unwrap();
+    let run =
+        folder.run(&["files", "m.onnx"]).failed(&["`b.bin`", "cut off: 3 bytes, its tensors need"]);
+    assert_eq!(run.stdout(), "m.onnx\na.bin\nb.bin\n");
+    let list = folder.run(&["files", "m.onnx", "--json"]).failed(&["cut off"]).json();
+    assert_eq!(
+        (&list["files"][1]["state"], &list["error"]["kind"]),
+        (&"cut_off".into(), &"OutOfBounds".into())
+    );
+}
+
+#[test]
 fn of_very_many_files_that_cannot_be_used_the_first_have_a_reason_of_their_own() {
     let folder = Folder::new();
     let names: Vec<_> = (0..10_002)

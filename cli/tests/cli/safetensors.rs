@@ -113,7 +113,7 @@ fn names_are_mapped() {
         (&[("w", 1000)], &["--strict"], 1, ""),
         (&[("w", 1000)], &["--strict", "--ignore", "small", "--ignore", "c"], 1, ""),
         (&[("w", 1000)], &IGNORED, 0, "filled    1 tensor "),
-        (&[("w", 1000)], &["--ignore", "typo"], 0, "no effect ignore \"typo\""),
+        (&[("w", 1000)], &["--ignore", "typo"], 0, "no effect --ignore \"typo\""),
         (&[("v", 1000)], &["--rename", "w=v"], 0, "filled    1 tensor "),
         (&[("eight", 1000)], &["--strip-prefix", "w"], 1, ""),
         (

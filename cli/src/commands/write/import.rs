@@ -227,7 +227,8 @@ impl Imported {
             save::short(self.left_over.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.idle_rules.is_empty() {
-            let rules = self.idle_rules.join(", ");
+            let rules: Vec<_> = self.idle_rules.iter().map(|rule| as_option(rule)).collect();
+            let rules = rules.join(", ");
             out.line(format_args!(
                 "no effect {rules}: no such names in WEIGHTS, or other rules come first"
             ))?;
@@ -241,6 +242,12 @@ impl Imported {
         }
         Ok(())
     }
+}
+
+/// A rule of a fill as the option that gave it: `ignore "w"` as `--ignore "w"`.
+fn as_option(rule: &str) -> String {
+    let (name, rest) = rule.split_once(' ').unwrap_or((rule, ""));
+    format!("--{} {rest}", name.replace('_', "-"))
 }
 
 /// The report of an import that did not write.

@@ -77,6 +77,10 @@ class Saved:
     _model: _core.SavedModel = field(repr=False, compare=False)
 
     @property
+    def _has_weights_files(self) -> bool:
+        return len(self.files) > 1 or bool(self.kept)
+
+    @property
     def model_bytes(self) -> bytes:
         """The model as it was written."""
         return self._model.encode()
@@ -375,13 +379,23 @@ class Container:
         """The tensor called ``name``."""
         return Tensor(self._core.tensor(name), name=name)
 
-    def replace(self, name: str, weights: Any, tied: Literal["all", "this"] = "all") -> None:
-        """Other elements, of the same type and shape, for the tensor called ``name``: also for those that share its bytes,
-        or for this one alone."""
-        if tied not in ("all", "this"):
-            raise ValueError("tied is neither 'all' nor 'this'")
+    def replace(self, name: str, weights: Any, tied: Literal["all", "this"] | None = None) -> list[str]:
+        """Other elements, of the same type and shape, for the tensor called ``name``. Returns the names of the tensors that
+        share its bytes.
+
+        Args:
+            tied: ``"all"``, the default, also changes the tensors that share its bytes, ``"this"`` it alone.
+
+        Warns:
+            UserWarning: of other tensors that changed, where ``tied`` is not given.
+        """
+        if tied not in ("all", "this", None):
+            raise ValueError(f"tied is {tied!r}, not one of 'all', 'this'")
         known = self._core.tensor(name)
-        self._core.replace(name, initializer(weights, (int(known.dtype), known.dims)), tied == "all")
+        others = self._core.replace(name, initializer(weights, (int(known.dtype), known.dims)), tied != "this")
+        if others and tied is None:
+            _options.warn(f"replace(): {_listed(others)} share the bytes of {name} and changed too: tied='this' leaves them")
+        return others
 
     # Changes
 
@@ -552,6 +566,8 @@ class Container:
 
     def semantic_difference(self, other: Container) -> str | None:
         """Where two models that do not compute the same part; None if they do."""
+        if not isinstance(other, Container):
+            raise TypeError(f"semantic_difference() takes a Container, not {type(other).__name__}: Container.load(path) loads one")
         return self._core.semantic_difference(other._core)
 
     # Saving
@@ -584,9 +600,19 @@ class Container:
         Raises:
             Error: nothing was replaced.
         """
+        saved = self._save(path, one_file, options)
+        idle = sorted({"data_name", "max_shard_bytes"} & options.keys())
+        if idle and not saved._has_weights_files:
+            _options.warn(f"save(): {', '.join(idle)} had no effect: no tensor is external (externalize=True moves them out)")
+        return saved
+
+    def _save(self, path: Path, one_file: bool | None, options: Mapping[str, Any]) -> Saved:
+        """As :meth:`save`, for functions that name files by themselves."""
         report = self._core.save(path, _options.save("save", one_file, **options))
         for missing in report["missing"]:
             _options.warn(missing)
+        if report["unused"]:
+            _options.warn(f"save(): {_listed(report['unused'])} are handles of no tensor: these weights were not written")
         return _saved(report)
 
     def dry_run(self, path: Path, one_file: bool | None = None, **options: Unpack[SaveOptions]) -> Saved:

@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["load_model", "load_model_from_string", "save_model"]
 
+_KEYWORDS: dict[str, Any] = {
+    **_options.SAVE_DEFAULTS,
+    "save_as_external_data": False,
+    "all_tensors_to_one_file": True,
+    "location": None,
+    "size_threshold": 1024,
+    "convert_attribute": False,
+}
+"""All keywords of :func:`save_model`, for the check of their names."""
+
+
 def save_model(
     proto: onnx.ModelProto | bytes,
     f: IO[bytes] | Path,
@@ -56,6 +67,11 @@ def save_model(
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
     _refuse_others(proto)
+    _options.checked("save_model", {"size_threshold": size_threshold, **given}, _KEYWORDS)
+    if location and not save_as_external_data:
+        _options.warn("save_model(): location has no effect without save_as_external_data=True")
+    if location and os.fspath(location).endswith("/"):
+        raise ValueError(f"save_model(): location {location!r} names a folder, not a file")
     locations = _locations(proto)
     for name, at in locations:
         _entries.refuse_handle(at, name)
@@ -70,7 +86,9 @@ def save_model(
         name = given.get("data_name") or os.path.basename(path)
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise ValueError(f"save_model(): the file name {name!r} is not UTF-8, so no model can name it")
-        _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
+        has_files = _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
+        if location and not has_files:
+            _options.warn(f"save_model(): location had no effect: no tensor has {size_threshold} bytes")
         return None
     named = _named_files(proto)
     if len(named) == 1 and "/" not in named[0]:
@@ -109,6 +127,8 @@ def _refuse_contradictions(location: str | None, one_file: bool, given: dict[str
     if location and not one_file:
         # As for onnx, which does not say so.
         _options.warn("save_model(): location has no effect with all_tensors_to_one_file=False, where each tensor has a file")
+    if given.get("files") == "embedded":
+        raise ValueError("save_model(): save_as_external_data=True and files='embedded' contradict each other: give one of them")
     if not one_file and given.get("files") is not None:
         raise TypeError("save_model(): all_tensors_to_one_file and files say where weights go: give one of them")
 
@@ -155,15 +175,15 @@ _NOT_BESIDE = {"overwrite", "protect", "progress", "direct_io", "max_model_bytes
 """Options of a save that writes files by itself."""
 
 
-def _save_container(container: Container, path: str, one_file: bool | None, options: dict[str, Any]) -> None:
-    """Saves ``container``; a weights file may be in a folder that is there, as for onnx."""
+def _save_container(container: Container, path: str, one_file: bool | None, options: dict[str, Any]) -> bool:
+    """Saves ``container``; a weights file may be in a folder that is there, as for onnx. Returns whether there are weights
+    files."""
     name = options.get("data_name") or ""
     folder, base = os.path.split(name)
     # A save of the container names no weights as models are.
     is_model = base.lower().endswith(".onnx")
     if not folder and not is_model:
-        container.save(path, one_file, **options)
-        return
+        return container._save(path, one_file, options)._has_weights_files
     _entries.checked_location(name, "")
     if unknown := options.keys() & _NOT_BESIDE:
         raise ValueError(
@@ -180,6 +200,7 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
                 entry.value = places.get(entry.value, entry.value)
     written: dict[str, Any] = {places[file]: [data] for file, data in files.items()}
     _replace_files(written, message, path, sync)
+    return bool(files)
 
 
 def _is_loaded(tensor: onnx.TensorProto) -> bool:

@@ -102,7 +102,7 @@ _NAMES_OF_OTHERS = {
 }
 """What onnx, onnx_ir and Hugging Face call an option, and its name here."""
 
-_BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "alignment", "alignment_large"}
+_BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "size_threshold", "alignment", "alignment_large"}
 _COUNTS = {"max_nodes", "min_elements"}
 _TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied"}
 
@@ -188,6 +188,29 @@ def inline(function: str = "inline_functions", **given: Any) -> dict[str, Any]:
     return {**options, "only": None if options["only"] is None else names(options["only"])}
 
 
+SAVE_DEFAULTS: dict[str, Any] = {
+    "files": None,
+    "max_shard_bytes": None,
+    "shard_names": "numbered",
+    "data_name": None,
+    "externalize": False,
+    "threshold": None,
+    "alignment": None,
+    "alignment_large": None,
+    "dedup": False,
+    "inline": False,
+    "digests": False,
+    "checksums": False,
+    "max_model_bytes": None,
+    "max_bytes_in_flight": None,
+    "sync": True,
+    "direct_io": True,
+    "overwrite": True,
+    "protect": (),
+    "progress": None,
+}
+"""The options of a save."""
+
 _IDLE = {
     "per-tensor": {"data_name", "shard_names"},
     "embedded": {
@@ -220,27 +243,7 @@ def _refuse_idle(function: str, given: set[str], files: str) -> None:
 
 def save(function: str = "save", one_file: bool | None = None, **given: Any) -> dict[str, Any]:
     """Options of a save."""
-    defaults = {
-        "files": None,
-        "max_shard_bytes": None,
-        "shard_names": "numbered",
-        "data_name": None,
-        "externalize": False,
-        "threshold": None,
-        "alignment": None,
-        "alignment_large": None,
-        "dedup": False,
-        "inline": False,
-        "digests": False,
-        "checksums": False,
-        "max_model_bytes": None,
-        "max_bytes_in_flight": None,
-        "sync": True,
-        "direct_io": True,
-        "overwrite": True,
-        "protect": (),
-        "progress": None,
-    }
+    defaults = SAVE_DEFAULTS
     options = checked(function, given, defaults)
     if one_file is not None and options["files"] is not None:
         raise ValueError("one_file and files say the same: give one of them")
@@ -277,6 +280,12 @@ def fill(function: str = "fill", **given: Any) -> dict[str, Any]:
     rename, prefixes = options["rename"], options["replace_prefix"]
     if rename is not None and not isinstance(rename, Mapping) and not callable(rename):
         raise TypeError(f"{function}(): rename maps names of weights to names of tensors, or is a function, not {rename!r}")
+    if isinstance(rename, Mapping):
+        for name, to in rename.items():
+            if not isinstance(name, str) or not isinstance(to, str):
+                raise TypeError(f"{function}(): rename maps a name to one name, not {name!r} to {to!r}")
+    if not isinstance(options["ignore"], Iterable):
+        raise TypeError(f"{function}(): ignore is a name, or several, not {options['ignore']!r}")
     if prefixes is not None and not isinstance(prefixes, Mapping):
         raise TypeError(f"{function}(): replace_prefix maps prefixes to prefixes, such as {{'': 'model.'}}, it is not {prefixes!r}")
     is_mapping = isinstance(rename, Mapping)

@@ -437,7 +437,7 @@ def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback |
     container = _container(message, large)
     if callback is not None:
         options["progress"] = _Progress(container, path, large, callback, options)
-    container.save(path, **options)
+    container._save(path, None, options)
 
 
 class _Progress:

@@ -182,7 +182,7 @@ class ModelContainer(_Base):  # type: ignore[misc]
             options["data_name"] = os.path.basename(os.fspath(file_path)) + self._suffix
         options.setdefault("inline", self.inline)
         try:
-            saved = self.to_container().save(file_path, None if "files" in options else all_tensors_to_one_file, **options)
+            saved = self.to_container()._save(file_path, None if "files" in options else all_tensors_to_one_file, options)
         except Error:
             self.check_large_initializers()  # says of a missing one what onnx says
             raise

@@ -261,10 +261,10 @@ impl Container {
         name: &str,
         initializer: &Initializer,
         tied_all: bool,
-    ) -> PyResult<()> {
+    ) -> PyResult<Vec<String>> {
         let initializer = initializer.0.clone();
         let tied = if tied_all { Tied::All } else { Tied::This };
-        self.rework(py, |container| container.replace(name, initializer, tied).map(drop))
+        Ok(self.rework(py, |container| container.replace(name, initializer, tied))?.tied)
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {

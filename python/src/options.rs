@@ -49,7 +49,9 @@ pub fn limits(given: &[(String, u64)]) -> PyResult<Limits> {
     given.iter().try_fold(Limits::new(), |limits, (name, most)| {
         let limit = Limit::ALL.into_iter().find(|limit| limit.name() == name.replace('_', "-"));
         let known = || Limit::ALL.map(Limit::name).join(", ");
-        Ok(limits.with(limit.ok_or_else(|| none_of("limits", name, &known()))?, *most))
+        let unknown =
+            || PyValueError::new_err(format!("limits has no {name:?}, it has {}", known()));
+        Ok(limits.with(limit.ok_or_else(unknown)?, *most))
     })
 }
 

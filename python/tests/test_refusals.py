@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,75 @@ def test_a_name_that_is_taken_is_no_file_that_exists() -> None:
     with pytest.raises(Error, match="a value of this name") as raised:
         full().add("a", np.ones(2))
     assert not isinstance(raised.value, OSError) and raised.value.kind == "AlreadyExists"
+
+
+def test_weights_of_no_tensor_are_told(tmp_path: Path) -> None:
+    container = full()
+    container["#typo"] = np.ones(3, np.float32)
+    with pytest.warns(UserWarning, match="#typo.*of no tensor"):
+        assert container.save(tmp_path / "m.onnx").unused == ["#typo"]
+
+
+def test_tensors_that_change_with_another_one_are_told(tmp_path: Path) -> None:
+    def tied() -> Container:
+        model, weights = models.matmul()
+        for tensor in model.graph.initializer:
+            tensor.external_data[0].value = "#a"
+        return Container(model, {"#a": weights["#a"]})
+
+    other = np.full((64, 64), 7, np.float32)
+    for options, changed in (({}, True), ({"tied": "all"}, True), ({"tied": "this"}, False)):
+        container = tied()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert container.replace("a", other, **options) == ["b"]
+        assert [str(it.message) for it in told if "changed too" not in str(it.message)] == []
+        assert len(told) == (not options)
+        assert (container.tensor("b").numpy()[0, 0] == 7) == changed
+    with pytest.raises(ValueError, match="tied is 'thsi', not one of"):
+        tied().replace("a", other, tied="thsi")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"location": "w.data"}, "location has no effect without save_as_external_data"),
+        ({"save_as_external_data": True, "location": "w.data", "size_threshold": 10**9}, "location had no effect"),
+    ],
+)
+def test_a_location_without_external_tensors_is_told(tmp_path: Path, options: dict[str, Any], text: str) -> None:
+    with pytest.warns(UserWarning, match=text):
+        oc.save_model(inline(), tmp_path / "m.onnx", **options)
+    assert [it.name for it in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_options_about_files_of_inline_tensors_are_told(tmp_path: Path) -> None:
+    for options in ({"data_name": "x.data"}, {"max_shard_bytes": 1000}):
+        with pytest.warns(UserWarning, match="had no effect: no tensor is external"):
+            Container(inline()).save(tmp_path / "m.onnx", **options)
+
+
+@pytest.mark.parametrize(
+    "options, error, text",
+    [
+        ({"save_as_external": True}, TypeError, "did you mean 'save_as_external_data'"),
+        ({"digest": True}, TypeError, "did you mean 'digests'"),
+        ({"max_shard_size": 1}, TypeError, "did you mean 'max_shard_bytes'"),
+        ({"save_as_external_data": True, "size_threshold": "1K"}, TypeError, "size_threshold is a number of bytes"),
+        ({"save_as_external_data": True, "location": "sub/"}, ValueError, "names a folder"),
+        ({"save_as_external_data": True, "files": "embedded"}, ValueError, "contradict"),
+    ],
+)
+def test_keywords_of_save_model_are_checked(tmp_path: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        oc.save_model(inline(), tmp_path / "m.onnx", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_fill_takes_is_said() -> None:
+    weights = {"a": np.ones((64, 64), np.float32)}
+    for options, text in (({"rename": {"a": ["b"]}}, "maps a name to one name"), ({"ignore": 3}, "a name, or several")):
+        with pytest.raises(TypeError, match=text):
+            full().fill(weights, **options)
+    with pytest.raises(TypeError, match="takes a Container, not str"):
+        full().semantic_difference("m.onnx")  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ pub(crate) mod map_budget;
 pub(crate) mod mmap;
 
 mod options;
+mod owner;
 mod zeroed;
 
 use std::fmt;
@@ -26,7 +27,8 @@ use crate::buffer::file_identity::FileIdentity;
 use crate::buffer::map_budget::Slot;
 use crate::error::{Error, Result};
 
-use self::zeroed::{AnonymousMap, Zeroed};
+use self::owner::{Memory, Owner, Root, SourceFile};
+use self::zeroed::Zeroed;
 
 pub use self::alignment::Alignment;
 pub use self::mmap::{MmapChoice, PrivateMap};
@@ -50,38 +52,6 @@ pub struct Buffer {
     end: usize,
 }
 
-/// One reference count; see [`Buffer::fork`].
-struct Root {
-    owner: Arc<Owner>,
-    /// The file that the memory holds completely, if any. Memory may hold several files: then each
-    /// has a root.
-    file: Option<Arc<SourceFile>>,
-}
-
-struct Owner {
-    memory: Memory,
-    /// The part of the memory that is in use: all of it, except padding for alignment at both ends.
-    used: Range<usize>,
-}
-
-struct SourceFile {
-    path: PathBuf,
-    identity: FileIdentity,
-    /// Where in the memory the file begins.
-    start: usize,
-    /// Whether an equal identity proves that the file still holds these bytes. This is false for a
-    /// copy that was read so soon after a write that a later write could leave the same times.
-    settled: bool,
-}
-
-enum Memory {
-    Vec(Vec<u8>),
-    Map { map: Mmap, _slot: Slot },
-    Anonymous(AnonymousMap),
-    Bytes(Bytes),
-    Foreign(Box<dyn AsRef<[u8]> + Send + Sync>),
-}
-
 /// Who holds the memory of a [`Buffer`]: [`Buffer::ownership`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ownership {
@@ -103,18 +73,6 @@ pub struct FileRange<'a> {
     pub path: &'a Path,
     /// The byte range of the file that the buffer has.
     pub range: Range<u64>,
-}
-
-impl Owner {
-    fn bytes(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Vec(vec) => vec,
-            Memory::Map { map, .. } => map,
-            Memory::Anonymous(map) => map,
-            Memory::Bytes(bytes) => bytes,
-            Memory::Foreign(owner) => (**owner).as_ref(),
-        }
-    }
 }
 
 impl Buffer {

@@ -16,6 +16,7 @@ mod digests;
 mod finding;
 mod functions;
 mod graph;
+mod missing;
 mod ranges;
 mod scopes;
 mod sparse;

@@ -21,7 +21,7 @@
 //! # Example
 //!
 //! ```
-//! use ndarray::Array2;
+//! use onnx_container::ndarray::Array2;
 //! use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 //! use onnx_container::{Container, MmapChoice, WeightFiles};
 //!
@@ -61,7 +61,7 @@
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`SaveOptions`], [`WeightFiles`], [`Saved`] | how a save writes, to which files, and what it wrote |
 //! | [`Outline`] | what a model file says, without its weights |
-//! | [`Limits`], [`Cancel`] | how much an untrusted model may hold; the end of a long call from another thread |
+//! | [`Limits`], [`Cancel`] | how much an untrusted model may hold; the end of a long call, and its progress |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //!
 //! | module | what is in it |
@@ -70,7 +70,7 @@
 //! | [`save`] | files, shards, progress and statistics of a save; which model needs a file |
 //! | [`edit`] | weights by name, casts, other elements, deleted initializers, external or inline tensors, one aligned buffer: options and reports |
 //! | [`inline`] | local functions into the graph |
-//! | [`check`] | every fault of a model on disk, at once |
+//! | [`check`] | every fault of a model on disk, at once; what two readers take for two models |
 //! | [`digest`] | model and weights as one SHA-256, however they are stored; models that mean the same |
 //! | [`recovery`] | what is done after a save that was killed |
 //! | [`buffer`] | who holds the memory of a buffer, and which file it is from |
@@ -138,7 +138,9 @@
 //! `docs/recipes.md` has common jobs, each as a short program; `docs/format.md` the files;
 //! `docs/tensors.md` types, views and errors of tensors; `docs/sources.md` weights from anywhere;
 //! `docs/ownership.md` who owns the bytes; `docs/safety.md` what a save that is killed leaves;
-//! `docs/inlining.md` what inlining does; `docs/design.md` how the library is built.
+//! `docs/inlining.md` what inlining does; `docs/digests.md` what a digest covers;
+//! `docs/semantic-digest.md` when two models compute the same; `docs/design.md` how the library is
+//! built.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");

@@ -31,14 +31,13 @@ pub use options::statistics::{Deduplicated, Statistics};
 pub use options::weight_files::{ShardNames, WeightFiles};
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
-pub use saved::Saved;
+pub use saved::{Parts, Saved};
 pub use target::SavedFile;
 pub(crate) use target::Target;
 pub(crate) use target::folder::{Folder, Request, files_read_by};
 pub use target::folder::{NotReplaced, model_that_needs, not_replaced, other_model_that_needs};
 pub(crate) use write::meter::Meter;
 
-use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::not_recovered;
@@ -59,16 +58,6 @@ use crate::util::byte_size::ByteSize;
 use crate::util::names::fold_case;
 use crate::util::parallel;
 use crate::util::retry::{exists, retried};
-
-/// A model and its weights files in memory, from [`Container::to_parts`].
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Parts {
-    /// The encoded model.
-    pub model: Buffer,
-    /// The weights files by the names that the model refers to.
-    pub files: Vec<(String, Buffer)>,
-}
 
 impl Container {
     /// Saves the model to `path` and its weights beside it; returns what was written.

@@ -9,11 +9,13 @@ pub(crate) mod bodies;
 pub(crate) mod call;
 pub(crate) mod in_place;
 pub(crate) mod narrow;
+pub(crate) mod run_cx;
 
 use std::fmt::Debug;
 
 use crate::error::Result;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 
 /// Whether an output shares the bytes of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

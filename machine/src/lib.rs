@@ -65,7 +65,8 @@ pub use value::data;
 pub use error::{Error, ErrorKind, Result};
 #[doc(hidden)]
 pub use kernel::Builtin;
-pub use kernel::call::{Call, Operand, OutSpec, RunCx};
+pub use kernel::call::{Call, Operand, OutSpec};
+pub use kernel::run_cx::RunCx;
 pub use kernel::{Alias, Kernel};
 pub use kernels::registry::Registry;
 pub use machine::{Machine, RunLimits, StepRecord, Touched};

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use super::attributes::Fault;
 use super::described::{described, domain_name, overload, short, text, value_name};
 use super::finding::{Findings, Severity};
+use super::missing::Missing;
 use super::scopes::Names;
 use super::{attributes, calls, functions, sparse, types};
 use crate::error::{Error, ErrorKind};
@@ -67,31 +68,6 @@ pub(super) fn check(model: &ModelProto, limits: &Limits) -> GraphReport {
         walk.report.findings.add(Severity::Error, || error);
     }
     walk.report
-}
-
-/// An input that nothing defined before its node.
-struct Missing<'m> {
-    name: &'m [u8],
-    node: &'m NodeProto,
-    /// The graphs around the node, joined; none in the main graph.
-    within: Option<Rc<str>>,
-    /// Whether the value is defined, but after the node.
-    late: bool,
-}
-
-impl Missing<'_> {
-    fn error(&self) -> Error {
-        let mut user = described(self.node);
-        if let Some(within) = &self.within {
-            user = format!("{user} in `{within}`");
-        }
-        let reason = if self.late {
-            format!("input of {user}, which stands before the node that defines it")
-        } else {
-            format!("input of {user}, which nothing defines")
-        };
-        Error::new(ErrorKind::InvalidModel, reason).with_tensor(short(self.name))
-    }
 }
 
 /// What a reported name is the name of.

@@ -392,7 +392,8 @@ impl<'o> Filling<'o> {
         }));
         if self.options.strict {
             self.errors.extend(self.report.unused.iter().map(|name| {
-                let reason = format!("weights `{name}`: no such tensor");
+                let reason =
+                    format!("weights `{name}`: no tensor has this name: ignore or rename them");
                 Error::new(ErrorKind::InvalidArgument, reason)
             }));
         }

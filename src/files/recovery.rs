@@ -13,6 +13,7 @@ mod abandoned;
 #[cfg(test)]
 #[cfg(unix)]
 mod crash_states;
+mod found;
 mod journal;
 mod lock;
 mod names;

@@ -23,6 +23,7 @@ mod spread;
 mod table;
 mod text;
 mod unknown;
+mod value;
 mod varints;
 mod writer;
 
@@ -33,8 +34,8 @@ use self::budget::Budget;
 use self::closed::Closed;
 pub(crate) use self::closed::has_no_value;
 pub(crate) use self::depth::{show, visit_strings, walk};
-pub use self::field::{Field, FieldInfo, Label, Value};
-pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
+pub(crate) use self::field::plain;
+pub use self::field::{Field, FieldInfo, Label};
 pub(crate) use self::number::{Number, Varint};
 pub(crate) use self::overlay::{Overlay, Replacement};
 pub use self::packed::Packed;
@@ -45,6 +46,8 @@ pub use self::reader::{Reader, Tag, Wire};
 pub(crate) use self::table::messages;
 pub use self::text::Str;
 pub use self::unknown::Unknown;
+pub use self::value::Value;
+pub(crate) use self::value::{delimited_size, one_size, write_one};
 use self::writer::GATHERED;
 pub use self::writer::{Sizes, Writer};
 

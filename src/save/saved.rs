@@ -1,9 +1,10 @@
-//! [`Saved`]: the result of a save or of a dry run.
+//! [`Saved`]: the result of a save or of a dry run, and [`Parts`], that of a save to memory.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::buffer::Buffer;
 use crate::container::Handle;
 use crate::error::{Error, Result};
 use crate::graph::inline::Inlined;
@@ -11,6 +12,16 @@ use crate::proto::ModelProto;
 use crate::save::encode::WrittenModel;
 use crate::save::options::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
+
+/// A model and its weights files in memory: [`Container::to_parts`](crate::Container::to_parts).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Parts {
+    /// The encoded model.
+    pub model: Buffer,
+    /// The weights files by the names that the model refers to.
+    pub files: Vec<(String, Buffer)>,
+}
 
 /// What a save wrote, or would write. It shares the container's graph, which is copied only when
 /// the container's model is changed while this value exists.

@@ -653,7 +653,10 @@ fn every_fault_is_reported_and_nothing_changed() {
         ),
         (ErrorKind::MissingHandle, "tensor `missing`: no weights of this name were given"),
         (ErrorKind::InvalidArgument, "there are no weights `x` to rename"),
-        (ErrorKind::InvalidArgument, "weights `left.over`: no such tensor"),
+        (
+            ErrorKind::InvalidArgument,
+            "weights `left.over`: no tensor has this name: ignore or rename them",
+        ),
     ];
     let expected = expected.map(|(kind, text)| (kind, text.to_owned()));
     assert_eq!(found, expected);

@@ -12,6 +12,7 @@ mod check;
 mod dedup;
 mod digest;
 mod exported;
+mod extract;
 mod files;
 mod hostile;
 #[path = "../../../tests/integration/hostile_cases.rs"]
@@ -24,6 +25,7 @@ mod kinds;
 mod leftovers;
 #[cfg(all(unix, feature = "machine"))]
 mod never_replaced;
+mod npy;
 #[cfg(feature = "ort")]
 mod onnxruntime;
 mod overlaps;
@@ -32,6 +34,7 @@ mod plan;
 mod protected;
 #[cfg(feature = "machine")]
 mod protected_runs;
+mod replace;
 mod replaced;
 #[cfg(feature = "machine")]
 mod run;
@@ -47,7 +50,6 @@ mod signing_statements;
 mod signing_verdicts;
 mod stop;
 mod support;
-mod tensors;
 #[cfg(feature = "machine")]
 mod trace;
 mod troubles;

@@ -8,7 +8,8 @@ use onnx_container::{Alignment, Buffer, BufferMut};
 
 use crate::error::{ErrorKind, Result};
 use crate::kernel::Kernel;
-use crate::kernel::call::{Call, OutSpec, Output, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::{Output, RunCx};
 use crate::memory::table::byte_len;
 use crate::numeric::nan::settle;
 

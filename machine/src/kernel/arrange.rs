@@ -6,7 +6,7 @@
 use onnx_container::{Buffer, DataType};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::call::RunCx;
+use crate::kernel::run_cx::RunCx;
 
 /// Neighbouring elements of an input, which are the next ones of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
-use crate::kernel::call::{Call, Operand, OutSpec, Output, RunCx};
+use crate::kernel::call::{Call, Operand, OutSpec};
+use crate::kernel::run_cx::{Output, RunCx};
 use crate::numeric::nan::settle;
 
 /// The bytes of a part, unless the rows to which an input broadcasts are longer.

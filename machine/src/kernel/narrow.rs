@@ -12,7 +12,8 @@ use microfloat::{
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::call::{Call, RunCx};
+use crate::kernel::call::Call;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::nan::OneNan;
 use crate::numeric::rounding::odd_f32;
 use crate::numeric::{Number, for_type};

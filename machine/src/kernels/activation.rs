@@ -7,7 +7,7 @@ use super::elementwise::same;
 use super::loops::map;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::RunCx;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Float, Number, Real, for_type};
 
 /// A kernel of one float input `x` with two float attributes, of which the second may not exist,

@@ -5,7 +5,7 @@
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::call::RunCx;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::strides;
 use crate::numeric::{Number, Real, for_type};
 

@@ -9,7 +9,8 @@ use super::normalization::reals;
 use super::reduce::Dims;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{around, axes, count, size};
 use crate::numeric::{Float, Number, Real, for_type, number};
 

@@ -9,7 +9,8 @@ use super::label_encoder::{Labels, Twice, by_key, places, write};
 use super::scores::{check_len, invalid};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -4,7 +4,8 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("CausalConvWithState", infer, run)];

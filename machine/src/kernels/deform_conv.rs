@@ -11,7 +11,7 @@ use super::resize_scale::float;
 use super::window::Axis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::RunCx;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{count, size};
 use crate::numeric::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::numeric::profile::Profile;

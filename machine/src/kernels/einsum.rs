@@ -11,7 +11,8 @@ use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{count, offsets, strides};
 use crate::numeric::gemm::{Matrix, gemm};
 use crate::numeric::profile::Profile;

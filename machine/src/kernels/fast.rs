@@ -14,7 +14,7 @@ use super::softmax::{along, highest};
 use super::{activation, softmax};
 use crate::error::Result;
 use crate::kernel::Builtin;
-use crate::kernel::call::RunCx;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::nan::OneNan;
 use crate::numeric::{Float, Real, not_taken};
 

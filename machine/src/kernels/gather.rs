@@ -10,7 +10,8 @@ use onnx_container::num_complex::Complex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{around, axis, count, index, offsets, size, strides};
 use crate::numeric::{Number, for_type};
 

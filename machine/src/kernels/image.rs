@@ -20,7 +20,8 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 use super::words::meaning_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx, needs_value};
+use crate::kernel::call::{Call, OutSpec, needs_value};
+use crate::kernel::run_cx::RunCx;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("ImageDecoder", infer, decode)];
 

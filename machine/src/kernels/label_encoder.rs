@@ -11,7 +11,8 @@ use onnx_container::{Buffer, DataType, Element, Tensor};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Number, for_type};
 use crate::program::Attributes;
 

@@ -12,7 +12,8 @@ use super::scores::{
 };
 use crate::error::Result;
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::size;
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -12,7 +12,7 @@ use onnx_container::{DataType, Element};
 use pulp::Arch;
 
 use crate::error::Result;
-use crate::kernel::call::RunCx;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{broadcast_strides, count, offsets};
 use crate::numeric::nan::OneNan;
 

@@ -4,7 +4,8 @@ use bytemuck::{cast_slice, cast_slice_mut};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{broadcast, broadcast_strides, count, offsets};
 use crate::numeric::gemm::product;
 use crate::numeric::profile::Profile;

@@ -13,7 +13,8 @@ use super::scores::{check_len, invalid};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Number, Real, for_type};
 
 const DOMAIN: &str = "ai.onnx.ml";

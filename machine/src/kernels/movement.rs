@@ -9,7 +9,8 @@ use onnx_container::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{
     around, axes, axis, broadcast, broadcast_strides, count, index, offsets, size, strides,
 };

@@ -7,7 +7,8 @@ use onnx_container::DataType;
 use super::sequence::{give, spec_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, Operand, OutSpec, RunCx};
+use crate::kernel::call::{Call, Operand, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::value::{Type, Value};
 
 pub(super) const KERNELS: &[Builtin] = &[

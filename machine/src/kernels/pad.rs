@@ -5,7 +5,8 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{axis, count, size, strides};
 use crate::numeric::{Number, for_type};
 

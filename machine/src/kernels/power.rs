@@ -10,7 +10,7 @@ use onnx_container::DataType;
 
 use super::loops::{map, zip_with};
 use crate::error::Result;
-use crate::kernel::call::RunCx;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Number, Real, for_type};
 
 /// The powers of input 0 by input 1, seen in these `shapes`. The exponents are widened, so that not

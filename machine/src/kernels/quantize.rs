@@ -12,8 +12,9 @@ use onnx_container::{DataType, Element};
 use super::cast::dtype_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::narrow::{self, Rounding, bounds, codes, decode};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{around, axis, count, size};
 use crate::numeric::{Number, Real, for_type, not_taken};
 

@@ -14,7 +14,8 @@ use onnx_container::DataType;
 use super::pattern::out_type;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::size;
 use crate::numeric::{Number, Real, for_type};
 

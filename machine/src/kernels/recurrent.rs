@@ -18,7 +18,8 @@ use self::function::functions;
 use self::weights::Weights;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Float, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -8,7 +8,8 @@ use onnx_container::{DataType, Element};
 
 use crate::error::Result;
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{axes, offsets};
 use crate::numeric::{Number, Real, for_type, number};
 

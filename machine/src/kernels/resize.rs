@@ -13,7 +13,8 @@ use super::resize_scale::{Scale, scales};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{count, strides};
 use crate::numeric::{Float, Number, Real, for_type, larger, smaller};
 

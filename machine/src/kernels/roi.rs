@@ -10,7 +10,8 @@ use std::ops::Range;
 use super::resize_scale::float;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{index, size};
 use crate::numeric::{Float, Number, Real, for_type};
 

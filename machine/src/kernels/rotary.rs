@@ -5,7 +5,8 @@
 use super::elementwise::same;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, RunCx};
+use crate::kernel::call::Call;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{index, size};
 use crate::numeric::{Float, for_type};
 

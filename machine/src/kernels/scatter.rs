@@ -13,7 +13,8 @@ use super::words::one_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{around, axis, count};
 use crate::numeric::{Number, for_type};
 

@@ -11,7 +11,8 @@ use onnx_container::{Buffer, DataType};
 use super::activation::sigmoid;
 use super::words;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Number, Real, for_type};
 
 pub(super) fn invalid(reason: impl Into<String>) -> Error {

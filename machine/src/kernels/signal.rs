@@ -10,7 +10,8 @@ use super::fourier::{C, Fourier};
 use super::resize_scale::float;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{around, axis, size};
 use crate::numeric::{Number, for_type};
 

@@ -6,7 +6,8 @@
 use super::elementwise::same;
 use crate::error::Result;
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, RunCx};
+use crate::kernel::call::Call;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{around, axis};
 use crate::numeric::lines::lines;
 use crate::numeric::{Float, Number, Real, for_type};

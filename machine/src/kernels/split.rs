@@ -3,8 +3,9 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::narrow::values;
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::Number;
 use crate::numeric::broadcast::{around, axis, size};
 

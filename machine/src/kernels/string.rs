@@ -12,7 +12,8 @@ use super::regex_dialect::full_match;
 use super::words::one_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{broadcast, broadcast_strides, offsets};
 
 pub(super) const KERNELS: &[Builtin] = &[

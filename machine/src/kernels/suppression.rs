@@ -5,7 +5,8 @@ use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{larger, smaller};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("NonMaxSuppression", infer, run)];

@@ -17,7 +17,8 @@ use super::scores::{
 use super::words::meaning_of;
 use crate::error::Result;
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::Real;
 use crate::numeric::broadcast::size;
 

@@ -10,7 +10,8 @@ use onnx_container::DataType;
 use super::words::one_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Real, not_taken};
 
 const DOMAIN: &str = "ai.onnx.preview.training";

@@ -18,7 +18,8 @@ use super::scores::{TRANSFORMS, Transform, check_len, row, sizes};
 use super::words::{meaning_of, numbered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::size;
 use crate::numeric::{Float, Number, Real, for_type};
 

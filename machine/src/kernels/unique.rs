@@ -12,7 +12,8 @@ use onnx_container::{DataType, Element};
 use crate::error::{Error, Result};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
-use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::call::{Call, OutSpec};
+use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{around, axis, count};
 use crate::numeric::for_type;
 

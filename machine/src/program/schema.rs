@@ -6,6 +6,8 @@
 //! of another version obeyed. Which nodes are held to their schema is left to the machine: a kernel
 //! of the user takes what it likes.
 
+mod types;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::LazyLock;
@@ -14,6 +16,7 @@ use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::value::Type;
+use types::Types;
 
 /// The most type variables that a schema has.
 const VARIABLES: usize = 8;
@@ -83,80 +86,6 @@ struct Formal {
     types: Types,
     is_optional: bool,
     is_variadic: bool,
-}
-
-/// A set of types: the element types of each of the [`KINDS`]. Types that no [`Type`] stands for
-/// are left out.
-#[derive(Debug, Clone, Copy, Default)]
-struct Types([u32; 8]);
-
-/// What there are sets of element types for.
-const KINDS: [&str; 8] = [
-    "tensor(",
-    "seq(tensor(",
-    "optional(tensor(",
-    "optional(seq(tensor(",
-    "map(int64,tensor(",
-    "map(string,tensor(",
-    "seq(map(int64,tensor(",
-    "seq(map(string,tensor(",
-];
-
-impl Types {
-    fn new(names: &str) -> Self {
-        let mut types = Self::default();
-        for name in names.split(' ') {
-            let element =
-                |kind: &str| name.strip_prefix(kind).map(|rest| rest.trim_end_matches(')'));
-            for (mask, element) in types.0.iter_mut().zip(KINDS.map(element)) {
-                *mask |= element.and_then(data_type).map_or(0, bit);
-            }
-        }
-        types
-    }
-
-    /// Whether `ty` is one of them.
-    fn contains(&self, ty: &Type) -> bool {
-        let of_key = |key: DataType| usize::from(key == DataType::String);
-        let kind = match ty {
-            Type::Tensor(dtype) => Some((0, dtype)),
-            Type::Map(key, value) => Some((4 + of_key(*key), value)),
-            Type::Sequence(element) => match &**element {
-                Type::Tensor(dtype) => Some((1, dtype)),
-                Type::Map(key, value) => Some((6 + of_key(*key), value)),
-                _ => None,
-            },
-            Type::Optional(element) => match &**element {
-                Type::Tensor(dtype) => Some((2, dtype)),
-                Type::Sequence(element) => match &**element {
-                    Type::Tensor(dtype) => Some((3, dtype)),
-                    _ => None,
-                },
-                _ => None,
-            },
-        };
-        kind.is_some_and(|(kind, dtype)| {
-            self.0.get(kind).is_some_and(|mask| mask & bit(*dtype) != 0)
-        })
-    }
-
-    /// The only type among them.
-    fn only(&self) -> Option<Type> {
-        let [tensors, others @ ..] = self.0;
-        if others.iter().any(|mask| *mask != 0) {
-            return None;
-        }
-        let mut all = DataType::ALL.iter().filter(|dtype| tensors & bit(**dtype) != 0);
-        all.next().filter(|_| tensors.count_ones() == 1).map(|dtype| Type::Tensor(*dtype))
-    }
-}
-
-fn bit(dtype: DataType) -> u32 {
-    u32::try_from(dtype.number()).ok().and_then(|number| 1_u32.checked_shl(number)).unwrap_or(0)
-}
-
-fn data_type(name: &str) -> Option<DataType> {
-    DataType::ALL.iter().find(|dtype| dtype.name().eq_ignore_ascii_case(name)).copied()
 }
 
 /// The versions of each operator by domain and name, ascending.
@@ -434,7 +363,7 @@ impl Schema {
             !formal.variable.is_some_and(is_bound) && formal.types.only().is_none()
         };
         let takes = |formal: &Formal, dtype| {
-            formal.types.0[0] == 0 || formal.types.contains(&Type::Tensor(dtype))
+            !formal.types.has_tensors() || formal.types.contains(&Type::Tensor(dtype))
         };
         for formal in self.outputs.iter().filter(is_open) {
             if let Some(dtype) = stated.filter(|dtype| !takes(formal, *dtype)) {

@@ -2,12 +2,12 @@
 
 use std::io;
 
-use super::field::{self, Value, one_size, write_one};
 use super::outline;
 use super::overlay::{Overlay, Replacement};
 use super::parallel;
 use super::reader::{Reader, Wire};
 use super::spread;
+use super::value::{self, Value, one_size, write_one};
 use super::writer::{Sizes, Writer, varint_size};
 use super::{Message, Result};
 
@@ -56,17 +56,17 @@ where
 {
     if list.len() == list.capacity() && reader.is_outline() {
         // Most of the records that follow are not for this list.
-        field::reserve_counted(list, 1, reader)?;
+        value::reserve_counted(list, 1, reader)?;
     } else if list.len() == list.capacity() {
         let first = parallel::look_ahead(reader.threads());
-        let run = reader.run(Wire::Len, field::ahead(list, first));
+        let run = reader.run(Wire::Len, value::ahead(list, first));
         if parallel::pays(run, reader.threads()) {
             // All at once: a list that grows takes three times its memory.
             let all = reader.run(Wire::Len, usize::MAX);
-            field::reserve_counted(list, all.count, reader)?;
+            value::reserve_counted(list, all.count, reader)?;
             return parallel::append(list, reader);
         }
-        field::reserve_counted(list, run.count, reader)?;
+        value::reserve_counted(list, run.count, reader)?;
     }
     // Built in its place in the list, because a message is too large to be moved there.
     list.resize_with(list.len() + 1, M::default);

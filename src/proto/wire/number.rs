@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::field::Value;
 use super::packed;
 use super::reader::{Reader, Wire};
+use super::value::Value;
 use super::varints::Counted;
 use super::writer::{Sizes, Writer, push_varint, varint_size};
 use crate::error::Result;

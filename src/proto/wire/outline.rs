@@ -7,9 +7,9 @@
 
 use std::io;
 
-use super::field::Value;
 use super::reader::{Reader, Tag};
 use super::unknown::Unknown;
+use super::value::Value;
 use super::writer::{Sizes, Writer};
 use super::{Message, Result};
 use crate::buffer::Buffer;

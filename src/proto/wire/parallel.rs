@@ -11,9 +11,9 @@ use std::hint::black_box;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 
-use super::field;
 use super::nested;
 use super::reader::{Reader, Run, Wire};
+use super::value;
 use super::{Message, Value};
 use crate::buffer::Buffer;
 use crate::error::Result;
@@ -26,7 +26,7 @@ const CHUNK: usize = 512 << 10;
 
 /// How many bytes of a list are scanned before it is decoded.
 pub(super) fn look_ahead(threads: usize) -> usize {
-    if threads > 1 { WORTH } else { field::LOOK_AHEAD }
+    if threads > 1 { WORTH } else { value::LOOK_AHEAD }
 }
 
 /// Whether several threads pay off for a run. A message counts at most 4 KiB: a larger one is large
@@ -187,7 +187,7 @@ fn collect<'i, M: Message>(
                 queue.first += 1;
                 drop(queue);
                 let mut messages = messages?;
-                field::reserve(list, messages.len());
+                value::reserve(list, messages.len());
                 list.append(&mut messages);
             }
             Some(front) => {

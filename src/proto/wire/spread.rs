@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 use std::{mem, num::NonZero};
 
-use super::field::{Value, one_size, write_one};
 use super::overlay::Overlay;
+use super::value::{Value, one_size, write_one};
 use super::writer::{Part, Sizes, Writer};
 
 /// The least number of messages in a list that several threads write.

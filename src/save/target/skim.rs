@@ -7,18 +7,17 @@
 //! decided in `folder`.
 
 mod blocks;
+mod ways;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::without_dots;
-use crate::proto::wire::FieldInfo;
-use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
 use crate::save::target::skim::blocks::{BLOCK, Blocks};
+use crate::save::target::skim::ways::{Child, WAYS, Ways};
 use crate::util::retry::retried;
 
 /// What was found in a file.
@@ -95,81 +94,6 @@ pub(crate) fn leads_nowhere(error: &io::Error) -> bool {
         io::ErrorKind::InvalidInput,
     ];
     is_loop || none.contains(&error.kind())
-}
-
-/// What a field of a message can contain.
-#[derive(Debug, Clone, Copy)]
-enum Child {
-    /// A message that may hold tensors, by its number in the table.
-    Message(usize),
-    /// An entry of a tensor's external data.
-    Entry,
-}
-
-/// For each message of the table, the fields that can contain an entry, by their numbers.
-struct Ways {
-    model: usize,
-    children: Vec<Vec<Option<Child>>>,
-    key: u64,
-    value: u64,
-}
-
-static WAYS: LazyLock<Ways> = LazyLock::new(Ways::new);
-
-impl Ways {
-    fn new() -> Self {
-        let index = |kind: &str| MESSAGES.iter().position(|(name, _)| *name == kind);
-        let mut holds: Vec<_> =
-            MESSAGES.iter().map(|(name, _)| *name == TensorProto::NAME).collect();
-        let holds_kind = |holds: &[bool], kind: &str| {
-            index(kind).filter(|at| holds.get(*at).is_some_and(|holds| *holds))
-        };
-        // A message with a field that can contain tensors can contain tensors itself.
-        for _ in MESSAGES {
-            let again = MESSAGES.iter().map(|(name, fields)| {
-                *name == TensorProto::NAME
-                    || fields.iter().any(|field| holds_kind(&holds, field.kind).is_some())
-            });
-            holds = again.collect();
-        }
-        let children = MESSAGES.iter().map(|(name, fields)| {
-            by_number(fields, |field| match *name == TensorProto::NAME {
-                true => (field.name == "external_data").then_some(Child::Entry),
-                false => holds_kind(&holds, field.kind).map(Child::Message),
-            })
-        });
-        let number = |name: &str| {
-            let field = StringStringEntryProto::FIELDS.iter().find(|field| field.name == name);
-            field.map_or(u64::MAX, |field| u64::from(field.number))
-        };
-        Self {
-            model: index(ModelProto::NAME).unwrap_or(usize::MAX),
-            children: children.collect(),
-            key: number("key"),
-            value: number("value"),
-        }
-    }
-
-    fn child(&self, message: usize, number: u64) -> Option<Child> {
-        let number = usize::try_from(number).ok()?;
-        *self.children.get(message)?.get(number)?
-    }
-}
-
-/// The result of `child` for each field, indexed by the number of the field.
-fn by_number(
-    fields: &[FieldInfo],
-    child: impl Fn(&FieldInfo) -> Option<Child>,
-) -> Vec<Option<Child>> {
-    let mut children = Vec::new();
-    for field in fields {
-        let number = usize::try_from(field.number).unwrap_or(0);
-        children.resize(children.len().max(number + 1), None);
-        if let Some(slot) = children.get_mut(number) {
-            *slot = child(field);
-        }
-    }
-    children
 }
 
 /// Why a walk ended early.
@@ -522,7 +446,8 @@ fn long_varint_in(bytes: &[u8]) -> Option<(u64, usize)> {
 mod tests {
     use super::*;
     use crate::proto::{
-        AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TrainingInfoProto,
+        AttributeProto, FunctionProto, GraphProto, Message, ModelProto, NodeProto,
+        SparseTensorProto, StringStringEntryProto, TensorProto, TrainingInfoProto,
     };
 
     fn external(location: &str) -> TensorProto {

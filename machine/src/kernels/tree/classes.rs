@@ -6,7 +6,8 @@
 use super::forest::{self, Forest};
 use super::{Aggregate, collect, elements};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::call::{Call, RunCx};
+use crate::kernel::call::Call;
+use crate::kernel::run_cx::RunCx;
 use crate::kernels::scores::{Classes, Label, Other, Transform, invalid, row, sizes};
 use crate::numeric::Real;
 

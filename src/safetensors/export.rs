@@ -3,7 +3,7 @@
 //! The files are planned by the module that plans saves, and are staged and renamed like those of a
 //! save: all of them appear, or the former files are kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::container::lookup::list;
@@ -11,7 +11,7 @@ use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::{
     ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions, SavedFile,
-    Target, Weights, files_read_by, refuse_attached, stage,
+    Staging, Target, Weights, refuse_attached, stage_files,
 };
 use crate::util::retry::retried;
 
@@ -174,13 +174,13 @@ impl Container {
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
         refuse_attached(self, &target.directory, &files)?;
         let folder = Folder::of(&target);
-        let reads = || files_read_by(self);
+        let asked = BTreeSet::new();
         let request = Request {
             files: &files,
             is_model: false,
-            asked: &|_| false,
+            asked: &asked,
             overwrite: options.save.overwrite,
-            reads: &reads,
+            container: self,
             protected: &options.save.protected,
         };
         let mut warnings = folder.recover(&options.save)?;
@@ -190,12 +190,16 @@ impl Container {
         let left_behind = left_behind(&target, &stem, &files);
         let meter = Meter::new(&options.save, bytes);
         meter.step()?;
-        let mut staging = stage(&target, &plan.files, &options.save, &meter)?;
-        if let Err(error) = staging.flush() {
+        let mut staging = Staging::new(&target.directory, &target.name, &options.save)?;
+        let staged = stage_files(&mut staging, &plan.files, &options.save, &meter);
+        if let Err(error) = staged.and_then(|()| staging.flush()) {
             return Err(staging.discard(error));
         }
-        let look_again = || folder.check_locked(&request).and_then(|()| meter.step());
-        warnings.extend(staging.publish(Vec::new(), look_again)?);
+        let locked = staging.lock(Vec::new())?;
+        if let Err(error) = folder.check_locked(&request).and_then(|()| meter.step()) {
+            return Err(locked.discard(error));
+        }
+        warnings.extend(locked.publish()?);
         let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
         Ok(Exported {
             files,

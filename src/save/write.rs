@@ -7,7 +7,7 @@
 
 mod batch;
 pub(in crate::save) mod meter;
-pub(in crate::save) mod produce;
+mod produce;
 // Nothing is direct elsewhere.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod direct;
@@ -17,20 +17,23 @@ mod output;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use crate::buffer::alignment::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, Result};
 use crate::save::gather::weights::became_shorter;
+use crate::save::options::SaveOptions;
 use crate::save::plan::{Piece, PlannedFile};
+use crate::save::target::publish::Staging;
 use crate::save::write::meter::Meter;
-use crate::save::write::produce::Ahead;
+use crate::save::write::produce::{Ahead, ahead_of};
 use crate::util::parallel;
 
 use self::batch::{Batch, Part};
 use self::direct::Bounces;
 use self::origin::{Origins, Run};
-pub(crate) use self::output::Output;
+use self::output::Output;
 
 /// The length of a share in bytes.
 const SHARE: u64 = 32 << 20;
@@ -41,22 +44,41 @@ const LONGEST: usize = 8 << 20;
 /// More threads than this do not write faster.
 const MAX_THREADS: usize = 4;
 
-/// Writes `files`. `create` makes the new, empty file for each.
-pub(crate) fn write_files(
+/// Creates `files` in the staging folder and writes them, while lazy weights are produced ahead.
+pub(crate) fn stage_files(
+    staging: &mut Staging,
     files: &[PlannedFile<'_>],
-    create: impl Fn(&PlannedFile<'_>) -> Result<Output> + Sync,
+    options: &SaveOptions,
+    meter: &Meter<'_>,
+) -> Result<()> {
+    staging.list(files.iter().map(|file| file.name.as_str()))?;
+    let start = Instant::now();
+    let creator = Creator { staging, options };
+    let producing = ahead_of(files, options.max_bytes_in_flight, |ahead| {
+        write_shares(files, &creator, ahead, meter)?;
+        Ok(ahead.producing())
+    })?;
+    staging.writing = staging.writing.saturating_add(start.elapsed());
+    staging.producing = producing;
+    Ok(())
+}
+
+/// Writes the shares of all files, by a few threads in their order.
+fn write_shares(
+    files: &[PlannedFile<'_>],
+    creator: &Creator<'_>,
     ahead: &Ahead<'_>,
     meter: &Meter<'_>,
 ) -> Result<()> {
     let (origins, bounces) = (Origins::default(), Bounces::default());
     let count = files.iter().map(|plan| shares(plan).len()).fold(0, usize::saturating_add);
     let jobs = files.iter().flat_map(|plan| {
-        let file = Arc::new(NewFile { plan, output: Mutex::new(None) });
+        let file = Arc::new(SharedFile { plan, output: Mutex::new(None) });
         shares(plan).map(move |number| (file.clone(), number))
     });
     parallel::for_each(parallel::cores(MAX_THREADS).min(count), jobs, |(file, number)| {
         let _fails = FailOnPanic(ahead);
-        let written = file.output(&create).and_then(|output| {
+        let written = file.output(creator).and_then(|output| {
             let (output, batch) = (&*output, Batch::default());
             let (origins, bounces) = (&origins, &bounces);
             Writer { output, ahead, meter, origins, bounces, batch, run: None, written: 0 }
@@ -65,6 +87,18 @@ pub(crate) fn write_files(
         // Other threads may wait for weights that are not made unless this share is written.
         written.inspect_err(|error| ahead.fail(error))
     })
+}
+
+/// Creates new files in a staging folder.
+struct Creator<'s> {
+    staging: &'s Staging,
+    options: &'s SaveOptions,
+}
+
+impl Creator<'_> {
+    fn create(&self, plan: &PlannedFile<'_>) -> Result<Output> {
+        Output::new(self.staging.create(&plan.name)?, plan, self.options)
+    }
 }
 
 /// Ends the production of weights when a thread that writes panics: others may wait for them.
@@ -84,15 +118,15 @@ fn shares(plan: &PlannedFile<'_>) -> Range<usize> {
 }
 
 /// A file that is created by the first of its shares, and closed after the last one.
-struct NewFile<'p, 'c> {
+struct SharedFile<'p, 'c> {
     plan: &'p PlannedFile<'c>,
     output: Mutex<Option<Result<Arc<Output>>>>,
 }
 
-impl NewFile<'_, '_> {
-    fn output(&self, create: impl Fn(&PlannedFile<'_>) -> Result<Output>) -> Result<Arc<Output>> {
+impl SharedFile<'_, '_> {
+    fn output(&self, creator: &Creator<'_>) -> Result<Arc<Output>> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.get_or_insert_with(|| create(self.plan).map(Arc::new)).clone()
+        output.get_or_insert_with(|| creator.create(self.plan).map(Arc::new)).clone()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::digest::Whole;
 use crate::error::{Error, Result};
 use crate::proto::wire::Str;
 use crate::save::gather::kept::Kept;
+use crate::save::options::SaveOptions;
 use crate::save::plan::{Plan, PlannedFile};
 use crate::tensor::initializer::Initializer;
 use crate::util::parallel;
@@ -26,11 +27,16 @@ pub(crate) struct Checksums {
 }
 
 impl Checksums {
-    /// Those of all files of `plan` and `kept`, which are read for that, each by one thread.
+    /// Those of all files, where `options` ask for them.
     ///
     /// # Errors
     /// Those of the sources of the weights, and why a kept file cannot be read.
-    pub(crate) fn new(plan: &Plan<'_>, kept: &Kept) -> Result<Self> {
+    pub(crate) fn wanted(plan: &Plan<'_>, kept: &Kept, options: &SaveOptions) -> Result<Self> {
+        if options.checksums { Self::new(plan, kept) } else { Ok(Self::default()) }
+    }
+
+    /// Those of all files of `plan` and `kept`, which are read for that, each by one thread.
+    fn new(plan: &Plan<'_>, kept: &Kept) -> Result<Self> {
         let made: Vec<_> = plan.files.iter().map(|file| (file, OnceLock::new())).collect();
         let make = |(file, made): &(&PlannedFile<'_>, OnceLock<Str>)| {
             let checksum = checksum(file)?;

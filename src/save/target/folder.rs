@@ -38,11 +38,11 @@ pub(crate) struct Request<'a> {
     pub(crate) files: &'a [SavedFile],
     /// Whether the last one is a model, which may replace a model.
     pub(crate) is_model: bool,
-    /// Whether the caller named this weights file.
-    pub(crate) asked: &'a dyn Fn(&str) -> bool,
+    /// The weights files that the caller named.
+    pub(crate) asked: &'a BTreeSet<String>,
     pub(crate) overwrite: bool,
-    /// The files that the container's bytes are in.
-    pub(crate) reads: &'a dyn Fn() -> BTreeSet<PathBuf>,
+    /// What is saved. The files that its bytes are in are not replaced by other files.
+    pub(crate) container: &'a Container,
     /// Files that are never replaced.
     pub(crate) protected: &'a [PathBuf],
 }
@@ -219,7 +219,8 @@ impl Folder {
 
     fn check_replaced(&self, replaced: &[String], request: &Request<'_>) -> Result<()> {
         let (own, users) = (self.own_names()?, self.users(replaced)?);
-        let (reads, protected) = (ids_of(&(request.reads)()), ids_of(request.protected));
+        let (reads, protected) =
+            (ids_of(&files_read_by(request.container)), ids_of(request.protected));
         let (mut errors, mut nobodys) = (Vec::new(), Vec::new());
         for name in replaced {
             let path = self.directory.join(name);
@@ -236,7 +237,7 @@ impl Folder {
                 "another model: it is not replaced by weights".to_owned()
             } else if !is_target && is_index(&path) {
                 "an index of shards: it is not replaced by weights".to_owned()
-            } else if is_target || is_own || (request.asked)(name) || is_link(&path) {
+            } else if is_target || is_own || request.asked.contains(name) || is_link(&path) {
                 // Only the link itself is replaced, so no bytes are lost.
                 continue;
             } else {
@@ -535,9 +536,9 @@ mod tests {
         let request = Request {
             is_model: true,
             files: &files,
-            asked: &|_| false,
+            asked: &BTreeSet::new(),
             overwrite: true,
-            reads: &BTreeSet::new,
+            container: &Container::default(),
             protected: &[],
         };
         let (looked, options) = (Folder::new(folder.path(), "m.onnx"), SaveOptions::new());

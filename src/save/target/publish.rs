@@ -85,18 +85,11 @@ impl Staging {
         })
     }
 
-    /// Has `write` create and fill the files that will be published as `names`, the model last.
-    pub(crate) fn write<'n>(
-        &mut self,
-        names: impl IntoIterator<Item = &'n str>,
-        write: impl FnOnce(&Self) -> Result<()>,
-    ) -> Result<()> {
+    /// Lists the files that will be created next and published as `names`, the model last.
+    pub(crate) fn list<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
         let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
         self.folder.list(&names).map_err(|error| cannot_write(&self.directory_given, error))?;
         self.there = Listing::of(&self.directory, names.len());
-        let mut writing = self.writing;
-        timed(&mut writing, || write(self))?;
-        self.writing = writing;
         self.names.extend(names);
         Ok(())
     }
@@ -161,52 +154,27 @@ impl Staging {
         Ok(())
     }
 
-    /// Puts every file in place; the model is the last one. Locks keep other saves from renaming
-    /// files in this folder and in `others`; `look_again` runs under the locks, before the first
-    /// rename.
+    /// Locks the folder and `others`, so that no other save renames files there, and completes or
+    /// undoes a save that was killed in the meantime.
     ///
-    /// On an error the old files are in place and the staging folder is removed, with two
-    /// exceptions: where the last flush fails the new files are in place, and where renames cannot
-    /// be undone the next process that opens the model completes or undoes them. Returns warnings:
-    /// a staging folder that cannot be removed, which is told with the error where there is one,
-    /// and access to the old files that the new ones do not give.
-    pub(crate) fn publish(
-        self,
-        mut others: Vec<PathBuf>,
-        look_again: impl FnOnce() -> Result<()>,
-    ) -> Result<Vec<Error>> {
+    /// # Errors
+    /// Those of the locks and of that save; the staging folder is then removed.
+    pub(crate) fn lock(self, mut others: Vec<PathBuf>) -> Result<LockedStaging> {
         others.push(self.directory.clone());
-        let (locks, switch) = match self.prepare(&others, look_again) {
-            Ok(prepared) => prepared,
-            Err(error) => return Err(self.discard(error)),
-        };
-        let mut warnings = self.access_warnings();
-        let result = match self.switch(&switch) {
-            Ok(flushed) => {
-                warnings.extend(self.end(&switch));
-                flushed.map(|()| warnings)
-            }
-            Err(Failure { error, undone: true }) => Err(self.discard(error)),
-            Err(Failure { error, undone: false }) => Err(self.keep(error)),
-        };
-        // Until the staging folder is removed the files belong to this save.
-        drop(locks);
-        result
+        match self.locks(&others) {
+            Ok(locks) => Ok(LockedStaging { staging: self, locks }),
+            Err(error) => Err(self.discard(error)),
+        }
     }
 
-    /// Locks the folders and looks again at what would be replaced.
-    fn prepare(
-        &self,
-        folders: &[PathBuf],
-        look_again: impl FnOnce() -> Result<()>,
-    ) -> Result<(Vec<FolderLock>, Switch)> {
+    fn locks(&self, folders: &[PathBuf]) -> Result<Vec<FolderLock>> {
         if self.options.sync {
             flush_folder(&self.folder.new_files(), &self.directory_given)?;
             flush_folder(self.folder.path(), &self.directory_given)?;
         }
         let locks = self.options.lock_all(folders)?;
+        let model_name = self.model_name()?;
         // Another save may have been killed while this one was writing.
-        let model_name = self.names.last().ok_or_else(|| Error::internal("a save of no file"))?;
         if locks.iter().all(FolderLock::is_held) {
             for (is_own, recovered) in recover_all(&self.directory, Some(model_name))? {
                 if let (true, Err(error)) = (is_own, recovered) {
@@ -215,13 +183,20 @@ impl Staging {
             }
         }
         refuse_journaled(&self.directory, model_name, &self.names)?;
-        look_again()?;
+        Ok(locks)
+    }
+
+    fn model_name(&self) -> Result<&str> {
+        let last = self.names.last().ok_or_else(|| Error::internal("a save of no file"))?;
+        Ok(last)
+    }
+
+    /// The renames that put every file in place.
+    fn renames(&self) -> Result<Switch> {
         let listing = Listing::of(&self.directory, self.names.len());
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
         let folders = (self.directory.as_path(), self.directory_given.as_path());
-        let (staging, sync) = (self.folder.path(), self.options.sync);
-        let switch = Switch::new(folders, staging, &self.names, may_replace, sync)?;
-        Ok((locks, switch))
+        Switch::new(folders, self.folder.path(), &self.names, may_replace, self.options.sync)
     }
 
     /// Does the renames. The inner error is that of the last flush, after which the new files are
@@ -286,6 +261,50 @@ impl Staging {
     }
 }
 
+/// A staging folder, and the locks of every folder that its save concerns.
+pub(crate) struct LockedStaging {
+    staging: Staging,
+    locks: Vec<FolderLock>,
+}
+
+impl LockedStaging {
+    /// Puts every file in place; the model is the last one. Returns warnings: a staging folder that
+    /// cannot be removed, which is told with the error where there is one, and access to the old
+    /// files that the new ones do not give.
+    ///
+    /// # Errors
+    /// The old files are then in place and the staging folder is removed, with two exceptions:
+    /// where the last flush fails the new files are in place, and where renames cannot be undone
+    /// the next process that opens the model completes or undoes them.
+    pub(crate) fn publish(self) -> Result<Vec<Error>> {
+        let switch = match self.staging.renames() {
+            Ok(switch) => switch,
+            Err(error) => return Err(self.discard(error)),
+        };
+        let Self { staging, locks } = self;
+        let mut warnings = staging.access_warnings();
+        let result = match staging.switch(&switch) {
+            Ok(flushed) => {
+                warnings.extend(staging.end(&switch));
+                flushed.map(|()| warnings)
+            }
+            Err(Failure { error, undone: true }) => Err(staging.discard(error)),
+            Err(Failure { error, undone: false }) => Err(staging.keep(error)),
+        };
+        // Until the staging folder is removed the files belong to this save.
+        drop(locks);
+        result
+    }
+
+    /// Removes the staging folder after `error`, as [`Staging::discard`] does, and unlocks.
+    pub(crate) fn discard(self, error: Error) -> Error {
+        let Self { staging, locks } = self;
+        let error = staging.discard(error);
+        drop(locks);
+        error
+    }
+}
+
 /// The error of a failed switch, and whether what was done before it is undone.
 struct Failure {
     error: Error,
@@ -315,11 +334,8 @@ mod tests {
 
     fn write(name: &str, staging: &mut Staging) {
         use std::io::Write;
-        let fill = |staging: &Staging| {
-            let NewFile { mut file, path, .. } = staging.create(name)?;
-            file.write_all(b"new").map_err(|e| Error::io(path, e))
-        };
-        staging.write([name], fill).unwrap();
+        staging.list([name]).unwrap();
+        staging.create(name).unwrap().file.write_all(b"new").unwrap();
         staging.flush().unwrap();
     }
 
@@ -353,7 +369,7 @@ mod tests {
     #[test]
     fn files_are_replaced_together() {
         let (dir, staging) = replacing(true);
-        assert!(staging.publish(Vec::new(), || Ok(())).unwrap().is_empty());
+        assert!(staging.lock(Vec::new()).unwrap().publish().unwrap().is_empty());
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
@@ -362,7 +378,7 @@ mod tests {
         let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
         fs::remove_file(staging.folder.new_files().join("m.onnx")).unwrap();
-        let error = staging.publish(Vec::new(), || Ok(())).unwrap_err();
+        let error = staging.lock(Vec::new()).unwrap().publish().unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
     }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::save::gather::weights::became_shorter;
 use crate::save::options::SaveOptions;
 use crate::save::plan::PlannedFile;
+use crate::save::target::publish::NewFile;
 
 /// Files of fewer bytes are written at once: their blocks are not allocated before, and no byte is
 /// direct.
@@ -31,16 +32,12 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The new, empty `file`, which is at `staged` now and for which messages say `path`. Blocks
-    /// are allocated, so that a full disk is detected before the copy, unless extents are shared.
-    pub(crate) fn new(
-        file: File,
-        (staged, path): (&Path, PathBuf),
-        plan: &PlannedFile<'_>,
-        options: &SaveOptions,
-    ) -> Result<Self> {
+    /// A new, empty file. Blocks are allocated, so that a full disk is detected before the copy,
+    /// unless extents are shared.
+    pub(crate) fn new(new: NewFile, plan: &PlannedFile<'_>, options: &SaveOptions) -> Result<Self> {
+        let NewFile { file, staged, path } = new;
         let direct = options.sync && options.direct_io && plan.len >= SMALL;
-        let direct = direct.then(|| Direct::open(staged)).flatten();
+        let direct = direct.then(|| Direct::open(&staged)).flatten();
         let mapped = plan.pieces.iter().any(|piece| piece.initializer.file_range().is_some());
         let shares = mapped && shares_extents(&file);
         let copies = mapped && (direct.is_none() || shares);

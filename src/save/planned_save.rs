@@ -1,0 +1,322 @@
+//! One save: planned and checked before the first byte is written, then staged, written and
+//! published.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::save::encode::WrittenModel;
+use crate::save::encode::checksums::Checksums;
+use crate::save::gather::attached::refuse_attached;
+use crate::save::gather::content::Content;
+use crate::save::gather::equal::Equal;
+use crate::save::gather::kept::{Kept, KeptFile};
+use crate::save::gather::readers;
+use crate::save::gather::weights::Weights;
+use crate::save::options::SaveOptions;
+use crate::save::options::statistics::{Statistics, timed};
+use crate::save::options::weight_files::WeightFiles;
+use crate::save::plan::{Inputs, Place, Plan, PlannedFile};
+use crate::save::saved::Saved;
+use crate::save::target::folder::{Folder, Request};
+use crate::save::target::publish::{NewFile, Staging};
+use crate::save::target::{SavedFile, Target};
+use crate::save::write::meter::{Meter, Metered};
+use crate::save::write::stage_files;
+use crate::util::byte_size::ByteSize;
+use crate::util::names::fold_case;
+use crate::util::parallel;
+use crate::util::retry::{exists, retried};
+
+/// One save: its plan and its result, complete before anything is written.
+pub(super) struct PlannedSave<'c> {
+    content: &'c Content<'c>,
+    options: &'c SaveOptions,
+    target: Target,
+    folder: Folder,
+    kept: Kept,
+    plan: Plan<'c>,
+    /// The weights files that the caller named.
+    asked: BTreeSet<String>,
+    /// The files of tensors that were not loaded.
+    not_loaded: BTreeSet<String>,
+    saved: Saved,
+}
+
+/// The model as it is written.
+struct Encoded {
+    model: WrittenModel,
+    /// The length of the encoded model in bytes.
+    len: u64,
+    /// The tensors that readers refuse.
+    refused: Vec<Error>,
+}
+
+impl<'c> PlannedSave<'c> {
+    /// Plans the save of `content` to `target`. Nothing is written.
+    pub(super) fn new(
+        content: &'c Content<'_>,
+        target: Target,
+        options: &'c SaveOptions,
+    ) -> Result<Self> {
+        let weights = content.weights_to_save(options)?;
+        let kept = Kept::new(&weights, &target, options)?;
+        let equal = Equal::find(&weights, &kept, options)?;
+        let plan = Plan::new(Inputs {
+            weights: &weights,
+            #[cfg(feature = "safetensors")]
+            model: content.model(),
+            kept: &kept,
+            equal: &equal,
+            model_name: &target.name,
+            options,
+        })?;
+        let statistics = plan.statistics(&weights);
+        let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, &equal));
+        let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
+        let encoded = encode(content, weights, &plan, &kept, options)?;
+        let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
+        files.push(SavedFile::new(target.name.as_str(), encoded.len));
+        let saved = Saved {
+            bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
+            files,
+            kept: kept.files.iter().map(KeptFile::to_saved).collect(),
+            unreferenced_bytes: kept.unreferenced_bytes(),
+            deduplicated,
+            statistics,
+            inlined: content.inlined.clone(),
+            free_bytes: target.free_bytes(),
+            unused,
+            left_behind: Vec::new(),
+            warnings: Vec::new(),
+            model: Arc::new(encoded.model),
+        };
+        let (folder, asked) = (Folder::of(&target), asked(&plan, options));
+        let mut save =
+            Self { content, options, target, folder, kept, plan, asked, not_loaded, saved };
+        save.saved.warnings = save.warnings(encoded.refused);
+        match save.left_behind() {
+            Ok(left_behind) => save.saved.left_behind = left_behind,
+            Err(error) => save.saved.warnings.push(error),
+        }
+        Ok(save)
+    }
+
+    /// What the save has written, or would write.
+    pub(super) fn into_saved(self) -> Saved {
+        self.saved
+    }
+
+    /// The result, to be completed.
+    pub(super) fn saved_mut(&mut self) -> &mut Saved {
+        &mut self.saved
+    }
+
+    /// Refuses to replace what must not be replaced, and a model file that is too long.
+    pub(super) fn check(&self) -> Result<()> {
+        self.check_files()?;
+        self.folder.check(&self.request(), self.options)
+    }
+
+    /// As [`check`](Self::check), after completing or undoing a save that was killed where that
+    /// helps, which is a warning; and refuses too little space.
+    pub(super) fn check_to_write(&mut self) -> Result<()> {
+        self.check_files()?;
+        let recovered = self.folder.check_recovered(&self.request(), self.options)?;
+        self.saved.warnings.extend(recovered);
+        self.target.check_space(self.saved.bytes)
+    }
+
+    /// Stages the files, writes them and puts them in place.
+    pub(super) fn write(&mut self) -> Result<()> {
+        let meter = Meter::new(self.options, self.saved.bytes);
+        meter.step()?;
+        let mut staging = Staging::new(&self.target.directory, &self.target.name, self.options)?;
+        match self.stage(&mut staging, &meter) {
+            Ok(()) => self.publish(staging, &meter),
+            Err(error) => Err(staging.discard(error)),
+        }
+    }
+
+    /// Whether a packed file that was to be kept has since been removed or changed.
+    pub(super) fn lost_its_file(&self) -> bool {
+        self.options.weight_files == WeightFiles::Packed && self.kept.check().is_err()
+    }
+
+    /// Writes the weights and the model beside it, and waits until all files are on the disk where
+    /// that was requested.
+    fn stage(&self, staging: &mut Staging, meter: &Meter<'_>) -> Result<()> {
+        stage_files(staging, &self.plan.files, self.options, meter)?;
+        self.stage_model(staging, meter)?;
+        staging.flush()?;
+        if self.options.sync {
+            timed(&mut staging.flushing, || self.kept.flush())?;
+        }
+        Ok(())
+    }
+
+    fn stage_model(&self, staging: &mut Staging, meter: &Meter<'_>) -> Result<()> {
+        staging.list([self.target.name.as_str()])?;
+        let NewFile { file, path, .. } = staging.create(&self.target.name)?;
+        timed(&mut staging.writing, || {
+            let result = self.saved.model.encode(&mut Metered::new(&file, meter));
+            result.map_err(|e| meter.explain(e).with_path(path))
+        })
+    }
+
+    /// Puts the staged files in place, unless what they replace has changed since it was checked.
+    fn publish(&mut self, staging: Staging, meter: &Meter<'_>) -> Result<()> {
+        let Staging { producing, writing, flushing, .. } = staging;
+        let mut done = Statistics { producing, writing, flushing, ..self.saved.statistics };
+        let warnings = timed(&mut done.publishing, || {
+            let locked = staging.lock(self.kept.folders())?;
+            match self.check_locked().and_then(|()| meter.step()) {
+                Ok(()) => locked.publish(),
+                Err(error) => Err(locked.discard(error)),
+            }
+        })?;
+        self.saved.statistics = done;
+        self.saved.warnings.extend(warnings);
+        Ok(())
+    }
+
+    fn check_locked(&self) -> Result<()> {
+        self.kept.check()?;
+        self.folder.check_locked(&self.request())
+    }
+
+    fn check_files(&self) -> Result<()> {
+        let Self { content, target, saved, .. } = self;
+        refuse_attached(&content.container, &target.directory, &saved.files)?;
+        self.check_kept()?;
+        self.check_len()
+    }
+
+    /// What this save requests of the target's folder.
+    fn request(&self) -> Request<'_> {
+        Request {
+            files: &self.saved.files,
+            is_model: true,
+            asked: &self.asked,
+            overwrite: self.options.overwrite,
+            container: &self.content.container,
+            protected: &self.options.protected,
+        }
+    }
+
+    /// The locations of the files that the saved model refers to and that this save does not write.
+    fn stays(&self) -> impl Iterator<Item = &String> {
+        self.kept.files.iter().map(|file| &file.location).chain(&self.not_loaded)
+    }
+
+    /// Refuses to replace a file that the saved model refers to without writing it.
+    fn check_kept(&self) -> Result<()> {
+        let stays: HashSet<_> = self.stays().map(|location| fold_case(location)).collect();
+        let errors = self.saved.files.iter().filter(|file| stays.contains(&fold_case(&file.name)));
+        let errors = errors.map(|file| {
+            let reason = "the saved model refers to weights in this file: it is not replaced";
+            let path = self.target.directory.join(&file.name);
+            Error::new(ErrorKind::AlreadyExists, reason).with_path(path)
+        });
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    fn check_len(&self) -> Result<()> {
+        let len = self.model_len();
+        if self.options.max_model_bytes.is_none_or(|max| len <= max) {
+            return Ok(());
+        }
+        let reason = format!("the model file would have {len} bytes ({})", ByteSize(len));
+        Err(Error::new(ErrorKind::ModelTooLarge, reason).with_path(self.target.path()))
+    }
+
+    /// The length of the model file in bytes.
+    fn model_len(&self) -> u64 {
+        self.saved.files.last().map_or(0, |model| model.bytes)
+    }
+
+    /// Problems that do not prevent the save, for [`Saved::warnings`]: those of the tensors that
+    /// readers refuse, and all others.
+    fn warnings(&self, refused: Vec<Error>) -> Vec<Error> {
+        let mut warnings = self.missing_files();
+        warnings.extend(refused);
+        warnings.extend(readers::versions(&self.content.shared_model()));
+        warnings.extend(readers::malformed(&self.content.shared_model()));
+        warnings.extend(self.content.inlined.iter().flat_map(|inlined| inlined.warnings.clone()));
+        warnings.extend(readers::files(&self.target, self.stays()));
+        warnings.extend(readers::model_file(&self.target, self.model_len()));
+        warnings
+    }
+
+    /// The files that the saved model still refers to, that were not loaded, and that are not in
+    /// the target's folder.
+    fn missing_files(&self) -> Vec<Error> {
+        let paths = self.not_loaded.iter().map(|location| self.target.directory.join(location));
+        let missing = paths.filter(|path| !exists(path));
+        let reason = "the saved model needs this file, which was not loaded and is not there";
+        missing.map(|path| Error::new(ErrorKind::MissingFile, reason).with_path(path)).collect()
+    }
+
+    /// Files of the replaced model that neither the new model nor any other needs.
+    fn left_behind(&self) -> Result<Vec<PathBuf>> {
+        let files = self.saved.files.iter().map(|file| &file.name);
+        let named: HashSet<_> = files.chain(self.stays()).map(|name| fold_case(name)).collect();
+        // Another name of a kept file is not left behind: one may be a link to the other.
+        let real = |name: &str| retried(|| self.target.directory.join(name).canonicalize()).ok();
+        let stays: HashSet<_> = self.stays().filter_map(|name| real(name)).collect();
+        self.folder.left_behind(|name| {
+            named.contains(&fold_case(name)) || real(name).is_some_and(|path| stays.contains(&path))
+        })
+    }
+}
+
+/// The weights files of `plan` that the caller named, or gave the name that shards have theirs
+/// from.
+fn asked(plan: &Plan<'_>, options: &SaveOptions) -> BTreeSet<String> {
+    match (&options.data_name, options.weight_files) {
+        (Some(_), WeightFiles::Sharded { .. }) => {
+            plan.files.iter().map(|file| file.name.clone()).collect()
+        }
+        (asked, _) => asked.iter().cloned().collect(),
+    }
+}
+
+/// Encodes the model of `content` with its `weights` where `plan` and `kept` place them, and finds
+/// what readers refuse in it. Both walk the graph: one beside the other.
+fn encode(
+    content: &Content<'_>,
+    weights: Weights<'_>,
+    plan: &Plan<'_>,
+    kept: &Kept,
+    options: &SaveOptions,
+) -> Result<Encoded> {
+    let checksums = Checksums::wanted(plan, kept, options)?;
+    let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
+    let refused = OnceLock::new();
+    let graph = content.shared_model();
+    let find_refused = || refused.get_or_init(|| readers::tensors(&graph, &refusable));
+    let beside = || {
+        find_refused();
+        false
+    };
+    let threads = if refusable.is_empty() { 1 } else { parallel::cores(2) };
+    let (model, len) = parallel::alongside(threads, beside, || {
+        let graph = content.shared_model();
+        let model = WrittenModel::new(graph, weights, plan, kept, &checksums)?
+            .of_outline(content.container.is_outline);
+        let len = model.encoded_len()?;
+        Ok::<_, Error>((model, len))
+    })?;
+    refuse_empty(len)?;
+    Ok(Encoded { model, len, refused: find_refused().clone() })
+}
+
+/// Refuses a model of no bytes, which no reader takes.
+pub(super) fn refuse_empty(encoded_len: u64) -> Result<()> {
+    if encoded_len > 0 {
+        return Ok(());
+    }
+    let reason = "the model is empty, and nothing would read it: put a graph into it first";
+    Err(Error::new(ErrorKind::InvalidModel, reason))
+}

@@ -72,6 +72,7 @@
 //! | [`inline`] | local functions into the graph |
 //! | [`check`] | every fault of a model on disk, at once; what two readers take for two models |
 //! | [`digest`] | model and weights as one SHA-256, however they are stored; models that mean the same |
+//! | [`guide`] | jobs with their code, the formats, what is promised |
 //! | [`recovery`] | what is done after a save that was killed |
 //! | [`buffer`] | who holds the memory of a buffer, and which file it is from |
 //! | [`graph`], [`traversal`] | every tensor of a model with its place; operands that shape inference reads |
@@ -213,6 +214,9 @@ pub mod recovery {
         Recovery, interrupted_saves, is_left_by_saves, recover, recover_model,
     };
 }
+
+#[cfg(doc)]
+pub mod guide;
 
 // For the command, the machine and the Python package: not a part of the interface.
 #[doc(hidden)]

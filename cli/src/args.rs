@@ -1,4 +1,4 @@
-//! The command line. The texts of its help are the manual of the command.
+//! The arguments of the commands. The texts of their help are the manual of the command.
 
 #[cfg(feature = "machine")]
 mod evaluate;
@@ -16,10 +16,9 @@ mod values;
 #[cfg(feature = "machine")]
 mod verify;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::Args;
 
 #[cfg(feature = "machine")]
 pub use evaluate::{
@@ -39,176 +38,6 @@ pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 use values::{expected, pair, prefixes};
 #[cfg(feature = "machine")]
 pub use verify::VerifyArgs;
-
-/// Move the weights of large ONNX models out of the model file and back in, and check the result.
-#[derive(Debug, Parser)]
-#[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
-#[command(after_help = "\
-Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N.\n\n\
-With --json, standard output is one JSON object, which has \"error\" after a failure.")]
-pub struct Cli {
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Write the model with its large tensors in one file beside it, or in several of limited
-    /// length
-    Pack(PackArgs),
-    /// Write the model with each large tensor in a file of its own
-    Split(SplitArgs),
-    /// Write the model as one self-contained file
-    Embed(EmbedArgs),
-    /// Write the model without local functions: each call becomes the function's nodes
-    #[command(visible_alias = "inline")]
-    InlineFunctions(InlineArgs),
-    /// Fill a model with the weights of safetensors files, by name, and write it
-    ImportSafetensors(ImportArgs),
-    /// Write the large tensors of a model to safetensors files
-    ExportSafetensors(ExportArgs),
-    /// List everything that is wrong with the structure of a model and with its weights files
-    #[command(after_help = "\
-Operators are not compared with their schemas (inputs, attributes, types): \
-onnx.checker.check_model(path, full_check=True) does that.")]
-    Check(CheckArgs),
-    /// Show what is in a model, without reading its weights
-    Inspect(InspectArgs),
-    /// List the files that a model needs, the model first
-    Files(FilesArgs),
-    /// Complete or undo killed saves, of a folder or of one model, and remove what they left
-    Recover(RecoverArgs),
-    /// Print a digest of a model's content, however it is stored, or of what it computes
-    Digest(DigestArgs),
-    /// Tell whether two models compute the same, and where they first differ
-    Diff(DiffArgs),
-    /// Sign a model: its files, in the format of OpenSSF Model Signing, and its content
-    Sign(SignArgs),
-    /// Verify the signatures of a model
-    VerifySignature(VerifySignatureArgs),
-    /// Write single tensors to files that numpy and others read
-    Extract(ExtractArgs),
-    /// Write the model with other elements in one of its tensors
-    Replace(ReplaceArgs),
-    /// Plan where every tensor of a run lies in memory, and how much that needs
-    #[cfg(feature = "machine")]
-    Plan(PlanArgs),
-    /// Run a model, on given or random inputs, and show, write or compare its outputs
-    #[cfg(feature = "machine")]
-    Run(RunArgs),
-    /// Run a model and write what every step read and wrote, with digests, as lines of JSON
-    #[cfg(feature = "machine")]
-    Trace(TraceArgs),
-    /// Show that two models compute the same: by their semantic digests, or by running both
-    #[cfg(feature = "machine")]
-    Verify(VerifyArgs),
-    /// Print a completion script for a shell, such as bash: . <(onnx-container completions bash)
-    Completions(CompletionsArgs),
-}
-
-/// The name of the command in the arguments of this process, even when other arguments are wrong.
-/// The command is the first word that is not an option, because no option before it takes a value.
-pub fn command_given(args: &[OsString]) -> Option<String> {
-    let is_word = |arg: &&OsString| !arg.as_encoded_bytes().starts_with(b"-");
-    let mut words = args.iter().skip(1).filter(is_word);
-    let cli = Cli::command();
-    let command = cli.find_subcommand(words.next()?)?;
-    let name = command.get_name();
-    Some(match words.next().and_then(|word| command.find_subcommand(word)) {
-        Some(part) => format!("{name} {}", part.get_name()),
-        None => name.to_owned(),
-    })
-}
-
-impl Command {
-    /// The command as it is called, and whether it prints JSON.
-    pub fn name_and_json(&self) -> (&'static str, bool) {
-        match self {
-            Self::Pack(args) => ("pack", args.write.json),
-            Self::Split(args) => ("split", args.write.json),
-            Self::Embed(args) => ("embed", args.write.json),
-            Self::InlineFunctions(args) => ("inline-functions", args.write.json),
-            Self::ImportSafetensors(args) => ("import-safetensors", args.write.json),
-            Self::ExportSafetensors(args) => ("export-safetensors", args.out.json),
-            Self::Check(args) => ("check", args.json),
-            Self::Inspect(args) => ("inspect", args.json),
-            Self::Files(args) => ("files", args.json),
-            Self::Recover(args) => ("recover", args.json),
-            Self::Digest(args) => ("digest", args.json),
-            Self::Diff(args) => ("diff", args.json),
-            Self::Sign(args) => ("sign", args.out.json),
-            Self::VerifySignature(args) => ("verify-signature", args.json),
-            Self::Extract(args) => ("extract", args.out.json),
-            Self::Replace(args) => ("replace", args.json),
-            #[cfg(feature = "machine")]
-            Self::Plan(args) => ("plan", args.json),
-            #[cfg(feature = "machine")]
-            Self::Run(args) => ("run", args.json),
-            #[cfg(feature = "machine")]
-            Self::Trace(args) => args.name_and_json(),
-            #[cfg(feature = "machine")]
-            Self::Verify(args) => ("verify", args.json),
-            Self::Completions(_) => ("completions", false),
-        }
-    }
-
-    /// How many bytes a shard may have, where that is given.
-    pub fn max_shard_size(&self) -> Option<u64> {
-        match self {
-            Self::Pack(args) => args.layout.max_shard_size,
-            Self::ImportSafetensors(args) => args.layout.max_shard_size,
-            Self::Replace(args) => args.layout.max_shard_size,
-            Self::ExportSafetensors(args) => args.max_shard_size,
-            _ => None,
-        }
-    }
-
-    /// The models that the command reads.
-    pub fn models(&self) -> Vec<&Path> {
-        match self {
-            Self::Diff(args) if args.a != args.b => vec![&args.a, &args.b],
-            Self::Diff(args) => vec![&args.a],
-            #[cfg(feature = "machine")]
-            Self::Verify(args) => {
-                let other = args.b.as_ref().filter(|b| **b != args.a);
-                std::iter::once(&args.a).chain(other).map(PathBuf::as_path).collect()
-            }
-            other => other.model().into_iter().collect(),
-        }
-    }
-
-    /// The model that the command reads, where it is one.
-    fn model(&self) -> Option<&Path> {
-        match self {
-            Self::Pack(args) => Some(&args.paths.input),
-            Self::Split(args) => Some(&args.paths.input),
-            Self::Embed(args) => Some(&args.paths.input),
-            Self::InlineFunctions(args) => Some(&args.paths.input),
-            Self::ImportSafetensors(args) => Some(&args.model),
-            Self::ExportSafetensors(args) => Some(&args.model),
-            Self::Check(args) => Some(&args.model),
-            Self::Inspect(args) => Some(&args.model),
-            Self::Files(args) => Some(&args.model),
-            Self::Digest(args) => Some(&args.model),
-            Self::Recover(_) | Self::Diff(_) => None,
-            // They may be folders. A model that is not there may be one that an interrupted save
-            // moved away.
-            Self::Sign(args) => (!args.model.is_dir()).then_some(&args.model),
-            Self::VerifySignature(args) => (!args.model.is_dir()).then_some(&args.model),
-            Self::Extract(args) => Some(&args.model),
-            Self::Replace(args) => Some(&args.model),
-            #[cfg(feature = "machine")]
-            Self::Plan(args) => args.model.as_deref(),
-            #[cfg(feature = "machine")]
-            Self::Run(args) => Some(&args.model),
-            #[cfg(feature = "machine")]
-            Self::Trace(args) => args.model.as_deref(),
-            #[cfg(feature = "machine")]
-            Self::Verify(_) => None,
-            Self::Completions(_) => None,
-        }
-    }
-}
 
 /// The model to read and the one to write.
 #[derive(Debug, Args)]
@@ -478,14 +307,4 @@ pub struct RecoverArgs {
 pub struct CompletionsArgs {
     /// The shell
     pub shell: clap_complete::Shell,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_declaration_is_sound() {
-        Cli::command().debug_assert();
-    }
 }

@@ -12,12 +12,10 @@ mod signing;
 mod terminal;
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::Cli;
-use crate::commands::{leftovers, recover};
+use crate::commands::{Cli, leftovers, recover};
 use crate::terminal::failure::{Failed, Failure};
 pub use crate::terminal::memory::{Counted, fail_without_memory};
 use crate::terminal::output::{Output, print_on_stderr};
@@ -30,16 +28,16 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
         Ok(cli) => cli,
         Err(error) => return usage(&error, &args),
     };
-    let (command, json) = cli.command.name_and_json();
-    let models: Vec<_> = cli.command.models().into_iter().map(Path::to_path_buf).collect();
+    let given = cli.command.given();
+    let (command, json, models) = (given.name(), given.json(), given.models());
     memory::prepare(command, json);
     stop::watch(command, json);
     models.iter().for_each(|model| recover::before_reading(model));
-    if let Some(warning) = args::shard_warning(cli.command.max_shard_size()) {
+    if let Some(warning) = args::shard_warning(given.max_shard_size()) {
         print_on_stderr(format_args!("warning: {warning}"));
     }
     let mut out = Output::stdout();
-    let mut outcome = commands::run(cli.command, &mut out);
+    let mut outcome = given.run(&mut out);
     if let Err(failure) = &outcome
         && json
         && !failure.is_about_output()
@@ -74,7 +72,7 @@ fn usage(error: &clap::Error, given: &[OsString]) -> u8 {
     if error.use_stderr() && given.iter().any(|arg| arg == "--json") {
         let mut out = Output::stdout();
         // Should this fail, the same message is still printed on stderr.
-        let said = Failed::usage(args::command_given(given), &sentence(&error.to_string()));
+        let said = Failed::usage(commands::command_given(given), &sentence(&error.to_string()));
         let _ = out.json(&said).and_then(|()| out.finish());
     }
     // Nobody reads what cannot be printed.

@@ -71,3 +71,17 @@ fn the_book_has_every_page() {
         names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
     assert_eq!(listed, pages);
 }
+
+#[test]
+fn the_guide_has_every_page() {
+    let guide = fs::read_to_string(root().join("src/guide.rs")).unwrap();
+    let (_, modules) = guide.split_once("pages! {").unwrap();
+    let modules: BTreeSet<_> = modules.trim_end_matches(['}', '\n']).split(',').collect();
+    let modules: BTreeSet<_> = modules.iter().map(|name| name.trim()).collect();
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    for page in links(&summary) {
+        let module = page.trim_end_matches(".md").replace('-', "_");
+        assert!(modules.contains(module.as_str()), "{page}");
+        assert!(guide.contains(&format!("[`{module}`]")), "{page}");
+    }
+}

@@ -227,16 +227,6 @@ impl TraceDiffArgs {
     }
 }
 
-impl TraceArgs {
-    /// The command's name, and whether standard output is one JSON object.
-    pub fn name_and_json(&self) -> (&'static str, bool) {
-        match &self.diff {
-            Some(TraceCommand::Diff(args)) => ("trace diff", args.json),
-            None => ("trace", false),
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     /// Compare two runs: name the first step whose values differ, and by how much

@@ -8,6 +8,7 @@ use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
+use crate::commands::Execute;
 use crate::commands::leftovers::INTERRUPTED;
 use crate::commands::recover;
 use crate::files::{sha256, staged, unfinished};
@@ -17,8 +18,26 @@ use crate::model::reading;
 use crate::terminal::failure::{Failure, JsonError, Outcome, named};
 use crate::terminal::output::{Output, lossy};
 
+impl Execute for CheckArgs {
+    fn name(&self) -> &'static str {
+        "check"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Checks the model and prints what was found.
-pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut failed = None;
     // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
     // elements.

@@ -5,12 +5,27 @@ use std::io::Write;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::{Cli, CompletionsArgs};
+use crate::args::CompletionsArgs;
+use crate::commands::{Cli, Execute};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
+impl Execute for CompletionsArgs {
+    fn name(&self) -> &'static str {
+        "completions"
+    }
+
+    fn json(&self) -> bool {
+        false
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Prints the script.
-pub fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "onnx-container", &mut script);
     if args.shell == Shell::Bash {

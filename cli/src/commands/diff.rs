@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::args::{DiffArgs, DigestArgs};
 use crate::commands::leftovers;
+use crate::commands::{Execute, different};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
@@ -55,8 +56,26 @@ impl<'a> Digests<'a> {
     }
 }
 
+impl Execute for DiffArgs {
+    fn name(&self) -> &'static str {
+        "diff"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        different(&self.a, Some(&self.b))
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        diff(self, out)
+    }
+}
+
 /// Tells whether the models compute the same, and where they first differ.
-pub fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let choice = reading::of(&args.read);
     let (a, b) = (Container::load(&args.a, choice)?, Container::load(&args.b, choice)?);
     let difference = a.semantic_difference(&b)?;

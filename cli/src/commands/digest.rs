@@ -8,6 +8,7 @@ use onnx_container::{Container, Error, LoadOptions};
 use serde::Serialize;
 
 use crate::args::DigestArgs;
+use crate::commands::Execute;
 use crate::commands::files::not_an_option;
 use crate::commands::{diff, leftovers};
 use crate::files::sha256;
@@ -16,8 +17,26 @@ use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
 
+impl Execute for DigestArgs {
+    fn name(&self) -> &'static str {
+        "digest"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Prints the digests that were asked for.
-pub fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
     if args.semantic {
         return diff::digest(args, out);
     }

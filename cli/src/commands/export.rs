@@ -9,14 +9,37 @@ use onnx_container::{ByteSize, Container, SaveOptions};
 use serde::Serialize;
 
 use crate::args::ExportArgs;
+use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::model::{reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy, tidy};
 use crate::terminal::progress;
 
+impl Execute for ExportArgs {
+    fn name(&self) -> &'static str {
+        "export-safetensors"
+    }
+
+    fn json(&self) -> bool {
+        self.out.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn max_shard_size(&self) -> Option<u64> {
+        self.max_shard_size
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Exports, and prints a report.
-pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.model, reading::of(&args.out.read))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     save::warn(&container);
@@ -131,7 +154,7 @@ impl<'a> Report<'a> {
 
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let (tensors, files) = (count(self.tensors, "tensor"), count(self.files.len(), "file"));
-        out.line(format_args!("wrote     {tensors} to {files} ({})", ByteSize(self.bytes)))?;
+        out.row("wrote", format_args!("{tensors} to {files} ({})", ByteSize(self.bytes)))?;
         for file in &self.files {
             out.line(format_args!("{:>12}  {}", file.bytes, file.path.display()))?;
         }
@@ -143,19 +166,20 @@ impl<'a> Report<'a> {
     fn print_changed(&self, out: &mut Output) -> io::Result<()> {
         if !self.tied.is_empty() {
             let tied = count(self.tied.len(), "tensor");
-            out.line(format_args!("tied      {tied} to entries of other names"))?;
+            out.row("tied", format_args!("{tied} to entries of other names"))?;
         }
         if !self.renamed.is_empty() {
             let names = count(self.renamed.len(), "name");
-            out.line(format_args!(
-                "renamed   {names} of entries, because another tensor has the name"
-            ))?;
+            out.row(
+                "renamed",
+                format_args!("{names} of entries, because another tensor has the name"),
+            )?;
             let line = |named: &Renamed| format!("{:>14}{}: {}", "", named.entry, named.tensor);
             save::short(self.renamed.iter().map(line), out)?;
         }
         if !self.as_bytes.is_empty() {
             let entries = count(self.as_bytes.len(), "tensor");
-            out.line(format_args!("as bytes  {entries} of types that readers do not know"))?;
+            out.row("as bytes", format_args!("{entries} of types that readers do not know"))?;
         }
         Ok(())
     }
@@ -165,12 +189,12 @@ impl<'a> Report<'a> {
         let line = |name: &String| format!("{:>14}{name}", "");
         if !self.left_out.is_empty() {
             let tensors = count(self.left_out.len(), "tensor");
-            out.line(format_args!("left out  {tensors} inline in the model{}", self.hint))?;
+            out.row("left out", format_args!("{tensors} inline in the model{}", self.hint))?;
             save::short(self.left_out.iter().map(line), out)?;
         }
         if !self.left_behind.is_empty() {
             let files = count(self.left_behind.len(), "file");
-            out.line(format_args!("left      {files} of an earlier export"))?;
+            out.row("left", format_args!("{files} of an earlier export"))?;
             self.left_behind.iter().map(line).try_for_each(|line| out.line(line))?;
         }
         Ok(())

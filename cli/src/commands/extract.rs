@@ -16,6 +16,7 @@ use onnx_container::{ByteSize, Container, Error, ErrorKind, SaveOptions, Tensor}
 use serde::Serialize;
 
 use crate::args::{ExtractArgs, FileFormat};
+use crate::commands::Execute;
 use crate::commands::extract::file_names::FileNames;
 use crate::commands::extract::target::Target;
 use crate::commands::leftovers;
@@ -32,8 +33,26 @@ use crate::terminal::{progress, stop};
 const MOST_USES: u64 = 8;
 const FEW_BYTES: u64 = 1 << 28;
 
+impl Execute for ExtractArgs {
+    fn name(&self) -> &'static str {
+        "extract"
+    }
+
+    fn json(&self) -> bool {
+        self.out.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Writes the tensors and prints a report.
-pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let names = asked(args)?;
     let target = Target::of(args, names.len() > 1)?;
     let format = format(args, names.len() > 1, &target)?;
@@ -283,6 +302,6 @@ impl<'a> Extracted<'a> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let Self { name, dtype, shape, bytes, path } = self;
         let (path, bytes) = (path.display(), ByteSize(*bytes));
-        out.line(format_args!("wrote     {path}: {name}, {dtype} {shape:?} ({bytes})"))
+        out.row("wrote", format_args!("{path}: {name}, {dtype} {shape:?} ({bytes})"))
     }
 }

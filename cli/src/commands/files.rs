@@ -10,14 +10,33 @@ use onnx_container::{Container, LoadOptions};
 use serde::Serialize;
 
 use crate::args::FilesArgs;
+use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::model::needed::{Needed, NeededFile, State, needed};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
 use crate::terminal::output::{Output, lossy};
 
+impl Execute for FilesArgs {
+    fn name(&self) -> &'static str {
+        "files"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Prints the list, and on stderr what is wrong with the files.
-pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options)?;
     let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;

@@ -5,6 +5,8 @@
 
 mod report;
 
+use std::path::Path;
+
 use std::mem;
 
 use onnx_container::edit::{ExternalizeOptions, Externalized};
@@ -13,6 +15,7 @@ use onnx_container::proto::{ModelProto, NodeProto};
 use onnx_container::{Container, Error, ErrorKind, Saved, WeightFiles};
 
 use crate::args::InlineArgs;
+use crate::commands::Execute;
 use crate::commands::inline::report::{Changed, Report};
 use crate::commands::write::{Read, verify};
 use crate::model::vouched::Vouched;
@@ -20,8 +23,26 @@ use crate::model::{reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, print_on_stderr};
 
+impl Execute for InlineArgs {
+    fn name(&self) -> &'static str {
+        "inline-functions"
+    }
+
+    fn json(&self) -> bool {
+        self.write.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.paths.input]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Inlines, writes and prints a report.
-pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.paths.output, None)?;
     let reading = reading::of(&args.write.read);
     let vouched = Vouched::from(&args.write.target);

@@ -12,6 +12,7 @@ use onnx_container::{Container, Error, LoadOptions};
 use serde::Serialize;
 
 use crate::args::InspectArgs;
+use crate::commands::Execute;
 use crate::commands::files::Listed;
 use crate::commands::inspect::graphs::Graphs;
 use crate::commands::inspect::tensors::{FileTotals, TensorInfo, Totals};
@@ -25,8 +26,26 @@ use crate::terminal::output::{Output, lossy};
 /// How many tensors are listed as text, unless `--top` says otherwise.
 const TOP: usize = 20;
 
+impl Execute for InspectArgs {
+    fn name(&self) -> &'static str {
+        "inspect"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Prints what is in the model.
-pub fn run(args: &InspectArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &InspectArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options)?;
     let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;

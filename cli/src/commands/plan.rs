@@ -16,6 +16,7 @@ use onnx_container_machine::{Program, ProgramOptions, Registry};
 use serde::Serialize;
 
 use crate::args::PlanArgs;
+use crate::commands::Execute;
 use crate::commands::evaluate::{FoldedNodes, sizes, sizes_of};
 use crate::files::staged::{Staged, refusal};
 use crate::model::{needed, reading};
@@ -23,8 +24,26 @@ use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy, print_on_stderr};
 use crate::terminal::stop;
 
+impl Execute for PlanArgs {
+    fn name(&self) -> &'static str {
+        "plan"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        self.model.as_deref().into_iter().collect()
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Plans, draws and prints.
-pub fn run(args: &PlanArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &PlanArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let planned = match (&args.model, &args.csv_in) {
         (Some(model), _) => of_model(model, args)?,
         (None, Some(file)) => {

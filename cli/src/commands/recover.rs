@@ -7,13 +7,28 @@ use onnx_container::recovery::{Recovery, recover, recover_model};
 use serde::Serialize;
 
 use crate::args::RecoverArgs;
+use crate::commands::Execute;
 use crate::files::{staged, unfinished};
 use crate::signing;
 use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
 use crate::terminal::output::{Output, count, lossy, print_on_stderr, tidy};
 
+impl Execute for RecoverArgs {
+    fn name(&self) -> &'static str {
+        "recover"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Completes or undoes the interrupted saves in the folder, or of the model, and says which.
-pub fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut recovery = recover(&args.path)?;
     let folder = if args.path.is_dir() { &*args.path } else { staged::folder(&args.path) };
     let (signing, errors) = signing::remove_abandoned(folder);
@@ -40,19 +55,22 @@ struct Removed {
 
 fn print(recovery: &Recovery, removed: &Removed, out: &mut Output) -> Result<(), Failure> {
     for path in &recovery.finished {
-        out.line(format_args!("completed  {}: the new files are in place", tidy(path).display()))?;
+        out.row(
+            "completed",
+            format_args!(" {}: the new files are in place", tidy(path).display()),
+        )?;
     }
     for path in &recovery.undone {
-        out.line(format_args!("undone     {}: the old files are in place", tidy(path).display()))?;
+        out.row("undone", format_args!(" {}: the old files are in place", tidy(path).display()))?;
     }
     if recovery.removed > 0 {
         let folders = count(recovery.removed, "staging folder");
-        out.line(format_args!("removed    {folders} of saves that had changed nothing"))?;
+        out.row("removed", format_args!(" {folders} of saves that had changed nothing"))?;
     }
     for (number, who) in [(removed.signing, "a `sign`"), (removed.written, "another command")] {
         if number > 0 {
             let files = count(number, "file");
-            out.line(format_args!("removed    {files} of {who} that was killed"))?;
+            out.row("removed", format_args!(" {files} of {who} that was killed"))?;
         }
     }
     let files = removed.signing.saturating_add(removed.written);

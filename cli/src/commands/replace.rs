@@ -10,6 +10,7 @@ use onnx_container::{
 use serde::Serialize;
 
 use crate::args::{FileFormat, ReplaceArgs, TiedArg};
+use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::files::tensor_file::SUFFIXES;
 use crate::model::save::Written;
@@ -19,8 +20,30 @@ use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::names;
 use crate::terminal::output::{Output, lossy};
 
+impl Execute for ReplaceArgs {
+    fn name(&self) -> &'static str {
+        "replace"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn max_shard_size(&self) -> Option<u64> {
+        self.layout.max_shard_size
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Replaces, writes and prints a report.
-pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, Some(&args.file))?;
     let format = format(args)?;
     let reading = reading::of(&args.read);
@@ -166,15 +189,13 @@ impl<'a> Report<'a> {
         let Self { tensor, dtype, shape, .. } = self;
         let (file, bytes) = (self.file.display(), ByteSize(self.tensor_bytes));
         let how = if self.inline { "inline" } else { "external" };
-        let tense = if self.written.dry_run() { "replaces" } else { "replaced" };
-        out.line(format_args!(
-            "{tense:<9} {tensor}: {dtype} {shape:?} ({bytes}, {how}) by {file}"
-        ))?;
+        let tense = self.written.tense("replaces", "replaced");
+        out.row(tense, format_args!("{tensor}: {dtype} {shape:?} ({bytes}, {how}) by {file}"))?;
         let what = if self.tied_replaced { "replaced with it" } else { "not replaced" };
         for other in self.tied {
-            out.line(format_args!("tied      {other}: {what}"))?;
+            out.row("tied", format_args!("{other}: {what}"))?;
         }
         self.written.print(out)?;
-        self.joined.as_ref().map_or(Ok(()), |joined| out.line(format_args!("joined    {joined}")))
+        self.joined.as_ref().map_or(Ok(()), |joined| out.row("joined", format_args!("{joined}")))
     }
 }

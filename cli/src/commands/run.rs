@@ -13,15 +13,34 @@ use serde::Serialize;
 
 use self::summary::{Numbers, Summary};
 use crate::args::RunArgs;
+use crate::commands::Execute;
 use crate::commands::evaluate::inputs::{self, Input, Source, inputs};
 use crate::commands::evaluate::timings::TimingsReport;
 use crate::commands::evaluate::{FoldedNodes, Model, Ran, check_engine};
 use crate::model::{needed, reading};
 use crate::terminal::failure::{Failure, Outcome};
-use crate::terminal::output::{Output, count, lossy, short_name};
+use crate::terminal::output::{LABEL, Output, count, lossy, short_name};
+
+impl Execute for RunArgs {
+    fn name(&self) -> &'static str {
+        "run"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
 
 /// Runs, writes, compares and prints.
-pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     check_engine(&args.engine)?;
     let reading = reading::of(&args.read);
     let model = Model::load(&args.model, reading)?;
@@ -123,14 +142,11 @@ impl<'a> OutputInfo<'a> {
     }
 }
 
-/// Where the text of a line begins, behind what it is about, in characters.
-const INDENT: usize = 10;
-
 impl Report<'_> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
         for InputInfo { name, what, source } in &self.inputs {
             let parts = [short_name(name) + ":", what.to_string(), format!("({source})")];
-            out.wrapped("input     ".to_owned(), parts, " ", INDENT)?;
+            out.row_of_parts("input", parts, " ")?;
         }
         match (self.steps, self.memory_bytes) {
             (Some(steps), Some(memory)) => {
@@ -139,23 +155,23 @@ impl Report<'_> {
                     true => String::new(),
                     false => format!(", profile {}", self.profile.unwrap_or_default()),
                 };
-                out.line(format_args!("ran       {steps}, {memory} of memory{how}"))?;
+                out.row("ran", format_args!("{steps}, {memory} of memory{how}"))?;
             }
-            _ => out.line(format_args!("ran       by {}", self.engine))?,
+            _ => out.row("ran", format_args!("by {}", self.engine))?,
         }
         if let Some(folded) = self.folded.filter(|folded| folded.nodes > 0) {
-            out.line(format_args!("folded    {folded}"))?;
+            out.row("folded", format_args!("{folded}"))?;
         }
         if let Some(timings) = &self.timings {
             timings.print(out)?;
         }
         for OutputInfo { name, what, numbers, path } in &self.outputs {
             let parts = [short_name(name) + ":", what.to_string()];
-            out.wrapped("output    ".to_owned(), parts, " ", INDENT)?;
-            let indent = " ".repeat(INDENT);
+            out.row_of_parts("output", parts, " ")?;
+            let indent = " ".repeat(LABEL);
             numbers.lines().iter().try_for_each(|line| out.prose(&indent, line))?;
             if let Some(path) = path {
-                out.line(format_args!("wrote     {path}"))?;
+                out.row("wrote", format_args!("{path}"))?;
             }
         }
         self.expected.as_ref().map_or(Ok(()), |expected| expected.print(out))

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::dump::Dump;
 use crate::args::{TraceArgs, TraceCommand};
+use crate::commands::Execute;
 use crate::commands::evaluate::Model;
 use crate::commands::evaluate::inputs::{self, inputs};
 use crate::files::staged;
@@ -25,8 +26,27 @@ use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 use crate::terminal::stop;
 
+impl Execute for TraceArgs {
+    fn name(&self) -> &'static str {
+        if self.diff.is_some() { "trace diff" } else { "trace" }
+    }
+
+    /// Whether standard output is one JSON object. A trace is lines of JSON.
+    fn json(&self) -> bool {
+        self.diff.as_ref().is_some_and(|TraceCommand::Diff(args)| args.json)
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        self.model.as_deref().into_iter().collect()
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Runs and writes the trace, or compares two.
-pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let path = match (&args.diff, &args.model) {
         (Some(TraceCommand::Diff(args)), _) => return diff::run(args, out),
         (None, Some(path)) => path,

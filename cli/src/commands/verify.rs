@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::args::VerifyArgs;
 use crate::commands::evaluate::inputs::{Input, Source};
 use crate::commands::evaluate::{Model, check_engine, sizes, sizes_of};
+use crate::commands::{Execute, different};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::memory;
@@ -24,8 +25,26 @@ use crate::terminal::output::{Output, count, lossy};
 const ONE_MODEL: &str = "verify compares two models, and B is missing. To check that one model is unchanged, use \
                          check MODEL --digests, check MODEL --sha256 FILE=HEX or verify-signature MODEL";
 
+impl Execute for VerifyArgs {
+    fn name(&self) -> &'static str {
+        "verify"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        different(&self.a, self.b.as_deref())
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
 /// Compares and prints.
-pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let other = args.b.as_deref().ok_or_else(|| Failure::Usage(ONE_MODEL.to_owned()))?;
     check_engine(&args.engine)?;
     let sizes = sizes(&args.dim)?;
@@ -176,13 +195,13 @@ impl Report<'_> {
             None | Some("machine") => String::new(),
             Some(engine) => format!(" by {engine}"),
         };
-        out.line(format_args!("same      {how} in {runs}{by} on random inputs"))
+        out.row("same", format_args!("{how} in {runs}{by} on random inputs"))
     }
 
     fn print(&self, out: &mut Output) -> io::Result<()> {
         match self.proof {
             Some("semantic") => {
-                out.line("same      for all inputs: the semantic digests are the same")?;
+                out.row("same", "for all inputs: the semantic digests are the same")?;
                 if !self.seeds.is_empty() {
                     self.print_runs("the outputs too", out)?;
                 }
@@ -191,15 +210,15 @@ impl Report<'_> {
             Some("outputs") => self.print_runs("bit by bit", out)?,
             Some(_) => self.print_runs("within the tolerance", out)?,
             None if self.differences.is_empty() => {
-                out.line("not shown that the models compute the same")?;
+                out.row("not shown", "that the models compute the same")?;
             }
             None => out.line("the models do not compute the same")?,
         }
         if let Some(place) = &self.semantic_difference {
-            out.prose("digests   ", place)?;
+            out.prose_row("digests", place)?;
         }
         for difference in &self.differences {
-            out.prose("differs   ", difference)?;
+            out.prose_row("differs", difference)?;
         }
         Ok(())
     }

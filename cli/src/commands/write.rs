@@ -16,6 +16,7 @@ use onnx_container::{Container, Outline, SaveOptions, Saved, WeightFiles};
 use crate::args::{
     EmbedArgs, ImportArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs,
 };
+use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::commands::write::import::Imported;
 pub use crate::commands::write::report::Read;
@@ -26,29 +27,109 @@ use crate::model::{reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
+impl Execute for ImportArgs {
+    fn name(&self) -> &'static str {
+        "import-safetensors"
+    }
+
+    fn json(&self) -> bool {
+        self.write.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.model]
+    }
+
+    fn max_shard_size(&self) -> Option<u64> {
+        self.layout.max_shard_size
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        import(self, out)
+    }
+}
+
 /// `import-safetensors MODEL WEIGHTS OUT`, by the names of the weights or by a mapping.
-pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     match args.matched.is_some() || args.mapping.is_some() {
         true => mapped::import(args, out),
         false => import::import(args, out),
     }
 }
 
+impl Execute for PackArgs {
+    fn name(&self) -> &'static str {
+        "pack"
+    }
+
+    fn json(&self) -> bool {
+        self.write.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.paths.input]
+    }
+
+    fn max_shard_size(&self) -> Option<u64> {
+        self.layout.max_shard_size
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        pack(self, out)
+    }
+}
+
 /// `pack IN OUT`: one weights file, or shards of it.
-pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
     Job::packed("pack", input, output, &args.write, &args.moving, &args.layout).run(out)
 }
 
+impl Execute for SplitArgs {
+    fn name(&self) -> &'static str {
+        "split"
+    }
+
+    fn json(&self) -> bool {
+        self.write.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.paths.input]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        split(self, out)
+    }
+}
+
 /// `split IN OUT`: a weights file for each tensor.
-pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
     let options = save::options(WeightFiles::PerTensor, None, &args.write.target);
     Job::new("split", input, output, &args.write, Some(&args.moving), options).run(out)
 }
 
+impl Execute for EmbedArgs {
+    fn name(&self) -> &'static str {
+        "embed"
+    }
+
+    fn json(&self) -> bool {
+        self.write.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.paths.input]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        embed(self, out)
+    }
+}
+
 /// `embed IN OUT`: no weights file.
-pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
+fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
     if args.write.target.checksums {
         let reason = "--checksums is about weights files, and embed writes none";
         return Err(Failure::Usage(reason.to_owned()));

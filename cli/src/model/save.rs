@@ -222,39 +222,18 @@ impl Done {
             ("publish", self.publishing_seconds),
         ];
         let steps = steps.iter().filter(|(_, seconds)| *seconds > 0.0);
-        let steps: Vec<_> =
-            steps.map(|(step, seconds)| format!("{:.3} ms to {step}", seconds * 1e3)).collect();
-        for (number, line) in wrapped(&steps, LINE - LABEL).into_iter().enumerate() {
-            let label = if number == 0 { "took" } else { "" };
-            out.line(format_args!("{label:<LABEL$}{line}"))?;
-        }
+        let steps = steps.map(|(step, seconds)| format!("{:.3} ms to {step}", seconds * 1e3));
+        out.row_of_parts("took", steps, ", ")?;
         let sizes = [self.copied_bytes, self.shared_bytes, self.kept_bytes].map(ByteSize);
         let [copied, shared, kept] = sizes;
         if dry_run {
-            return out.line(format_args!(
-                "tensors   {copied} to copy, {shared} to share, {kept} to keep"
-            ));
+            return out.row(
+                "tensors",
+                format_args!("{copied} to copy, {shared} to share, {kept} to keep"),
+            );
         }
-        out.line(format_args!("tensors   {copied} copied, {shared} shared, {kept} kept"))
+        out.row("tensors", format_args!("{copied} copied, {shared} shared, {kept} kept"))
     }
-}
-
-/// How long lines for people are, and the labels before them.
-const LINE: usize = 80;
-const LABEL: usize = 10;
-
-/// `parts` with commas between them, in lines of at most `width` characters where each of them is
-/// shorter.
-fn wrapped(parts: &[String], width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for (number, part) in parts.iter().enumerate() {
-        let comma = if number + 1 < parts.len() { "," } else { "" };
-        match lines.last_mut().filter(|line| line.len() + part.len() + comma.len() < width) {
-            Some(line) => *line += &format!(" {part}{comma}"),
-            None => lines.push(format!("{part}{comma}")),
-        }
-    }
-    lines
 }
 
 #[derive(Debug, Serialize)]
@@ -316,9 +295,9 @@ impl Written {
         self.warnings.extend(warnings);
     }
 
-    /// Whether nothing was written.
-    pub fn dry_run(&self) -> bool {
-        self.dry_run
+    /// `will` where nothing was written, else `done`.
+    pub fn tense(&self, will: &'static str, done: &'static str) -> &'static str {
+        if self.dry_run { will } else { done }
     }
 
     /// Prints the files, and what was left.
@@ -328,10 +307,13 @@ impl Written {
         self.print_kept(out)?;
         self.print_left(out)?;
         if self.dropped_digests {
-            let tense = if self.dry_run { "drops" } else { "dropped" };
-            out.line(format_args!(
-                "{tense:<9} the digests that were stored with the model: --digests stores new ones"
-            ))?;
+            let tense = self.tense("drops", "dropped");
+            out.row(
+                tense,
+                format_args!(
+                    "the digests that were stored with the model: --digests stores new ones"
+                ),
+            )?;
         }
         if self.timings {
             self.statistics.print(self.dry_run, out)?;
@@ -341,8 +323,8 @@ impl Written {
 
     fn print_files(&self, out: &mut Output) -> io::Result<()> {
         let (files, bytes) = (count(self.files.len(), "file"), ByteSize(self.bytes));
-        let tense = if self.dry_run { "writes" } else { "wrote" };
-        out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
+        let tense = self.tense("writes", "wrote");
+        out.row(tense, format_args!("{files} ({bytes})"))?;
         // The model comes first here: it is what one looks for.
         let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
         lines.rotate_right(1.min(self.files.len()));
@@ -352,7 +334,7 @@ impl Written {
         };
         let name = model.path.file_name().unwrap_or_default().to_string_lossy();
         let name = serde_json::Value::from(&*name);
-        out.line("config    transformers.js finds the weights by this in config.json:")?;
+        out.row("config", "transformers.js finds the weights by this in config.json:")?;
         out.line(format_args!(
             "{:>10}\"transformers.js_config\": {{\"use_external_data_format\": {{{name}: {count}}}}}",
             ""
@@ -365,16 +347,14 @@ impl Written {
         };
         if *overlapping > 0 {
             let weights = count(*overlapping, "tensor");
-            out.line(format_args!("skipped   {weights} that overlap too much to be compared"))?;
+            out.row("skipped", format_args!("{weights} that overlap too much to be compared"))?;
         }
         if *tensors == 0 {
-            return out.line("shared    no others: none are equal");
+            return out.row("shared", "no others: none are equal");
         }
         let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
-        let tense = if self.dry_run { "shares" } else { "shared" };
-        out.line(format_args!(
-            "{tense:<9} {tensors} ({bytes}) with equal ones, which are stored once"
-        ))
+        let tense = self.tense("shares", "shared");
+        out.row(tense, format_args!("{tensors} ({bytes}) with equal ones, which are stored once"))
     }
 
     fn print_kept(&self, out: &mut Output) -> io::Result<()> {
@@ -387,30 +367,28 @@ impl Written {
             0 => String::new(),
             bytes => format!(", {} of it in no tensor of the model", ByteSize(bytes)),
         };
-        out.line(format_args!("kept      {files} of weights, unchanged ({bytes}{unreferenced})"))?;
+        out.row("kept", format_args!("{files} of weights, unchanged ({bytes}{unreferenced})"))?;
         self.list(self.kept_files.iter().map(File::line), out)
     }
 
     fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {
         if let Some(free) = self.free_bytes.filter(|free| *free < self.bytes) {
             let (needed, free) = (ByteSize(self.bytes), ByteSize(free));
-            out.line(format_args!("space     not enough: needs {needed}, {free} free"))?;
+            out.row("space", format_args!("not enough: needs {needed}, {free} free"))?;
         }
-        out.line("dry run   nothing was written")
+        out.row("dry run", "nothing was written")
     }
 
     fn print_left(&self, out: &mut Output) -> io::Result<()> {
         if !self.unused.is_empty() {
-            out.line("unused    initializers that no tensor refers to; they were not written")?;
+            out.row("unused", "initializers that no tensor refers to; they were not written")?;
             self.list(self.unused.iter().map(|handle| format!("{:>14}{handle}", "")), out)?;
         }
         if !self.left_behind.is_empty() {
             let files = count(self.left_behind.len(), "file");
             let advice =
                 "nothing else here does: delete what you do not need, a later save replaces none";
-            out.line(format_args!(
-                "left      {files} that only the replaced model needed; {advice}"
-            ))?;
+            out.row("left", format_args!("{files} that only the replaced model needed; {advice}"))?;
             let left = self.left_behind.iter();
             self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;
         }
@@ -443,17 +421,4 @@ fn first(
         out.line(line)?;
     }
     if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_as_long_as_they_may_be() {
-        let parts = ["aaa", "bb", "cccc", "d"].map(str::to_owned);
-        assert_eq!(wrapped(&parts, 8), ["aaa, bb,", "cccc, d"]);
-        assert_eq!(wrapped(&parts, 1), ["aaa,", "bb,", "cccc,", "d"]);
-        assert!(wrapped(&[], 8).is_empty());
-    }
 }

@@ -39,6 +39,9 @@ pub fn has_begun() -> bool {
 /// The width that lines keep to where their parts allow it, in characters.
 const WIDTH: usize = 80;
 
+/// The width of the labels of a report, in characters.
+pub const LABEL: usize = 10;
+
 /// The most characters of a name where JSON has it in full: exporters make names of hundreds.
 const LONGEST_NAME: usize = 60;
 
@@ -58,6 +61,27 @@ impl Output {
     /// Prints one line.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
         writeln!(self, "{}", Escaped(text))
+    }
+
+    /// Prints a row of a report: its label and `text`.
+    pub fn row(&mut self, label: &str, text: impl Display) -> io::Result<()> {
+        self.line(format_args!("{label:<LABEL$}{text}"))
+    }
+
+    /// Prints a row of a report whose `text` may need several lines: [`prose`](Self::prose).
+    pub fn prose_row(&mut self, label: &str, text: impl Display) -> io::Result<()> {
+        self.prose(&format!("{label:<LABEL$}"), text)
+    }
+
+    /// Prints a row of a report whose `parts`, with `separator` between them, may need several
+    /// lines.
+    pub fn row_of_parts(
+        &mut self,
+        label: &str,
+        parts: impl IntoIterator<Item = String>,
+        separator: &str,
+    ) -> io::Result<()> {
+        self.wrapped(format!("{label:<LABEL$}"), parts, separator, LABEL)
     }
 
     /// Prints `parts` after `start`, with `separator` between them, in as many lines as are needed;

@@ -73,12 +73,15 @@ impl TimingsReport {
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         let fastest = self.seconds.iter().copied().fold(f64::INFINITY, f64::min);
         match self.seconds.len() {
-            0 | 1 => out.line(format_args!("took      {}", Milliseconds(self.median)))?,
-            runs => out.line(format_args!(
-                "took      {}, the median of {runs} runs; the fastest {}",
-                Milliseconds(self.median),
-                Milliseconds(fastest),
-            ))?,
+            0 | 1 => out.row("took", format_args!("{}", Milliseconds(self.median)))?,
+            runs => out.row(
+                "took",
+                format_args!(
+                    "{}, the median of {runs} runs; the fastest {}",
+                    Milliseconds(self.median),
+                    Milliseconds(fastest),
+                ),
+            )?,
         }
         for Operator { op, steps, seconds } in self.operators.iter().take(SHOWN) {
             let percent = 100.0 * seconds / self.median.max(f64::MIN_POSITIVE);

@@ -77,23 +77,27 @@ impl Changed {
     fn print(&self, written: &Written, out: &mut Output) -> io::Result<()> {
         let (removed, left) = (self.removed_functions.len(), self.left_functions.len());
         if removed + left == 0 {
-            return out.line("inlined   0 calls: the model has no local functions");
+            return out.row("inlined", "0 calls: the model has no local functions");
         }
         let (before, after) = (self.nodes_before, self.nodes_after);
         let calls = count(usize::try_from(self.calls).unwrap_or(usize::MAX), "call");
-        let dry = written.dry_run();
-        let tense = |done, will| if dry { will } else { done };
-        let (inlined, removes) = (tense("inlined", "inlines"), tense("removed", "removes"));
-        out.line(format_args!("{inlined:<9} {calls}: from {before} nodes to {after}"))?;
-        out.line(format_args!("{removes:<9} {}", count(removed, "function")))?;
+        out.row(
+            written.tense("inlines", "inlined"),
+            format_args!("{calls}: from {before} nodes to {after}"),
+        )?;
+        out.row(
+            written.tense("removes", "removed"),
+            format_args!("{}", count(removed, "function")),
+        )?;
         if left > 0 {
-            out.line(format_args!("left      {} in the model", count(left, "function")))?;
+            out.row("left", format_args!("{} in the model", count(left, "function")))?;
             written.list(self.left_functions.iter().map(|id| format!("{:>14}{id}", "")), out)?;
         }
         for Import { domain, version } in &self.imported {
-            out.line(format_args!(
-                "imports   {domain} {version}, which only functions imported before"
-            ))?;
+            out.row(
+                "imports",
+                format_args!("{domain} {version}, which only functions imported before"),
+            )?;
         }
         Ok(())
     }
@@ -155,10 +159,11 @@ impl<'a> Report<'a> {
         self.changed.print(&self.written, out)?;
         if let Some(Moved { tensors, bytes }) = &self.moved {
             let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
-            let tense = if self.written.dry_run() { "moves" } else { "moved" };
-            out.line(format_args!(
-                "{tense:<9} {tensors} ({bytes}) out of the model, which would be over 2 GiB"
-            ))?;
+            let tense = self.written.tense("moves", "moved");
+            out.row(
+                tense,
+                format_args!("{tensors} ({bytes}) out of the model, which would be over 2 GiB"),
+            )?;
         }
         self.written.print(out)?;
         self.verified.as_ref().map_or(Ok(()), |verified| verified.print(out))

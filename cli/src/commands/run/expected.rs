@@ -115,7 +115,7 @@ impl Expected {
         };
         let verb = if all == 1 { "is" } else { "are" };
         let (rtol, atol) = (Number(*rtol), Number(*atol));
-        out.line(format_args!("compared  {same} {verb} as expected (rtol {rtol}, atol {atol})"))?;
+        out.row("compared", format_args!("{same} {verb} as expected (rtol {rtol}, atol {atol})"))?;
         match &self.largest {
             Some(Largest { output, max_abs, max_rel, differing, elements }) if *differing > 0 => {
                 let (max_abs, max_rel) = (Number(*max_abs), Number(*max_rel));
@@ -123,13 +123,13 @@ impl Expected {
                     "{}: elements differ by at most {max_abs} (relative: {max_rel}), {differing} of {elements}",
                     short_name(output)
                 );
-                out.prose("largest   ", text)?;
+                out.prose_row("largest", text)?;
             }
-            Some(_) => out.line("largest   all elements are equal")?,
+            Some(_) => out.row("largest", "all elements are equal")?,
             None => {}
         }
         for Difference { output, reason } in &self.differences {
-            out.prose("differs   ", format_args!("{}: {reason}", short_name(output)))?;
+            out.prose_row("differs", format_args!("{}: {reason}", short_name(output)))?;
         }
         Ok(())
     }

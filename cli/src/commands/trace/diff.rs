@@ -196,14 +196,14 @@ impl<'a> Report<'a> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let [a, b] = self.steps.map(|steps| count(steps, "step"));
         if self.same {
-            return out.line(format_args!("same      all values of {a} and {b}"));
+            return out.row("same", format_args!("all values of {a} and {b}"));
         }
         let [of_a, of_b] = self.profiles;
         if of_a != of_b {
-            out.line(format_args!("profiles  {of_a} for A, {of_b} for B, which round otherwise"))?;
+            out.row("profiles", format_args!("{of_a} for A, {of_b} for B, which round otherwise"))?;
         }
         for name in &self.inputs {
-            out.prose("input     ", format_args!("{name} differs"))?;
+            out.prose_row("input", format_args!("{name} differs"))?;
         }
         if let Some(First { a, b, same_inputs, by }) = &self.first {
             for (start, step, other) in [("first A   ", a, "B"), ("first B   ", b, "A")] {
@@ -216,21 +216,24 @@ impl<'a> Report<'a> {
             }
             if a.is_some() && b.is_some() {
                 let reads = if *same_inputs { "the same values" } else { "other values" };
-                out.line(format_args!("reads     {reads}"))?;
+                out.row("reads", format_args!("{reads}"))?;
             }
             if let Some(Amount { elements, differing, max_abs, max_rel }) = by {
-                out.line(format_args!(
-                    "values    {differing} of {elements} elements differ, by at most {} (relative: {})",
-                    Number(*max_abs),
-                    Number(*max_rel)
-                ))?;
+                out.row(
+                    "values",
+                    format_args!(
+                        "{differing} of {elements} elements differ, by at most {} (relative: {})",
+                        Number(*max_abs),
+                        Number(*max_rel)
+                    ),
+                )?;
             }
         }
         let [in_a, in_b] = self.differing_steps;
-        out.line(format_args!("steps     {in_a} of {a} differ in A, {in_b} of {b} in B"))?;
+        out.row("steps", format_args!("{in_a} of {a} differ in A, {in_b} of {b} in B"))?;
         match self.outputs.as_slice() {
-            [] => out.line("outputs   are the same"),
-            names => out.prose("outputs   ", format_args!("differ: {}", names.join(", "))),
+            [] => out.row("outputs", "are the same"),
+            names => out.prose_row("outputs", format_args!("differ: {}", names.join(", "))),
         }
     }
 }

@@ -192,24 +192,26 @@ impl Imported {
     /// Prints the lines of a report.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         let (tensors, bytes) = (count(self.filled, "tensor"), ByteSize(self.filled_bytes));
-        out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
+        out.row("filled", format_args!("{tensors} ({bytes}) from {}", self.weights.display()))?;
         if !self.tied.is_empty() {
             let tensors = count(self.tied.len(), "tensor");
-            out.line(format_args!(
-                "tied      {tensors} not in WEIGHTS, changed with one on the same bytes"
-            ))?;
+            out.row(
+                "tied",
+                format_args!("{tensors} not in WEIGHTS, changed with one on the same bytes"),
+            )?;
             save::short(Shared::lines(&self.tied), out)?;
         }
         if !self.untied.is_empty() {
             let tensors = count(self.untied.len(), "tensor");
-            out.line(format_args!("untied    {tensors} that shared the bytes of one in WEIGHTS"))?;
+            out.row("untied", format_args!("{tensors} that shared the bytes of one in WEIGHTS"))?;
             save::short(Shared::lines(&self.untied), out)?;
         }
         if !self.own.is_empty() {
             let tensors = count(self.own.len(), "tensor");
-            out.line(format_args!(
-                "own       {tensors} not in WEIGHTS, taken from the model's own files"
-            ))?;
+            out.row(
+                "own",
+                format_args!("{tensors} not in WEIGHTS, taken from the model's own files"),
+            )?;
             save::short(self.own.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.kept.is_empty() {
@@ -218,24 +220,25 @@ impl Imported {
                 true => "of floats that the mapping has no weights for",
                 false => "inline in the model, not in WEIGHTS",
             };
-            out.line(format_args!("unchanged {tensors} {why}"))?;
+            out.row("unchanged", format_args!("{tensors} {why}"))?;
             save::short(self.kept.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.left_over.is_empty() {
             let weights = count(self.left_over.len(), "weight");
-            out.line(format_args!("left over {weights} that no tensor of the model uses"))?;
+            out.row("left over", format_args!("{weights} that no tensor of the model uses"))?;
             save::short(self.left_over.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.idle_rules.is_empty() {
             let rules: Vec<_> = self.idle_rules.iter().map(|rule| as_option(rule)).collect();
             let rules = rules.join(", ");
-            out.line(format_args!(
-                "no effect {rules}: no such names in WEIGHTS, or other rules come first"
-            ))?;
+            out.row(
+                "no effect",
+                format_args!("{rules}: no such names in WEIGHTS, or other rules come first"),
+            )?;
         }
         if !self.missing.is_empty() {
             let tensors = count(self.missing.len(), "tensor");
-            out.line(format_args!("missing   {tensors} without weights; nothing was written"))?;
+            out.row("missing", format_args!("{tensors} without weights; nothing was written"))?;
             for name in &self.missing {
                 out.line(format_args!("{:>14}{name}", ""))?;
             }

@@ -69,9 +69,10 @@ impl Read {
             tied => format!("{tied} of them tied, "),
         };
         let (bytes, how) = (ByteSize(*external_bytes), if *mapped { "mapped" } else { "read" });
-        out.line(format_args!(
-            "read      {input}: {tensors}, {external} external ({bytes}, {tied}{how})"
-        ))
+        out.row(
+            "read",
+            format_args!("{input}: {tensors}, {external} external ({bytes}, {tied}{how})"),
+        )
     }
 }
 
@@ -185,15 +186,15 @@ impl<'a> Report<'a> {
         }
         let Moved { direction, tensors, bytes } = &self.moved;
         let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
-        let tense = if self.written.dry_run() { "moves" } else { "moved" };
-        out.line(format_args!("{tense:<9} {tensors} ({bytes}) {direction}"))?;
+        let tense = self.written.tense("moves", "moved");
+        out.row(tense, format_args!("{tensors} ({bytes}) {direction}"))?;
         let Untied { tensors, bytes } = &self.untied;
         if *tensors == 0 {
             return Ok(());
         }
         let (tensors, bytes) = (count(*tensors, "tied tensor"), ByteSize(*bytes));
-        let tense = if self.written.dry_run() { "copies" } else { "copied" };
-        out.line(format_args!("{tense:<9} {tensors} ({bytes}): inline tensors cannot share bytes"))
+        let tense = self.written.tense("copies", "copied");
+        out.row(tense, format_args!("{tensors} ({bytes}): inline tensors cannot share bytes"))
     }
 
     fn print_kept(&self, out: &mut Output) -> io::Result<()> {
@@ -201,7 +202,7 @@ impl<'a> Report<'a> {
             return Ok(());
         }
         let tensors = count(self.kept.len(), "large tensor");
-        out.line(format_args!("kept      {tensors} inline"))?;
+        out.row("kept", format_args!("{tensors} inline"))?;
         let kept = self.kept.iter();
         self.written.list(
             kept.map(|kept| format!("{:>12}  {}: {}", kept.bytes, kept.tensor, kept.reason)),

@@ -47,15 +47,15 @@ impl Verified {
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         let (tensors, bytes) = (count(self.tensors, "tensor"), ByteSize(self.bytes));
         let how = if self.mapped { "mapped" } else { "read" };
-        out.line(format_args!("verified  {tensors} ({bytes}, {how}) are the same bit for bit"))?;
+        out.row("verified", format_args!("{tensors} ({bytes}, {how}) are the same bit for bit"))?;
         if self.semantic.is_some() {
-            out.line("verified  it computes the same: the semantic digests are equal")?;
+            out.row("verified", "it computes the same: the semantic digests are equal")?;
         }
         for problem in &self.problems {
-            out.line(format_args!("problem   {problem}"))?;
+            out.row("problem", format_args!("{problem}"))?;
         }
         let Some(check) = &self.check else { return Ok(()) };
-        out.line(format_args!("checked   {check}"))?;
+        out.row("checked", format_args!("{check}"))?;
         let (errors, advice) = check.by_severity();
         for found in errors {
             out.line(format_args!("{:>10}{found}", ""))?;

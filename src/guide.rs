@@ -1,0 +1,39 @@
+//! The guide: jobs with their code, the formats, and what this library promises.
+//!
+//! - First: [`recipes`].
+//! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`].
+//! - Save and ship: [`format`](mod@format), [`safety`], [`safetensors`], [`inlining`].
+//! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
+//! - Script: [`json`].
+//! - Contribute: [`design`], [`benchmarks`].
+
+/// A module for each page of the folder `docs`, as the build script has written it.
+macro_rules! pages {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[doc = include_str!(concat!(env!("OUT_DIR"), "/guide/", stringify!($name), ".md"))]
+            pub mod $name {}
+        )*
+    };
+}
+
+pages! {
+    benchmarks,
+    design,
+    digests,
+    format,
+    inlining,
+    json,
+    machine,
+    ownership,
+    plan,
+    python,
+    pytorch,
+    recipes,
+    safetensors,
+    safety,
+    semantic_digest,
+    signing,
+    sources,
+    tensors,
+}

@@ -198,7 +198,7 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 build_all_docs() {
     # shellcheck disable=SC2086 # several words
     build_docs $WORKSPACE
-    build_docs -p onnx-container --no-default-features
+    build_docs -p onnx-container --no-default-features --features serde
     build_docs -p onnx-container --features tch,tch/doc-only
 }
 

@@ -51,6 +51,7 @@ use crate::util::names::UniqueNames;
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Handle(String);
 
 /// Initializers by handle.

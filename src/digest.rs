@@ -61,6 +61,7 @@ pub struct ContentDigest {
 /// A digest of the type, dimensions and elements of one tensor. Two are equal when their names and
 /// digests are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct TensorDigest {
     name: String,
     digest: Digest,

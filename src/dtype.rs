@@ -363,6 +363,9 @@ elements! {
     f8e8m0fnu => Float8E8M0, f8e8m0fnu;
 }
 
+#[cfg(feature = "serde")]
+crate::util::as_text::serialize_as_text!(DataType);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -47,6 +47,7 @@ struct Inner {
 
 /// The class of an [`Error`], for programs that act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The operating system refused a read, a write or a mapping.
@@ -437,6 +438,26 @@ impl From<std::convert::Infallible> for Error {
     /// Never called: lets a conversion that cannot fail stand where one that can is asked for.
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
+    }
+}
+
+/// As an object: `kind`, `tensor`, `path`, `offset` in bytes, `message`, and `errors`, every single
+/// error where this one joins several.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Error {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let joins = !self.related().is_empty();
+        let errors: Vec<_> = self.each().filter(|_| joins).collect();
+        let mut object = to.serialize_struct("Error", 6)?;
+        object.serialize_field("kind", &self.kind())?;
+        object.serialize_field("tensor", &self.tensor())?;
+        object.serialize_field("path", &self.path().map(Path::to_string_lossy))?;
+        object.serialize_field("offset", &self.offset())?;
+        let message = if joins { self.reason().to_owned() } else { self.to_string() };
+        object.serialize_field("message", &message)?;
+        object.serialize_field("errors", &errors)?;
+        object.end()
     }
 }
 

@@ -105,6 +105,8 @@
 //!
 //! # Features
 //!
+//! - `serde` (on with `safetensors`): reports ([`Saved`], [`check::Checked`], [`edit::Filled`] and
+//!   the others), errors and digests implement `serde::Serialize`.
 //! - `safetensors` (on by default): the module `safetensors`, `Container::attach_safetensors`,
 //!   `Container::export_safetensors` and `WeightFiles::Safetensors`, with the crates `safetensors`,
 //!   `serde` and `serde_json`. `docs/safetensors.md` has the types, the layout and the rules.

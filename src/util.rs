@@ -1,5 +1,7 @@
 //! What knows nothing of ONNX: threads, names, lengths in words, calls of the system.
 
+#[cfg(feature = "serde")]
+pub(crate) mod as_text;
 pub(crate) mod byte_size;
 pub(crate) mod cancel;
 pub(crate) mod did_you_mean;

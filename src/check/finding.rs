@@ -8,6 +8,8 @@ use crate::limits::{Limit, Limits};
 
 /// How bad a [`Finding`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Severity {
     /// Worth knowing; mainstream readers load the model.
     Advice,
@@ -17,11 +19,13 @@ pub enum Severity {
 
 /// One thing that [`check_model`](crate::check::check_model) found.
 #[derive(Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
     /// What it is, with the tensor, file and byte concerned.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub error: Error,
 }
 
@@ -80,6 +84,7 @@ impl Extend<Finding> for Findings {
 /// `Display` is what was looked at, such as `12 nodes in 1 graph; 5 tensors, 3 of them in 1 file of
 /// 1200 bytes`.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Checked {
     /// The findings, errors first. Of each severity there are at most as many as

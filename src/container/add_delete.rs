@@ -16,6 +16,7 @@ use crate::tensor::initializer::Initializer;
 
 /// What [`Container::delete_initializer`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Deleted {
     /// The tensor, with its scope before the name.

@@ -296,6 +296,7 @@ impl fmt::Display for KeepReason {
 
 /// A tensor that is kept inline although it is large enough to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Kept {
     /// Its name, with the scope before it.
@@ -308,6 +309,7 @@ pub struct Kept {
 
 /// What [`Container::externalize`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Externalized {
     /// The number of tensors moved.
@@ -317,3 +319,6 @@ pub struct Externalized {
     /// The tensors that are kept inline although they are large enough.
     pub kept: Vec<Kept>,
 }
+
+#[cfg(feature = "serde")]
+crate::util::as_text::serialize_as_text!(KeepReason);

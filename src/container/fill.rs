@@ -31,6 +31,7 @@ use slots::{Slots, no_slot};
 
 /// A tensor, and another one whose bytes it had.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Sharing {
     /// The tensor, with its scope before the name.
@@ -41,6 +42,7 @@ pub struct Sharing {
 
 /// What [`Container::fill`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Filled {
     /// The number of weights that were taken; each may stand for several tied tensors.

@@ -34,6 +34,7 @@ pub enum Tied {
 
 /// What [`Container::replace`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Replaced {
     /// The tensor, with its scope before the name.

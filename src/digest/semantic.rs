@@ -49,6 +49,7 @@ pub struct SemanticDigest {
 /// A digest of what one output of a model is computed from. Two are equal when their names and
 /// digests are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct OutputDigest {
     name: String,
     digest: Digest,

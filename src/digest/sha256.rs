@@ -31,6 +31,9 @@ macro_rules! of_a_model {
             }
         }
 
+        #[cfg(feature = "serde")]
+        $crate::util::as_text::serialize_as_text!($Digest);
+
         impl std::str::FromStr for $Digest {
             type Err = $crate::error::Error;
 
@@ -103,5 +106,13 @@ impl fmt::Display for Digest {
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// As `sha256:` and the digits.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("sha256:{self}"))
     }
 }

@@ -19,6 +19,7 @@ pub(crate) type Origin = (Option<PathBuf>, Option<Range<u64>>);
 ///
 /// `Display` is such as `35 tensors, the model and 1 checksum`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Compared {
     /// Tensors whose elements were compared with the digests that are stored for them.

@@ -47,11 +47,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What [`recover`] did.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Recovery {
     /// The models whose interrupted save was completed: their new files are in place.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
     pub finished: Vec<PathBuf>,
     /// The models whose interrupted save was undone: their old files are in place.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
     pub undone: Vec<PathBuf>,
     /// How many staging folders of saves that had changed nothing were removed.
     pub removed: usize,

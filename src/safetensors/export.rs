@@ -86,6 +86,7 @@ impl ExportOptions {
 
 /// What [`Container::export_safetensors`] wrote.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Exported {
     /// The files in the target's directory; the index comes last.
@@ -108,6 +109,7 @@ pub struct Exported {
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
     /// Files of an earlier export to this name that this one did not replace. They are not deleted.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
     pub left_behind: Vec<PathBuf>,
     /// Problems that did not prevent the export: a staging folder that cannot be removed, tensors
     /// that are larger than the maximum size of a shard.

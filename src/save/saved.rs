@@ -44,6 +44,7 @@ pub struct Parts {
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Saved {
     /// The files that were written, all in one directory, the model last.
@@ -70,6 +71,7 @@ pub struct Saved {
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
     /// Files that only the replaced model needed. They are not deleted.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
     pub left_behind: Vec<PathBuf>,
     /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as
     /// written (such as external shape operands, tensors without the elements that their shape
@@ -78,6 +80,7 @@ pub struct Saved {
     /// removed, an owner, group or access control list of replaced files that the new ones could
     /// not be given. Each names the tensor or path it concerns.
     pub warnings: Vec<Error>,
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) model: Arc<WrittenModel>,
 }
 

@@ -21,6 +21,7 @@ use crate::util::retry::{exists, retried};
 
 /// A file of a saved model.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SavedFile {
     /// The file's name in the model's directory; for a kept file its location, which may contain

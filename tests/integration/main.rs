@@ -63,6 +63,8 @@ mod real_models;
 mod rename_random;
 mod replace;
 mod replaced_models;
+#[cfg(feature = "safetensors")]
+mod reports;
 mod resolved;
 mod rounding;
 #[cfg(feature = "safetensors")]

@@ -202,7 +202,7 @@ fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), 
         out.line(rest)?;
     }
     if let Some(compared) = &findings.compared {
-        out.line(compared)?;
+        out.line(format_args!("compared {compared}"))?;
     }
     let verdict = if findings.ok { "ok" } else { "not ok" };
     out.line(format_args!("{verdict}: {}: {findings}", args.model.display()))?;

@@ -55,22 +55,19 @@ struct Removed {
 
 fn print(recovery: &Recovery, removed: &Removed, out: &mut Output) -> Result<(), Failure> {
     for path in &recovery.finished {
-        out.row(
-            "completed",
-            format_args!(" {}: the new files are in place", tidy(path).display()),
-        )?;
+        out.row("completed", format_args!("{}: the new files are in place", tidy(path).display()))?;
     }
     for path in &recovery.undone {
-        out.row("undone", format_args!(" {}: the old files are in place", tidy(path).display()))?;
+        out.row("undone", format_args!("{}: the old files are in place", tidy(path).display()))?;
     }
     if recovery.removed > 0 {
         let folders = count(recovery.removed, "staging folder");
-        out.row("removed", format_args!(" {folders} of saves that had changed nothing"))?;
+        out.row("removed", format_args!("{folders} of saves that had changed nothing"))?;
     }
     for (number, who) in [(removed.signing, "a `sign`"), (removed.written, "another command")] {
         if number > 0 {
             let files = count(number, "file");
-            out.row("removed", format_args!(" {files} of {who} that was killed"))?;
+            out.row("removed", format_args!("{files} of {who} that was killed"))?;
         }
     }
     let files = removed.signing.saturating_add(removed.written);

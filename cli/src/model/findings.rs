@@ -4,6 +4,7 @@ use std::fmt;
 
 use onnx_container::Error;
 use onnx_container::check::{Checked, Severity};
+use onnx_container::digest::Compared;
 use serde::Serialize;
 
 use crate::terminal::output::count;
@@ -84,29 +85,6 @@ pub struct Findings {
     pub compared: Option<Compared>,
 }
 
-/// What was compared with the digests that are stored with a model.
-#[derive(Debug, Serialize)]
-pub struct Compared {
-    tensors: usize,
-    model: bool,
-    files: usize,
-    #[serde(skip)]
-    line: String,
-}
-
-impl From<onnx_container::digest::Compared> for Compared {
-    fn from(compared: onnx_container::digest::Compared) -> Self {
-        let onnx_container::digest::Compared { tensors, model, files, .. } = compared;
-        Self { tensors, model, files, line: format!("compared {compared}") }
-    }
-}
-
-impl fmt::Display for Compared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.line)
-    }
-}
-
 impl Findings {
     /// Errors that other parts of the command found, and then what a check found.
     pub fn of(errors: impl IntoIterator<Item = Found>, checked: &Checked) -> Self {
@@ -120,7 +98,7 @@ impl Findings {
             advice: listed.advice.saturating_add(more_advice),
             not_listed: more_errors.saturating_add(more_advice),
             findings: listed.findings,
-            compared: checked.compared.map(Compared::from),
+            compared: checked.compared,
         }
     }
 

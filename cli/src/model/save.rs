@@ -160,8 +160,8 @@ pub struct Written {
     unused: Vec<String>,
     /// What storing equal tensors once spared, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    deduplicated: Option<Spared>,
-    statistics: Done,
+    deduplicated: Option<Deduplicated>,
+    statistics: Statistics,
     /// Whether they are printed for people.
     #[serde(skip)]
     timings: bool,
@@ -175,65 +175,25 @@ pub struct Written {
     warnings: Vec<String>,
 }
 
-/// Tensors that have the bytes of equal ones.
-#[derive(Debug, Serialize)]
-struct Spared {
-    tensors: usize,
-    bytes: u64,
-    /// Weights that overlap too much to be compared.
-    overlapping: usize,
-}
-
-/// How long the save took, and what became of the bytes of tensors.
-#[derive(Debug, Serialize)]
-struct Done {
-    planning_seconds: f64,
-    producing_seconds: f64,
-    writing_seconds: f64,
-    flushing_seconds: f64,
-    publishing_seconds: f64,
-    copied_bytes: u64,
-    shared_bytes: u64,
-    kept_bytes: u64,
-}
-
-impl From<&Statistics> for Done {
-    fn from(done: &Statistics) -> Self {
-        Self {
-            planning_seconds: done.planning.as_secs_f64(),
-            producing_seconds: done.producing.as_secs_f64(),
-            writing_seconds: done.writing.as_secs_f64(),
-            flushing_seconds: done.flushing.as_secs_f64(),
-            publishing_seconds: done.publishing.as_secs_f64(),
-            copied_bytes: done.copied_bytes,
-            shared_bytes: done.shared_bytes,
-            kept_bytes: done.kept_bytes,
-        }
+/// Prints how long the save took, and what became of the bytes of tensors.
+fn print_statistics(done: &Statistics, dry_run: bool, out: &mut Output) -> io::Result<()> {
+    let steps = [
+        ("plan", done.planning),
+        ("produce lazy weights", done.producing),
+        ("write", done.writing),
+        ("flush", done.flushing),
+        ("publish", done.publishing),
+    ];
+    let steps = steps.iter().filter(|(_, time)| !time.is_zero());
+    let steps = steps.map(|(step, time)| format!("{:.3} ms to {step}", time.as_secs_f64() * 1e3));
+    out.row_of_parts("took", steps, ", ")?;
+    let sizes = [done.copied_bytes, done.shared_bytes, done.kept_bytes].map(ByteSize);
+    let [copied, shared, kept] = sizes;
+    if dry_run {
+        let sizes = format_args!("{copied} to copy, {shared} to share, {kept} to keep");
+        return out.row("tensors", sizes);
     }
-}
-
-impl Done {
-    fn print(&self, dry_run: bool, out: &mut Output) -> io::Result<()> {
-        let steps = [
-            ("plan", self.planning_seconds),
-            ("produce lazy weights", self.producing_seconds),
-            ("write", self.writing_seconds),
-            ("flush", self.flushing_seconds),
-            ("publish", self.publishing_seconds),
-        ];
-        let steps = steps.iter().filter(|(_, seconds)| *seconds > 0.0);
-        let steps = steps.map(|(step, seconds)| format!("{:.3} ms to {step}", seconds * 1e3));
-        out.row_of_parts("took", steps, ", ")?;
-        let sizes = [self.copied_bytes, self.shared_bytes, self.kept_bytes].map(ByteSize);
-        let [copied, shared, kept] = sizes;
-        if dry_run {
-            return out.row(
-                "tensors",
-                format_args!("{copied} to copy, {shared} to share, {kept} to keep"),
-            );
-        }
-        out.row("tensors", format_args!("{copied} copied, {shared} shared, {kept} kept"))
-    }
+    out.row("tensors", format_args!("{copied} copied, {shared} shared, {kept} kept"))
 }
 
 #[derive(Debug, Serialize)]
@@ -269,20 +229,14 @@ impl Written {
         Self {
             use_external_data_format: files_for_transformers_js(&files),
             dry_run: args.dry_run,
-            statistics: Done::from(&saved.statistics),
+            statistics: saved.statistics,
             timings: args.timings,
             dropped_digests: loaded.had_digests() && !args.digests,
             files,
             bytes: saved.bytes,
             kept_files: saved.kept.iter().map(file).collect(),
             unreferenced_bytes: saved.unreferenced_bytes,
-            deduplicated: saved.deduplicated.map(
-                |Deduplicated { tensors, bytes, overlapping, .. }| Spared {
-                    tensors,
-                    bytes,
-                    overlapping,
-                },
-            ),
+            deduplicated: saved.deduplicated,
             unused: saved.unused.iter().map(ToString::to_string).collect(),
             free_bytes: saved.free_bytes,
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
@@ -316,7 +270,7 @@ impl Written {
             )?;
         }
         if self.timings {
-            self.statistics.print(self.dry_run, out)?;
+            print_statistics(&self.statistics, self.dry_run, out)?;
         }
         if self.dry_run { self.print_dry_run(out) } else { Ok(()) }
     }
@@ -342,7 +296,7 @@ impl Written {
     }
 
     fn print_deduplicated(&self, out: &mut Output) -> io::Result<()> {
-        let Some(Spared { tensors, bytes, overlapping }) = &self.deduplicated else {
+        let Some(Deduplicated { tensors, bytes, overlapping, .. }) = &self.deduplicated else {
             return Ok(());
         };
         if *overlapping > 0 {

@@ -162,6 +162,7 @@ impl fmt::Debug for CastOptions {
 
 /// What [`Container::cast`](crate::Container::cast) did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CastReport {
     /// The number of tensors that were cast.
@@ -182,6 +183,7 @@ pub struct CastReport {
 
 /// A tensor that was chosen, but that [`Container::cast`](crate::Container::cast) left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct NotCast {
     /// Its name, with the scope before it.
@@ -216,3 +218,6 @@ impl fmt::Display for NotCastReason {
         })
     }
 }
+
+#[cfg(feature = "serde")]
+crate::util::as_text::serialize_as_text!(NotCastReason);

@@ -21,6 +21,7 @@ use crate::proto::{NodeProto, TensorProto};
 /// Where two models that do not compute the same part first: see
 /// [`Container::semantic_difference`](crate::Container::semantic_difference).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SemanticDifference {
     output: Option<usize>,
     names: [Option<String>; 2],

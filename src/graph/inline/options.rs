@@ -245,6 +245,7 @@ impl InlineOptions {
 
 /// What an inlining did.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Inlined {
     /// The number of calls that were replaced, those inside inlined bodies included.
@@ -265,6 +266,7 @@ pub struct Inlined {
 
 /// A function that was not inlined, and why.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeptFunction {
     /// The id of the function.
@@ -272,6 +274,9 @@ pub struct KeptFunction {
     /// Why it was not inlined.
     pub reason: String,
 }
+
+#[cfg(feature = "serde")]
+crate::util::as_text::serialize_as_text!(FunctionId);
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+#[cfg(feature = "serde")]
+use crate::util::as_text::seconds;
 
 /// How long a save took, and what became of the bytes of the tensors that it resolved: those behind
 /// handles, and those that [`SaveOptions::externalize`](crate::SaveOptions::externalize) moved out
@@ -28,23 +30,32 @@ use crate::error::Result;
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Statistics {
     /// The time until the first file was created: resolving tensors, comparing equal weights,
     /// placing bytes, and checking what would be replaced. All that a dry run takes; the other
     /// times are zero then.
+    #[cfg_attr(feature = "serde", serde(rename = "planning_seconds", serialize_with = "seconds"))]
     pub planning: Duration,
     /// The time in which [lazy](crate::Initializer::lazy) weights were made, added up over the
     /// threads that made them. They work while the save writes, so that this may be longer than
     /// [`writing`](Self::writing).
+    #[cfg_attr(feature = "serde", serde(rename = "producing_seconds", serialize_with = "seconds"))]
     pub producing: Duration,
     /// The time in which weights and model were written to new files.
+    #[cfg_attr(feature = "serde", serde(rename = "writing_seconds", serialize_with = "seconds"))]
     pub writing: Duration,
     /// The time in which the save waited for files to be on the disk; zero without
     /// [`SaveOptions::sync`](crate::SaveOptions::sync).
+    #[cfg_attr(feature = "serde", serde(rename = "flushing_seconds", serialize_with = "seconds"))]
     pub flushing: Duration,
     /// The time in which the new files took the places of the old ones, with the wait for the
     /// folder's lock.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "publishing_seconds", serialize_with = "seconds")
+    )]
     pub publishing: Duration,
     /// Bytes that were written for tensors, without padding: to weights files, and to the model as
     /// often as a tensor is inline in it. Tensors that are inline in the container are part of its
@@ -98,6 +109,7 @@ pub(crate) fn timed<T>(time: &mut Duration, work: impl FnOnce() -> Result<T>) ->
 /// What was spared by storing equal weights once:
 /// [`SaveOptions::dedup`](crate::SaveOptions::dedup).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Deduplicated {
     /// The number of tensors of the model that now share the bytes of another one. Tensors that

@@ -422,8 +422,8 @@ class Container:
             weights: those that the model was exported from: a ``state_dict``, or a module that has one.
             min_elements: the least number of elements of a tensor that is matched by content (8).
         """
-        _options.checked("match", {"min_elements": min_elements}, {"min_elements": None})
-        return self._core.match_weights(_weights(_state("match", weights)), min_elements)
+        given = _options.checked("match", {"min_elements": min_elements}, {"min_elements": None})
+        return self._core.match_weights(_weights(_state("match", weights)), given["min_elements"])
 
     def fill(
         self,
@@ -492,8 +492,8 @@ class Container:
         as shapes: with ``all_tensors`` these too. Without ``attributes``, initializers alone; without ``sparse``, no sparse
         tensors, which onnx does not read from files."""
         given = {"min_bytes": min_bytes, "all_tensors": all_tensors, "attributes": attributes, "sparse": sparse}
-        _options.checked("externalize", given, {"min_bytes": None, "all_tensors": False, "attributes": True, "sparse": True})
-        return Externalized(*self._core.externalize(min_bytes, all_tensors, attributes, sparse))
+        defaults = {"min_bytes": None, "all_tensors": False, "attributes": True, "sparse": True}
+        return Externalized(*self._core.externalize(**_options.checked("externalize", given, defaults)))
 
     def embed(self) -> onnx.ModelProto:
         """The model with every tensor inline, as a message of onnx, which has less than 2 GiB."""
@@ -515,8 +515,8 @@ class Container:
     ) -> _core.Bytes:
         """Puts all tensors of at least ``threshold`` bytes into one buffer, and returns it."""
         given = {"alignment": alignment, "threshold": threshold, "typed_fields": typed_fields}
-        _options.checked("consolidate", given, {"alignment": None, "threshold": None, "typed_fields": False})
-        return self._core.consolidate(threshold, alignment, typed_fields)
+        defaults = {"alignment": None, "threshold": None, "typed_fields": False}
+        return self._core.consolidate(**_options.checked("consolidate", given, defaults))
 
     def cast(self, to: Any, **options: Unpack[CastOptions]) -> CastReport:
         """Stores float weights as type ``to``: a :class:`DataType`, its name, or what numpy or torch call it.
@@ -732,7 +732,7 @@ def _checking(function: str, contents: bool, digests: bool, options: Any) -> tup
     """Options of a check, and whether it compares digests, which an option of loads asks for too."""
     also = options.pop("verify_digests", False)
     given = {"contents": contents, "digests": digests, "verify_digests": also}
-    _options.checked(function, given, dict.fromkeys(given, False))
+    given = _options.checked(function, given, dict.fromkeys(given, False))
     if options.get("weights") is False and any(given.values()):
         raise ValueError(f"{function}(): with weights=False no contents are read and no digests are compared")
     return _options.load(function, options.pop("mmap", False), **options), digests or also

@@ -67,8 +67,15 @@ def save_model(
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
     _refuse_others(proto)
-    _options.checked("save_model", {"size_threshold": size_threshold, **given}, _KEYWORDS)
-    if location and not save_as_external_data:
+    own = {
+        "save_as_external_data": save_as_external_data,
+        "all_tensors_to_one_file": all_tensors_to_one_file,
+        "size_threshold": size_threshold,
+        "convert_attribute": convert_attribute,
+    }
+    checked = _options.checked("save_model", {**own, **given}, _KEYWORDS)
+    given = {name: checked[name] for name in given}
+    if location and not checked["save_as_external_data"]:
         _options.warn("save_model(): location has no effect without save_as_external_data=True")
     if location and os.fspath(location).endswith("/"):
         raise ValueError(f"save_model(): location {location!r} names a folder, not a file")
@@ -77,34 +84,43 @@ def save_model(
         _entries.refuse_handle(at, name)
     if not hasattr(proto, "SerializeToString") and locations:
         proto = _parsed(proto)
-    if save_as_external_data:
-        _refuse_contradictions(location, all_tensors_to_one_file, given)
-        container = _externalized(proto, size_threshold, convert_attribute)
-        if location and all_tensors_to_one_file:
-            # A file that the caller named is replaced, and one that nobody named is not.
-            given["data_name"] = os.fspath(location)
-        name = given.get("data_name") or os.path.basename(path)
-        if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise ValueError(f"save_model(): the file name {name!r} is not UTF-8, so no model can name it")
-        has_files = _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
-        if location and not has_files:
-            _options.warn(f"save_model(): location had no effect: no tensor has {size_threshold} bytes")
-        return None
+    if checked["save_as_external_data"]:
+        return _save_external(proto, path, location, checked, given)
     named = _named_files(proto)
+    _refuse_half_loaded(proto, named)
     if len(named) == 1 and "/" not in named[0]:
-        _refuse_half_loaded(proto, named)
-        container = _container_of(proto, _is_loaded)
-        _save_container(container, path, True, {"data_name": named[0], **given})
-        return None
+        return _save_named(proto, path, named[0], given)
     if unknown := given.keys() - {"sync"}:
         raise TypeError(f"save_model(): {', '.join(sorted(unknown))} is for save_as_external_data=True")
-    _refuse_half_loaded(proto, named)
     files, model = _with_files(proto, named)
     if len(files) > 1:
         _refuse_unneeded(files, path)
     _replace_files(files, model, path, given.get("sync", True))
     _warn_of_missing([location for _, location in locations if location not in files], path)
     return None
+
+
+def _save_external(proto: Any, path: str, location: str | None, asked: dict[str, Any], given: dict[str, Any]) -> None:
+    """Saves a model whose tensors go to files, as the arguments of :func:`save_model` say; ``given`` are options of the save."""
+    one_file, threshold = asked["all_tensors_to_one_file"], asked["size_threshold"]
+    _refuse_contradictions(location, one_file, given)
+    container = _externalized(proto, threshold, asked["convert_attribute"])
+    if location and one_file:
+        # A file that the caller named is replaced, and one that nobody named is not.
+        given["data_name"] = os.fspath(location)
+    name = given.get("data_name") or os.path.basename(path)
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise ValueError(f"save_model(): the file name {name!r} is not UTF-8, so no model can name it")
+    has_files = _save_container(container, path, None if given.get("files") is not None else one_file, given)
+    if location and not has_files:
+        _options.warn(f"save_model(): location had no effect: no tensor has {threshold} bytes")
+
+
+def _save_named(proto: Any, path: str, location: str, given: dict[str, Any]) -> None:
+    """Saves a model whose tensors say that they are to be in the file ``location``."""
+    if _is_name_of_tensor(proto, location):
+        _refuse_unneeded([location], path)
+    _save_container(_container_of(proto, _is_loaded), path, True, {"data_name": location, **given})
 
 
 def _refuse_others(proto: Any) -> None:
@@ -220,6 +236,12 @@ def _named_files(proto: Any) -> list[str]:
         return []
     tensors = filter(_is_loaded, _entries.every_tensor(proto))
     return list(dict.fromkeys(_entries.ExternalDataInfo(tensor).location for tensor in tensors))
+
+
+def _is_name_of_tensor(proto: Any, location: str) -> bool:
+    """Whether a tensor that is to be written to ``location`` has this name, so that perhaps nobody chose it."""
+    named = filter(_is_loaded, _entries.every_tensor(proto))
+    return any(tensor.name == location == _entries.ExternalDataInfo(tensor).location for tensor in named)
 
 
 def _refuse_half_loaded(proto: Any, named: list[str]) -> None:
@@ -361,7 +383,8 @@ def _refuse_files_of_others(targets: list[str], target: str) -> None:
             raise ValueError(f"save_model(): {at} is not replaced: it ends in .onnx, as models do, and may be one")
     if twice := {it for it in targets if targets.count(it) > 1 or it == target}:
         raise ValueError(f"save_model(): several locations are one file: {', '.join(sorted(twice))}")
-    for at in filter(os.path.exists, targets):
+    # The model too: it may be called like the weights of another one.
+    for at in filter(os.path.isfile, [*targets, target]):
         needs = model_that_needs(at, target)
         if needs is not None:
             raise ValueError(f"save_model(): {at} is not replaced: {needs} needs it")

@@ -176,13 +176,13 @@ class ModelContainer(_Base):  # type: ignore[misc]
         folder = os.path.dirname(os.fspath(file_path))
         if folder and not os.path.exists(folder):
             raise FileNotFoundError(f"Folder {folder!r} does not exist.")
-        is_one_of_ours = not any(key in options for key in ("data_name", "files", "max_shard_bytes"))
+        is_one_of_ours = not any(options.get(key) is not None for key in ("data_name", "files", "max_shard_bytes"))
         if all_tensors_to_one_file and is_one_of_ours and self._suffix != ".data":
             self._refuse_unneeded(os.fspath(file_path) + self._suffix)
             options["data_name"] = os.path.basename(os.fspath(file_path)) + self._suffix
         options.setdefault("inline", self.inline)
         try:
-            saved = self.to_container()._save(file_path, None if "files" in options else all_tensors_to_one_file, options)
+            saved = self.to_container()._save(file_path, None if options.get("files") is not None else all_tensors_to_one_file, options)
         except Error:
             self.check_large_initializers()  # says of a missing one what onnx says
             raise

@@ -69,6 +69,18 @@ def test_weights_that_two_models_need_are_not_replaced_by_one(here, names):
     assert first(other) == 2
 
 
+@pytest.mark.parametrize("saved_as", ["external", "inline", "bytes"])
+def test_a_model_does_not_replace_the_weights_of_another_one(here, saved_as):
+    oc.save_model(model({"w": weights(1000, 1)}), "x.onnx", save_as_external_data=True)
+    other = model({"w": weights(1000, 2)})
+    given = other.SerializeToString() if saved_as == "bytes" else other
+    with pytest.raises((ValueError, oc.Error), match="x.onnx"):
+        oc.save_model(given, "x.onnx.data", save_as_external_data=saved_as == "external")
+    assert first("x.onnx") == 1 and sorted(it.name for it in here.iterdir()) == ["x.onnx", "x.onnx.data"]
+    oc.save_model(other, "x.onnx")  # a model replaces a model
+    assert first("x.onnx") == 2
+
+
 def test_files_that_have_names_of_tensors_and_belong_to_nobody_stay(here):
     for name in ("w", "w2"):
         (here / name).write_text("precious")
@@ -82,6 +94,32 @@ def test_files_that_have_names_of_tensors_and_belong_to_nobody_stay(here):
     oc.save_model(proto, "a.onnx")
     oc.save_model(proto, "a.onnx")  # its own files
     assert first("a.onnx") == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_file_that_has_the_name_of_a_tensor_and_that_nobody_named_stays(here, count):
+    (here / "w").write_text("precious")
+    proto = model({name: weights(1000, 1) for name in ("w", "w2")[:count]})
+    oc.convert_model_to_external_data(proto, all_tensors_to_one_file=False)
+    with pytest.raises((ValueError, oc.Error), match="exists and is not replaced"):
+        oc.save_model(proto, "a.onnx")
+    assert [it.name for it in here.iterdir()] == ["w"] and (here / "w").read_text() == "precious"
+    (here / "w").unlink()
+    for _ in range(2):  # the second save replaces the files of the first
+        oc.save_model(proto, "a.onnx")
+    assert first("a.onnx") == 1
+
+
+@pytest.mark.parametrize("given", [{}, {"files": None}])
+def test_a_file_for_each_tensor_is_written_where_files_is_left_out(here, given):
+    oc.save_model(
+        model({"a": weights(1000, 1), "b": weights(1000, 2)}),
+        "m.onnx",
+        save_as_external_data=True,
+        all_tensors_to_one_file=False,
+        **given,
+    )
+    assert sorted(it.name for it in here.iterdir()) == ["m-a.weight", "m-b.weight", "m.onnx"]
 
 
 @pytest.mark.parametrize("offset", [0, 3999, 4000 + (1 << 16) + 1, 200_000_000])

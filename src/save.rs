@@ -8,6 +8,7 @@
 //! bytes). `target::publish` stages the files first and renames them last.
 
 mod encode;
+mod encoded;
 mod gather;
 mod options;
 mod plan;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+pub use encoded::{EncodedFile, save_encoded};
 pub(crate) use gather::attached::refuse_attached;
 use gather::readers;
 pub(crate) use gather::weights::NotLoaded;
@@ -41,8 +43,8 @@ pub(crate) use write::meter::Meter;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::not_recovered;
-use crate::save::encode::WrittenModel;
-use crate::save::encode::checksums::Checksums;
+use crate::save::encode::checksums::checksums;
+use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::content::Content;
 use crate::save::gather::equal::Equal;
 use crate::save::gather::kept::{Kept, KeptFile};
@@ -232,20 +234,6 @@ impl Container {
     }
 }
 
-/// Refuses a model of no bytes, which no reader takes.
-fn refuse_empty(encoded_len: u64) -> Result<()> {
-    if encoded_len > 0 {
-        return Ok(());
-    }
-    let reason = "the model is empty, and nothing would read it: put a graph into it first";
-    Err(Error::new(ErrorKind::InvalidModel, reason))
-}
-
-/// The checksums of all files, where `options` ask for them.
-fn checksums(plan: &Plan<'_>, kept: &Kept, options: &SaveOptions) -> Result<Checksums> {
-    if options.checksums { Checksums::new(plan, kept) } else { Ok(Checksums::default()) }
-}
-
 /// Makes a staging folder for `target` and writes `files` into it.
 pub(crate) fn stage(
     target: &Target,
@@ -346,6 +334,8 @@ impl<'c, 'o> Job<'c, 'o> {
             Ok(left_behind) => job.saved.left_behind = left_behind,
             Err(error) => job.saved.warnings.push(error),
         }
+        let removed = job.superseded();
+        job.saved.left_behind.retain(|path| removed.iter().all(|name| !path.ends_with(name)));
         Ok(job)
     }
 
@@ -433,12 +423,28 @@ impl<'c, 'o> Job<'c, 'o> {
 
     /// Files of the replaced model that neither the new model nor any other needs.
     fn left_behind(&self) -> Result<Vec<PathBuf>> {
+        self.with_needed(|is_needed| self.folder.left_behind(is_needed))
+    }
+
+    /// The names of those that the save removes, where that was asked for. None where a neighbour
+    /// cannot be read, which may need them: a warning says so.
+    fn superseded(&self) -> Vec<String> {
+        if !self.options.remove_superseded {
+            return Vec::new();
+        }
+        let protected = &self.options.protected;
+        let found = self.with_needed(|is_needed| self.folder.superseded(is_needed, protected));
+        found.unwrap_or_default()
+    }
+
+    /// Calls `ask` with what says whether the new model needs the file of a name.
+    fn with_needed<T>(&self, ask: impl FnOnce(&dyn Fn(&str) -> bool) -> T) -> T {
         let files = self.saved.files.iter().map(|file| &file.name);
         let named: HashSet<_> = files.chain(self.stays()).map(|name| fold_case(name)).collect();
         // Another name of a kept file is not left behind: one may be a link to the other.
         let real = |name: &str| retried(|| self.target.directory.join(name).canonicalize()).ok();
         let stays: HashSet<_> = self.stays().filter_map(|name| real(name)).collect();
-        self.folder.left_behind(|name| {
+        ask(&|name| {
             named.contains(&fold_case(name)) || real(name).is_some_and(|path| stays.contains(&path))
         })
     }
@@ -456,7 +462,8 @@ impl<'c, 'o> Job<'c, 'o> {
         let look_again = || {
             self.kept.check()?;
             self.with_request(|request| self.folder.check_locked(request))?;
-            meter.step()
+            meter.step()?;
+            Ok(self.superseded())
         };
         let folders = self.kept.folders();
         let warnings = timed(&mut done.publishing, || staging.publish(folders, look_again))?;

@@ -194,7 +194,10 @@ impl Container {
         if let Err(error) = staging.flush() {
             return Err(staging.discard(error));
         }
-        let look_again = || folder.check_locked(&request).and_then(|()| meter.step());
+        let look_again = || {
+            folder.check_locked(&request)?;
+            meter.step().map(|()| Vec::new())
+        };
         warnings.extend(staging.publish(Vec::new(), look_again)?);
         let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
         Ok(Exported {

@@ -7,6 +7,7 @@ use crate::digest::Whole;
 use crate::error::{Error, Result};
 use crate::proto::wire::Str;
 use crate::save::gather::kept::Kept;
+use crate::save::options::SaveOptions;
 use crate::save::plan::{Plan, PlannedFile};
 use crate::tensor::initializer::Initializer;
 use crate::util::parallel;
@@ -23,6 +24,11 @@ pub(crate) struct Checksums {
     pub(crate) written: Vec<Str>,
     /// Those of the files that are kept.
     pub(crate) kept: Vec<Str>,
+}
+
+/// The checksums of all files, where `options` ask for them.
+pub(crate) fn checksums(plan: &Plan<'_>, kept: &Kept, options: &SaveOptions) -> Result<Checksums> {
+    if options.checksums { Checksums::new(plan, kept) } else { Ok(Checksums::default()) }
 }
 
 impl Checksums {

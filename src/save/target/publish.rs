@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::files::recovery::{
-    FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled,
+    FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled, staged_name,
 };
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::timed;
@@ -92,7 +92,8 @@ impl Staging {
         write: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
         let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
-        self.folder.list(&names).map_err(|error| cannot_write(&self.directory_given, error))?;
+        let staged: Vec<_> = names.iter().map(|name| staged_name(name).into_owned()).collect();
+        self.folder.list(&staged).map_err(|error| cannot_write(&self.directory_given, error))?;
         self.there = Listing::of(&self.directory, names.len());
         let mut writing = self.writing;
         timed(&mut writing, || write(self))?;
@@ -105,7 +106,8 @@ impl Staging {
     /// of the file that it replaces, or else of the replaced model, so that new weights are not
     /// more accessible than the model was. Where neither exists, the umask decides.
     pub(crate) fn create(&self, name: &str) -> Result<NewFile> {
-        let (staged, path) = (self.folder.new_files().join(name), self.directory.join(name));
+        let staged = self.staged(name);
+        let path = self.directory.join(name);
         let fail = |error| Error::io(&staged, error);
         let file = File::create_new(&staged).map_err(fail)?;
         let replaced = self.there.may_have(name).then(|| Access::of(&path)).flatten();
@@ -139,6 +141,11 @@ impl Staging {
         }
     }
 
+    /// Where the file that will be published as `name` is now.
+    pub(crate) fn staged(&self, name: &str) -> PathBuf {
+        self.folder.new_files().join(&*staged_name(name))
+    }
+
     /// Waits until all files are on the disk, where that was requested.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.options.sync {
@@ -149,7 +156,7 @@ impl Staging {
         let mut flushing = self.flushing;
         timed(&mut flushing, || {
             parallel::for_each(parallel::cores(MAX_THREADS), self.names.iter(), |name| {
-                let staged = self.folder.new_files().join(name);
+                let staged = self.staged(name);
                 let flushed = match open.get(name) {
                     Some(file) => file.sync_all(),
                     None => open_again(&staged).and_then(|file| file.sync_all()),
@@ -163,7 +170,7 @@ impl Staging {
 
     /// Puts every file in place; the model is the last one. Locks keep other saves from renaming
     /// files in this folder and in `others`; `look_again` runs under the locks, before the first
-    /// rename.
+    /// rename, and returns the names of files that are removed because nothing needs them then.
     ///
     /// On an error the old files are in place and the staging folder is removed, with two
     /// exceptions: where the last flush fails the new files are in place, and where renames cannot
@@ -173,7 +180,7 @@ impl Staging {
     pub(crate) fn publish(
         self,
         mut others: Vec<PathBuf>,
-        look_again: impl FnOnce() -> Result<()>,
+        look_again: impl FnOnce() -> Result<Vec<String>>,
     ) -> Result<Vec<Error>> {
         others.push(self.directory.clone());
         let (locks, switch) = match self.prepare(&others, look_again) {
@@ -198,7 +205,7 @@ impl Staging {
     fn prepare(
         &self,
         folders: &[PathBuf],
-        look_again: impl FnOnce() -> Result<()>,
+        look_again: impl FnOnce() -> Result<Vec<String>>,
     ) -> Result<(Vec<FolderLock>, Switch)> {
         if self.options.sync {
             flush_folder(&self.folder.new_files(), &self.directory_given)?;
@@ -215,13 +222,13 @@ impl Staging {
             }
         }
         refuse_journaled(&self.directory, model_name, &self.names)?;
-        look_again()?;
+        let removed = look_again()?;
         let listing = Listing::of(&self.directory, self.names.len());
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
         let folders = (self.directory.as_path(), self.directory_given.as_path());
         let (staging, sync) = (self.folder.path(), self.options.sync);
         let switch = Switch::new(folders, staging, &self.names, may_replace, sync)?;
-        Ok((locks, switch))
+        Ok((locks, switch.removing(&removed)?))
     }
 
     /// Does the renames. The inner error is that of the last flush, after which the new files are
@@ -353,7 +360,7 @@ mod tests {
     #[test]
     fn files_are_replaced_together() {
         let (dir, staging) = replacing(true);
-        assert!(staging.publish(Vec::new(), || Ok(())).unwrap().is_empty());
+        assert!(staging.publish(Vec::new(), || Ok(Vec::new())).unwrap().is_empty());
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
@@ -362,7 +369,7 @@ mod tests {
         let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
         fs::remove_file(staging.folder.new_files().join("m.onnx")).unwrap();
-        let error = staging.publish(Vec::new(), || Ok(())).unwrap_err();
+        let error = staging.publish(Vec::new(), || Ok(Vec::new())).unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
     }

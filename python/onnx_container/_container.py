@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -318,7 +319,7 @@ class Container:
         """The large initializer behind ``handle``, which is its name: the model says which tensors have it."""
         found = self._core.get(_handle(handle))
         if found is None:
-            raise KeyError(handle)
+            raise self._unknown(handle)
         return Tensor(found, name=handle)
 
     def __setitem__(self, handle: str, weights: Any) -> None:
@@ -326,7 +327,13 @@ class Container:
 
     def __delitem__(self, handle: str) -> None:
         if not self._core.remove(_handle(handle)):
-            raise KeyError(handle)
+            raise self._unknown(handle)
+
+    def _unknown(self, handle: str) -> KeyError:
+        """The error for a ``handle`` that is not there, with the one that it is most like."""
+        known = self._core.handles()
+        like = difflib.get_close_matches(handle, known, 1, 0.5) if len(known) <= _FEW else []
+        return KeyError(f"{handle}: did you mean {like[0]!r}?" if like else handle)
 
     def get(self, handle: str, default: Any = None) -> Any:
         """The tensor behind ``handle``, or ``default``."""
@@ -606,9 +613,14 @@ class Container:
             _options.warn(f"save(): {', '.join(idle)} had no effect: no tensor is external (externalize=True moves them out)")
         return saved
 
-    def _save(self, path: Path, one_file: bool | None, options: Mapping[str, Any]) -> Saved:
-        """As :meth:`save`, for functions that name files by themselves."""
-        report = self._core.save(path, _options.save("save", one_file, **options))
+    def _save(
+        self, path: Path, one_file: bool | None, options: Mapping[str, Any], data_suffix: str | None = None, replaces: bool = False
+    ) -> Saved:
+        """As :meth:`save`, for functions that name files by themselves. The packed file has the name of the model and the
+        suffix. A save that ``replaces`` an export removes files of default names that only the replaced model needed, so that
+        the next export may have them."""
+        given = _options.save("save", one_file, **options)
+        report = self._core.save(path, {**given, "data_suffix": data_suffix, "remove_superseded": replaces})
         for missing in report["missing"]:
             _options.warn(missing)
         if report["unused"]:
@@ -648,6 +660,10 @@ class Container:
         from ._onnxruntime import inference_session
 
         return inference_session(self, sess_options, providers=providers, **keywords)
+
+
+_FEW = 1000
+"""Of more handles a mistyped one is not compared with each."""
 
 
 def _is_handle(handle: object) -> bool:

@@ -136,6 +136,8 @@ def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
             raise TypeError(f"{function}(): {name} is {wanted}, not {value!r}")
         if name in ("alignment", "alignment_large") and value is not None and value.bit_count() != 1:
             raise ValueError(f"{function}(): {name} is a power of two, not {value}")
+        if name == "max_shard_bytes" and value == 0:
+            raise ValueError(f"{function}(): max_shard_bytes is 0, and a shard has at least one byte")
         if name == "data_name" and value == "":
             raise ValueError(f"{function}(): data_name is the name of a file, not ''")
     return {**defaults, **given}
@@ -282,7 +284,9 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
     _refuse_idle(function, {name for name, value in given.items() if value != defaults[name]}, options["files"])
     protect = options["protect"]
     protect = [protect] if isinstance(protect, (str, bytes, os.PathLike)) else list(protect)
-    return {**options, "inline": wanted, "protect": protect}
+    # What only functions of this package ask for.
+    own = {"data_suffix": None, "remove_superseded": False}
+    return {**options, **own, "inline": wanted, "protect": protect}
 
 
 def fill(function: str = "fill", **given: Any) -> dict[str, Any]:

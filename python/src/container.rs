@@ -131,8 +131,7 @@ impl Container {
         fill: Fill,
     ) -> PyResult<Py<PyDict>> {
         let (load, (options, raised)) = (load.options()?, fill.options()?);
-        let attach =
-            |container: &mut Inner| container.attach_safetensors_with(path, load, options);
+        let attach = |container: &mut Inner| container.attach_safetensors_with(path, load, options);
         Ok(filled(py, &raised.before(self.rework(py, attach))?)?.unbind())
     }
 

@@ -263,6 +263,7 @@ pub struct Save {
     max_shard_bytes: Option<u64>,
     shard_names: String,
     data_name: Option<String>,
+    data_suffix: Option<String>,
     externalize: bool,
     threshold: Option<u64>,
     alignment: Option<u64>,
@@ -276,6 +277,7 @@ pub struct Save {
     sync: bool,
     direct_io: bool,
     overwrite: bool,
+    remove_superseded: bool,
     protect: Vec<PathBuf>,
     progress: Option<Py<PyAny>>,
 }
@@ -295,10 +297,14 @@ impl Save {
             .sync(self.sync)
             .direct_io(self.direct_io)
             .overwrite(self.overwrite)
+            .remove_superseded(self.remove_superseded)
             .protect(self.protect)
             .progress(raised.report(self.progress));
         if let Some(name) = self.data_name {
             options = options.data_name(name);
+        }
+        if let Some(suffix) = self.data_suffix {
+            options = options.data_suffix(suffix);
         }
         if let Some(bytes) = self.threshold {
             options = options.raw_data_threshold(bytes);

@@ -306,33 +306,6 @@ def test_files_that_others_need_are_not_replaced(tmp_path: Path) -> None:
     onnx_container.save_model(inline, tmp_path / "c.onnx", save_as_external_data=True, location="sub/w")
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_files_are_put_back_when_one_cannot_be_renamed(tmp_path: Path, monkeypatch, links: bool) -> None:
-    model, _ = marked(False)
-    onnx_container.save_model(model, tmp_path / "m.onnx")
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for tensor in model.graph.initializer:
-        tensor.raw_data = bytes(len(tensor.raw_data))
-    real, calls = os.replace, []
-
-    def fails(source, target) -> None:
-        calls.append(target)
-        if len(calls) == (2 if links else 4):
-            raise OSError("no")
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", fails)
-    if not links:
-
-        def link(source, target) -> None:
-            raise OSError("there are no links here")
-
-        monkeypatch.setattr(os, "link", link)
-    with pytest.raises(OSError, match="no"):
-        onnx_container.save_model(model, tmp_path / "m.onnx")
-    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-
 def test_what_is_not_known_is_kept(tmp_path: Path) -> None:
     big = onnx.numpy_helper.from_array(np.arange(64 * 1024, dtype=np.float32), "big")
     unknown = b"\xa2\x06\x03abc"  # field 100

@@ -8,6 +8,7 @@
 //! bytes). `target::publish` stages the files first and renames them last.
 
 mod encode;
+mod encoded;
 mod gather;
 mod options;
 mod plan;
@@ -19,6 +20,7 @@ mod write;
 use std::path::Path;
 use std::time::Instant;
 
+pub use encoded::{EncodedFile, save_encoded};
 pub use options::SaveOptions;
 pub use options::progress::{Progress, Waiting};
 pub use options::statistics::{Deduplicated, Statistics};
@@ -43,13 +45,13 @@ pub(crate) use {gather::weights::NotLoaded, target::Target, target::folder::Fold
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::not_recovered;
-use crate::save::encode::WrittenModel;
 use crate::save::encode::checksums::Checksums;
+use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::content::Content;
 use crate::save::gather::equal::Equal;
 use crate::save::gather::kept::Kept;
 use crate::save::plan::{Inputs, Plan};
-use crate::save::planned_save::{PlannedSave, refuse_empty};
+use crate::save::planned_save::PlannedSave;
 
 impl Container {
     /// Saves the model to `path` and its weights beside it; returns what was written.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -318,7 +319,7 @@ class Container:
         """The large initializer behind ``handle``, which is its name: the model says which tensors have it."""
         found = self._core.get(_handle(handle))
         if found is None:
-            raise KeyError(handle)
+            raise self._unknown(handle)
         return Tensor(found, name=handle)
 
     def __setitem__(self, handle: str, weights: Any) -> None:
@@ -326,7 +327,13 @@ class Container:
 
     def __delitem__(self, handle: str) -> None:
         if not self._core.remove(_handle(handle)):
-            raise KeyError(handle)
+            raise self._unknown(handle)
+
+    def _unknown(self, handle: str) -> KeyError:
+        """The error for a ``handle`` that is not there, with the one that it is most like."""
+        known = self._core.handles()
+        like = difflib.get_close_matches(handle, known, 1, 0.5) if len(known) <= _FEW else []
+        return KeyError(f"{handle}: did you mean {like[0]!r}?" if like else handle)
 
     def get(self, handle: str, default: Any = None) -> Any:
         """The tensor behind ``handle``, or ``default``."""
@@ -422,8 +429,8 @@ class Container:
             weights: those that the model was exported from: a ``state_dict``, or a module that has one.
             min_elements: the least number of elements of a tensor that is matched by content (8).
         """
-        _options.checked("match", {"min_elements": min_elements}, {"min_elements": None})
-        return self._core.match_weights(_weights(_state("match", weights)), min_elements)
+        given = _options.checked("match", {"min_elements": min_elements}, {"min_elements": None})
+        return self._core.match_weights(_weights(_state("match", weights)), given["min_elements"])
 
     def fill(
         self,
@@ -492,8 +499,8 @@ class Container:
         as shapes: with ``all_tensors`` these too. Without ``attributes``, initializers alone; without ``sparse``, no sparse
         tensors, which onnx does not read from files."""
         given = {"min_bytes": min_bytes, "all_tensors": all_tensors, "attributes": attributes, "sparse": sparse}
-        _options.checked("externalize", given, {"min_bytes": None, "all_tensors": False, "attributes": True, "sparse": True})
-        return Externalized(*self._core.externalize(min_bytes, all_tensors, attributes, sparse))
+        defaults = {"min_bytes": None, "all_tensors": False, "attributes": True, "sparse": True}
+        return Externalized(*self._core.externalize(**_options.checked("externalize", given, defaults)))
 
     def embed(self) -> onnx.ModelProto:
         """The model with every tensor inline, as a message of onnx, which has less than 2 GiB."""
@@ -515,8 +522,8 @@ class Container:
     ) -> _core.Bytes:
         """Puts all tensors of at least ``threshold`` bytes into one buffer, and returns it."""
         given = {"alignment": alignment, "threshold": threshold, "typed_fields": typed_fields}
-        _options.checked("consolidate", given, {"alignment": None, "threshold": None, "typed_fields": False})
-        return self._core.consolidate(threshold, alignment, typed_fields)
+        defaults = {"alignment": None, "threshold": None, "typed_fields": False}
+        return self._core.consolidate(**_options.checked("consolidate", given, defaults))
 
     def cast(self, to: Any, **options: Unpack[CastOptions]) -> CastReport:
         """Stores float weights as type ``to``: a :class:`DataType`, its name, or what numpy or torch call it.
@@ -606,9 +613,14 @@ class Container:
             _options.warn(f"save(): {', '.join(idle)} had no effect: no tensor is external (externalize=True moves them out)")
         return saved
 
-    def _save(self, path: Path, one_file: bool | None, options: Mapping[str, Any]) -> Saved:
-        """As :meth:`save`, for functions that name files by themselves."""
-        report = self._core.save(path, _options.save("save", one_file, **options))
+    def _save(
+        self, path: Path, one_file: bool | None, options: Mapping[str, Any], data_suffix: str | None = None, replaces: bool = False
+    ) -> Saved:
+        """As :meth:`save`, for functions that name files by themselves. The packed file has the name of the model and the
+        suffix. A save that ``replaces`` an export removes files of default names that only the replaced model needed, so that
+        the next export may have them."""
+        given = _options.save("save", one_file, **options)
+        report = self._core.save(path, {**given, "data_suffix": data_suffix, "remove_superseded": replaces})
         for missing in report["missing"]:
             _options.warn(missing)
         if report["unused"]:
@@ -648,6 +660,10 @@ class Container:
         from ._onnxruntime import inference_session
 
         return inference_session(self, sess_options, providers=providers, **keywords)
+
+
+_FEW = 1000
+"""Of more handles a mistyped one is not compared with each."""
 
 
 def _is_handle(handle: object) -> bool:
@@ -732,7 +748,7 @@ def _checking(function: str, contents: bool, digests: bool, options: Any) -> tup
     """Options of a check, and whether it compares digests, which an option of loads asks for too."""
     also = options.pop("verify_digests", False)
     given = {"contents": contents, "digests": digests, "verify_digests": also}
-    _options.checked(function, given, dict.fromkeys(given, False))
+    given = _options.checked(function, given, dict.fromkeys(given, False))
     if options.get("weights") is False and any(given.values()):
         raise ValueError(f"{function}(): with weights=False no contents are read and no digests are compared")
     return _options.load(function, options.pop("mmap", False), **options), digests or also

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Set
+import shutil
+import tempfile
+from collections.abc import Callable, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import _entries, _options, external_data_helper
 from ._container import Container, _is_model, _parsed
-from ._core import Error, byte_len, model_that_needs
+from ._core import Error, byte_len, model_that_needs, save_encoded
 from ._dtypes import DataType
 from ._formats import is_other
 
@@ -67,8 +67,15 @@ def save_model(
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
     _refuse_others(proto)
-    _options.checked("save_model", {"size_threshold": size_threshold, **given}, _KEYWORDS)
-    if location and not save_as_external_data:
+    own = {
+        "save_as_external_data": save_as_external_data,
+        "all_tensors_to_one_file": all_tensors_to_one_file,
+        "size_threshold": size_threshold,
+        "convert_attribute": convert_attribute,
+    }
+    checked = _options.checked("save_model", {**own, **given}, _KEYWORDS)
+    given = {name: checked[name] for name in given}
+    if location and not checked["save_as_external_data"]:
         _options.warn("save_model(): location has no effect without save_as_external_data=True")
     if location and os.fspath(location).endswith("/"):
         raise ValueError(f"save_model(): location {location!r} names a folder, not a file")
@@ -77,34 +84,42 @@ def save_model(
         _entries.refuse_handle(at, name)
     if not hasattr(proto, "SerializeToString") and locations:
         proto = _parsed(proto)
-    if save_as_external_data:
-        _refuse_contradictions(location, all_tensors_to_one_file, given)
-        container = _externalized(proto, size_threshold, convert_attribute)
-        if location and all_tensors_to_one_file:
-            # A file that the caller named is replaced, and one that nobody named is not.
-            given["data_name"] = os.fspath(location)
-        name = given.get("data_name") or os.path.basename(path)
-        if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise ValueError(f"save_model(): the file name {name!r} is not UTF-8, so no model can name it")
-        has_files = _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
-        if location and not has_files:
-            _options.warn(f"save_model(): location had no effect: no tensor has {size_threshold} bytes")
-        return None
+    if checked["save_as_external_data"]:
+        return _save_external(proto, path, location, checked, given)
     named = _named_files(proto)
+    _refuse_half_loaded(proto, named)
     if len(named) == 1 and "/" not in named[0]:
-        _refuse_half_loaded(proto, named)
-        container = _container_of(proto, _is_loaded)
-        _save_container(container, path, True, {"data_name": named[0], **given})
-        return None
+        return _save_named(proto, path, named[0], given)
     if unknown := given.keys() - {"sync"}:
         raise TypeError(f"save_model(): {', '.join(sorted(unknown))} is for save_as_external_data=True")
-    _refuse_half_loaded(proto, named)
     files, model = _with_files(proto, named)
-    if len(files) > 1:
-        _refuse_unneeded(files, path)
-    _replace_files(files, model, path, given.get("sync", True))
+    is_named = len(named) == 1 and not _is_name_of_tensor(proto, named[0])
+    _replace_files(files, model, path, given.get("sync", True), is_named)
     _warn_of_missing([location for _, location in locations if location not in files], path)
     return None
+
+
+def _save_external(proto: Any, path: str, location: str | None, asked: dict[str, Any], given: dict[str, Any]) -> None:
+    """Saves a model whose tensors go to files, as the arguments of :func:`save_model` say; ``given`` are options of the save."""
+    one_file, threshold = asked["all_tensors_to_one_file"], asked["size_threshold"]
+    _refuse_contradictions(location, one_file, given)
+    container = _externalized(proto, threshold, asked["convert_attribute"])
+    if location and one_file:
+        # A file that the caller named is replaced, and one that nobody named is not.
+        given["data_name"] = os.fspath(location)
+    name = given.get("data_name") or os.path.basename(path)
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise ValueError(f"save_model(): the file name {name!r} is not UTF-8, so no model can name it")
+    has_files = _save_container(container, path, None if given.get("files") is not None else one_file, given)
+    if location and not has_files:
+        _options.warn(f"save_model(): location had no effect: no tensor has {threshold} bytes")
+
+
+def _save_named(proto: Any, path: str, location: str, given: dict[str, Any]) -> None:
+    """Saves a model whose tensors say that they are to be in the file ``location``."""
+    if _is_name_of_tensor(proto, location):
+        _refuse_unneeded(location, path)
+    _save_container(_container_of(proto, _is_loaded), path, True, {"data_name": location, **given})
 
 
 def _refuse_others(proto: Any) -> None:
@@ -183,7 +198,7 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
     # A save of the container names no weights as models are.
     is_model = base.lower().endswith(".onnx")
     if not folder and not is_model:
-        return container._save(path, one_file, options)._has_weights_files
+        return container._save(path, one_file, options, replaces=True)._has_weights_files
     _entries.checked_location(name, "")
     if unknown := options.keys() & _NOT_BESIDE:
         raise ValueError(
@@ -199,7 +214,7 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
             if entry.key == "location" and _entries.uses_external_data(tensor):
                 entry.value = places.get(entry.value, entry.value)
     written: dict[str, Any] = {places[file]: [data] for file, data in files.items()}
-    _replace_files(written, message, path, sync)
+    _replace_files(written, message, path, sync, named=True)
     return bool(files)
 
 
@@ -220,6 +235,12 @@ def _named_files(proto: Any) -> list[str]:
         return []
     tensors = filter(_is_loaded, _entries.every_tensor(proto))
     return list(dict.fromkeys(_entries.ExternalDataInfo(tensor).location for tensor in tensors))
+
+
+def _is_name_of_tensor(proto: Any, location: str) -> bool:
+    """Whether a tensor that is to be written to ``location`` has this name, so that perhaps nobody chose it."""
+    named = filter(_is_loaded, _entries.every_tensor(proto))
+    return any(tensor.name == location == _entries.ExternalDataInfo(tensor).location for tensor in named)
 
 
 def _refuse_half_loaded(proto: Any, named: list[str]) -> None:
@@ -310,108 +331,57 @@ def _with_files(proto: Any, named: list[str]) -> tuple[dict[str, list[bytes]], A
     return files, copied
 
 
-def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> None:
-    """Writes weights files, by their locations, and the ``model`` to ``path``: beside those that they replace, which are put back
-    where something fails; the model is renamed last."""
-    target = os.path.realpath(path)  # A link stays one.
-    targets = [_entries.beneath(os.path.dirname(path), location) for location in files]
-    _refuse_files_of_others(targets, target)
-    message = [model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model)]
-    if not message[0]:
+def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool, named: bool) -> None:
+    """Writes weights files, by their locations, and the ``model`` to ``path``: all of them are replaced or none. A file that is
+    ``named`` by the caller is replaced even if no model needs it."""
+    folder = os.path.realpath(os.path.dirname(path))
+    target = os.path.realpath(path)  # A link stays one,
+    if files and os.path.dirname(target) != folder:
+        target = os.path.join(folder, os.path.basename(path))  # unless its weights would not be beside the model.
+    _refuse_one_file([_entries.beneath(folder, location) for location in files], target)
+    message = model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model)
+    if not message:
         raise ValueError("save_model(): the model is empty, and nothing would read it")
     if os.path.exists(target) and not os.path.isfile(target):
         if files:
             raise ValueError(f"save_model(): {path} is not a file, so its weights cannot be beside it")
-        _write(target, os.O_WRONLY, message, False)  # a device, or a pipe
-        return
-    staged: list[tuple[str, str]] = []
-    try:
-        for at, parts in [*zip(targets, files.values(), strict=True), (target, message)]:
-            name = os.path.join(os.path.dirname(at), f".onnx-container-{uuid.uuid4().hex}")
-            staged.append((name, at))
-            mode = os.stat(at).st_mode if os.path.exists(at) else None
-            with _named(name, at):
-                _write(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, parts, sync, mode)
-        _rename(staged)
-    finally:
-        for name, _ in staged:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-    for written in {os.path.dirname(at) for _, at in staged} if sync and hasattr(os, "O_DIRECTORY") else ():
-        opened = os.open(written, os.O_RDONLY | os.O_DIRECTORY)
-        os.fsync(opened)
-        os.close(opened)
+        _write(target, os.O_WRONLY, message)  # a device, or a pipe
+    elif any("\ud800" <= letter <= "\udfff" for letter in os.path.basename(target)):
+        _replace_alone(target, message, sync)
+    else:
+        for warning in save_encoded(target, message, [(at, parts, named) for at, parts in files.items()], sync):
+            _options.warn(warning)
 
 
-@contextlib.contextmanager
-def _named(staged: str, at: str) -> Iterator[None]:
-    """Names the file that is written, or its folder if that is missing, in errors of the one that is staged for it."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename == staged:
-            error.filename = at if os.path.isdir(os.path.dirname(at)) else os.path.dirname(at)
-        raise
+def _replace_alone(target: str, message: bytes, sync: bool) -> None:
+    """Replaces a model without weights files whose name is not UTF-8, which no file of a save could have in it."""
+    with tempfile.TemporaryDirectory(prefix=".onnx-container-", dir=os.path.dirname(target)) as staging:
+        staged = os.path.join(staging, "model")
+        _write(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, message, sync)
+        if os.path.exists(target):
+            shutil.copymode(target, staged)
+        os.replace(staged, target)
 
 
-def _refuse_files_of_others(targets: list[str], target: str) -> None:
-    """Refuses weights files that are one file, that are the model or another one, or that another model needs."""
+def _refuse_one_file(targets: list[str], target: str) -> None:
+    """Refuses weights files that are one file, or that are the model or may be another one."""
     for at in targets:
         if at.lower().endswith(".onnx") and os.path.exists(at) and model_that_needs(at) is None:
             raise ValueError(f"save_model(): {at} is not replaced: it ends in .onnx, as models do, and may be one")
     if twice := {it for it in targets if targets.count(it) > 1 or it == target}:
         raise ValueError(f"save_model(): several locations are one file: {', '.join(sorted(twice))}")
-    for at in filter(os.path.exists, targets):
-        needs = model_that_needs(at, target)
-        if needs is not None:
-            raise ValueError(f"save_model(): {at} is not replaced: {needs} needs it")
 
 
-def _refuse_unneeded(files: Iterable[str], path: str) -> None:
-    """Refuses files that are there, that are named after tensors, and that no model needs: they may be anything."""
-    for location in files:
-        at = _entries.beneath(os.path.dirname(path), location)
-        if os.path.exists(at) and model_that_needs(at) is None:
-            raise ValueError(f"save_model(): {at} exists and is not replaced, because no model here refers to it")
+def _refuse_unneeded(location: str, path: str) -> None:
+    """Refuses a file that is there, that is named after a tensor, and that no model needs: it may be anything."""
+    at = _entries.beneath(os.path.dirname(path), location)
+    if os.path.exists(at) and model_that_needs(at) is None:
+        raise ValueError(f"save_model(): {at} exists and is not replaced, because no model here refers to it")
 
 
-def _rename(staged: list[tuple[str, str]]) -> None:
-    """Renames files to those that they replace: all, or none."""
-    old: list[tuple[str | None, str]] = []
-    try:
-        for name, at in staged:
-            kept = f"{name}.old" if os.path.exists(at) else None
-            if kept is not None and not _links(at, kept):
-                os.replace(at, kept)
-            old.append((kept, at))
-            os.replace(name, at)
-    except BaseException:
-        for kept, at in old:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(at) if kept is None else os.replace(kept, at)
-        raise
-    finally:
-        # Also after a failure: renaming one name of a file to another of its names leaves both.
-        for kept, _ in old:
-            if kept is not None and os.path.exists(kept):
-                os.unlink(kept)
-
-
-def _links(path: str, name: str) -> bool:
-    """Gives a file one more name; some file systems have no such thing."""
-    try:
-        os.link(path, name)
-    except OSError:
-        return False
-    return True
-
-
-def _write(path: str, flags: int, parts: Any, sync: bool, mode: int | None = None) -> None:
+def _write(path: str, flags: int, message: bytes, sync: bool = False) -> None:
     with os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666), "wb") as file:
-        for part in parts:
-            file.write(part)
-        if mode is not None:
-            os.chmod(path, mode & 0o777)
+        file.write(message)
         if sync:
             file.flush()
             os.fsync(file.fileno())

@@ -6,6 +6,7 @@ A mistyped or contradictory option is an error before anything is done, which sa
 from __future__ import annotations
 
 import difflib
+import operator
 import os
 import sys
 import warnings
@@ -119,11 +120,12 @@ def warn(message: str) -> None:
 
 
 def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` with the defaults of what is not given.
+    """``given`` with the defaults of what is not given. Numbers and flags of numpy become those of Python.
 
     Raises:
         TypeError: an option that ``function`` does not have, or a value of another type.
     """
+    given = {name: _plain(name, value) for name, value in given.items()}
     for name, value in given.items():
         if name not in defaults:
             like = [known] if (known := _NAMES_OF_OTHERS.get(name)) in defaults else []
@@ -134,9 +136,29 @@ def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
             raise TypeError(f"{function}(): {name} is {wanted}, not {value!r}")
         if name in ("alignment", "alignment_large") and value is not None and value.bit_count() != 1:
             raise ValueError(f"{function}(): {name} is a power of two, not {value}")
+        if name == "max_shard_bytes" and value == 0:
+            raise ValueError(f"{function}(): max_shard_bytes is 0, and a shard has at least one byte")
         if name == "data_name" and value == "":
             raise ValueError(f"{function}(): data_name is the name of a file, not ''")
     return {**defaults, **given}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """``value`` as an int of Python, for options that are numbers, or as a bool, where numpy has made it."""
+    value = flag(value)
+    if name in _BYTES | _COUNTS and not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass  # what it should be is said later
+    return value
+
+
+def flag(value: Any) -> Any:
+    """``value`` as a bool of Python, where numpy has made it, which is not imported for this."""
+    made = type(value)
+    is_flag = made.__module__ == "numpy" and made.__name__ in ("bool", "bool_")
+    return bool(value) if is_flag else value
 
 
 def _wanted(name: str, value: Any, default: Any) -> str | None:
@@ -171,7 +193,7 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
         "alignment": None,
         "verify_digests": False,
     }
-    options = checked(function, given, defaults)
+    options, mmap = checked(function, given, defaults), flag(mmap)
     if not isinstance(mmap, bool):
         raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
     limits = {} if options["limits"] is None else options["limits"]
@@ -244,7 +266,7 @@ def _refuse_idle(function: str, given: set[str], files: str) -> None:
 def save(function: str = "save", one_file: bool | None = None, **given: Any) -> dict[str, Any]:
     """Options of a save."""
     defaults = SAVE_DEFAULTS
-    options = checked(function, given, defaults)
+    options, one_file = checked(function, given, defaults), flag(one_file)
     if one_file is not None and options["files"] is not None:
         raise ValueError("one_file and files say the same: give one of them")
     if options["threshold"] is not None and not options["externalize"]:
@@ -262,7 +284,9 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
     _refuse_idle(function, {name for name, value in given.items() if value != defaults[name]}, options["files"])
     protect = options["protect"]
     protect = [protect] if isinstance(protect, (str, bytes, os.PathLike)) else list(protect)
-    return {**options, "inline": wanted, "protect": protect}
+    # What only functions of this package ask for.
+    own = {"data_suffix": None, "remove_superseded": False}
+    return {**options, **own, "inline": wanted, "protect": protect}
 
 
 def fill(function: str = "fill", **given: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import _entries
 from ._container import Container, _weights
 from ._convert import initializer
-from ._core import Error, model_that_needs
+from ._core import Error
 from ._dtypes import DataType
 from ._tensor import Tensor
 
@@ -176,13 +176,12 @@ class ModelContainer(_Base):  # type: ignore[misc]
         folder = os.path.dirname(os.fspath(file_path))
         if folder and not os.path.exists(folder):
             raise FileNotFoundError(f"Folder {folder!r} does not exist.")
-        is_one_of_ours = not any(key in options for key in ("data_name", "files", "max_shard_bytes"))
-        if all_tensors_to_one_file and is_one_of_ours and self._suffix != ".data":
-            self._refuse_unneeded(os.fspath(file_path) + self._suffix)
-            options["data_name"] = os.path.basename(os.fspath(file_path)) + self._suffix
+        is_one_of_ours = not any(options.get(key) is not None for key in ("data_name", "files", "max_shard_bytes"))
+        suffix = self._suffix if all_tensors_to_one_file and is_one_of_ours else None
+        one_file = None if options.get("files") is not None else all_tensors_to_one_file
         options.setdefault("inline", self.inline)
         try:
-            saved = self.to_container()._save(file_path, None if "files" in options else all_tensors_to_one_file, options)
+            saved = self.to_container()._save(file_path, one_file, options, suffix, replaces=True)
         except Error:
             self.check_large_initializers()  # says of a missing one what onnx says
             raise
@@ -193,12 +192,6 @@ class ModelContainer(_Base):  # type: ignore[misc]
         for part, spent in seconds.items():
             self._stats[f"time_export_{part}"] += spent
         return saved.model_proto
-
-    @staticmethod
-    def _refuse_unneeded(path: str) -> None:
-        """Refuses to replace a file that nobody named and that no model needs: it may be anything."""
-        if os.path.exists(path) and model_that_needs(path) is None:
-            raise FileExistsError(17, "not replaced, because no model here refers to it", path)
 
     def load(self, file_path: Path, load_large_initializers: bool = True) -> ModelContainer:
         """Loads the model, and the large initializers as maps of their files; without these,

@@ -12,12 +12,13 @@ use onnx_container::buffer::{Ownership, PrivateMap};
 use onnx_container::{Alignment, Buffer, BufferMut, DataType};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 use pyo3::{Borrowed, ffi};
 
 use crate::error::OrRaise;
-use crate::initializer::Initializer;
+use crate::initializer::{Initializer, converted};
 
 /// Shared, read-only bytes: of a file that is mapped or was read, or of a Python object. They are
 /// freed, or unmapped, with the last object that uses them.
@@ -353,39 +354,52 @@ pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
         return Ok(initializer.get().bytes(object.py())?.0);
     }
     // A view has the strides that some objects, such as arrays of ctypes, leave out.
-    let found = row_major(PyMemoryView::from(object)?.as_any())?;
+    let view = PyMemoryView::from(object)?;
+    if view.getattr(intern!(object.py(), "ndim"))?.extract::<usize>()? == 0 {
+        // One element, of which there is no view that has a shape.
+        return buffer(&view.call_method0(intern!(object.py(), "tobytes"))?);
+    }
+    let found = row_major(view.as_any())?;
     found.ok_or_else(|| PyBufferError::new_err("the memory is not contiguous"))
 }
 
 /// The memory of `object`, which has the packed, little-endian elements of a tensor of `dtype`:
-/// bytes (of any format of one byte for numbers or characters), an array of this type, or, for
-/// types that the buffer protocol does not have, of unsigned integers as wide.
+/// bytes (of any format of one byte for numbers or characters), an array or a number of this type,
+/// or, for types that the buffer protocol does not have, of unsigned integers as wide.
 pub fn packed(object: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Buffer> {
     if let Ok(given) = object.cast::<Initializer>() {
-        let given = given.get().0.dtype();
-        if given != dtype {
-            return Err(other_elements(&given.to_string(), dtype));
+        let given = given.get();
+        return match given.0.dtype() == dtype {
+            true => Ok(given.bytes(object.py())?.0),
+            false => Err(other_elements(&given.0.dtype().to_string(), dtype)),
+        };
+    }
+    if object.is_instance_of::<Bytes>() {
+        return buffer(object);
+    }
+    let view = match PyMemoryView::from(object) {
+        Ok(view) => view,
+        // numpy shows no array of the types that ml_dtypes adds to it.
+        Err(_) if object.hasattr(intern!(object.py(), "dtype"))? => {
+            return packed(converted(object)?.as_any(), dtype);
         }
-    }
-    let found = buffer(object)?;
-    if object.is_instance_of::<Bytes>() || object.is_instance_of::<Initializer>() {
-        return Ok(found);
-    }
-    let view = PyUntypedBuffer::get(object)?;
-    let format = view.format().to_string_lossy();
+        Err(error) => return Err(error),
+    };
+    let format: String = view.getattr(intern!(object.py(), "format"))?.extract()?;
+    let item_size: usize = view.getattr(intern!(object.py(), "itemsize"))?.extract()?;
     // The order of bytes means nothing in one byte.
     let orders: &[char] =
-        if view.item_size() == 1 { &['@', '=', '<', '|', '>', '!'] } else { &['@', '=', '<', '|'] };
+        if item_size == 1 { &['@', '=', '<', '|', '>', '!'] } else { &['@', '=', '<', '|'] };
     let letter = format.trim_start_matches(orders);
     let fits = match format_of(dtype) {
         _ if matches!(letter, "B" | "b" | "c") => true,
         Some((known, width)) => {
-            view.item_size() == width && any_width(&known.to_string_lossy()) == any_width(letter)
+            item_size == width && any_width(&known.to_string_lossy()) == any_width(letter)
         }
         None => letter == "H" && dtype.byte_len(&[1]).is_ok_and(|bytes| bytes == 2),
     };
     if fits {
-        Ok(found)
+        buffer(object)
     } else {
         Err(other_elements(&format!("elements of format {format}"), dtype))
     }

@@ -130,10 +130,9 @@ impl Container {
         load: Load,
         fill: Fill,
     ) -> PyResult<Py<PyDict>> {
-        let (load, options) = (load.options()?, fill.options()?);
-        let report =
-            self.rework(py, |container| container.attach_safetensors_with(path, load, options))?;
-        Ok(filled(py, &report)?.unbind())
+        let (load, (options, raised)) = (load.options()?, fill.options()?);
+        let attach = |container: &mut Inner| container.attach_safetensors_with(path, load, options);
+        Ok(filled(py, &raised.before(self.rework(py, attach))?)?.unbind())
     }
 
     /// The model as bytes; its external tensors name handles.
@@ -319,12 +318,13 @@ impl Container {
     }
 
     fn fill(&self, py: Python<'_>, weights: Weights<'_>, options: Fill) -> PyResult<Py<PyDict>> {
-        let options = options.options()?;
+        let ignored = options.ignored();
+        let (options, raised) = options.options()?;
         let look_up = || Ok(by_name(&self.now(py)));
-        let declared = Declared::new(&look_up, false).with_rules(&options);
+        let declared = Declared::new(&look_up, false).with_rules(&options, ignored);
         let weights = weights.convert(&declared)?;
-        let report = self.rework(py, |container| container.fill(weights, options))?;
-        Ok(filled(py, &report)?.unbind())
+        let report = self.rework(py, |container| container.fill(weights, options));
+        Ok(filled(py, &raised.before(report)?)?.unbind())
     }
 
     /// Which of `weights` the tensors of the model are made of.
@@ -348,11 +348,11 @@ impl Container {
         weights: Weights<'_>,
         options: Fill,
     ) -> PyResult<Py<PyDict>> {
-        let options = options.options()?;
+        let (options, raised) = options.options()?;
         let look_up = || Ok(HashMap::new());
         let weights = weights.convert(&Declared::new(&look_up, false))?;
         let fill = |container: &mut Inner| container.fill_mapped(&mapping.0, weights, options);
-        Ok(filled(py, &self.rework(py, fill)?)?.unbind())
+        Ok(filled(py, &raised.before(self.rework(py, fill))?)?.unbind())
     }
 
     /// How many weights were cast, their bytes before and after, and those that were not: name and

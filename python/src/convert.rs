@@ -5,7 +5,7 @@
 //! `onnx_container._convert` converts them.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use onnx_container::edit::FillOptions;
 use onnx_container::{Buffer, DataType, Initializer as Inner, Tensor};
@@ -30,6 +30,8 @@ pub struct Declared<'a> {
     only: bool,
     /// The rules by which a name of weights becomes that of a tensor.
     rules: Option<&'a FillOptions>,
+    /// The names of weights that those rules leave out.
+    ignored: HashSet<String>,
 }
 
 impl<'a> Declared<'a> {
@@ -37,12 +39,13 @@ impl<'a> Declared<'a> {
         look_up: &'a dyn Fn() -> PyResult<HashMap<String, Declaration>>,
         only: bool,
     ) -> Self {
-        Self { all: OnceCell::new(), look_up, only, rules: None }
+        Self { all: OnceCell::new(), look_up, only, rules: None, ignored: HashSet::new() }
     }
 
-    /// Looks weights up by the tensors that `rules` send them to.
-    pub fn with_rules(self, rules: &'a FillOptions) -> Self {
-        Self { rules: Some(rules), ..self }
+    /// Looks weights up by the tensors that `rules` send them to; those called `ignored` are not
+    /// looked at.
+    pub fn with_rules(self, rules: &'a FillOptions, ignored: HashSet<String>) -> Self {
+        Self { rules: Some(rules), ignored, ..self }
     }
 
     fn get(&self, name: &str) -> PyResult<Option<&Declaration>> {
@@ -54,15 +57,13 @@ impl<'a> Declared<'a> {
             }
         };
         let Some(rules) = self.rules else { return Ok(all.get(name)) };
-        // The error of a function of the caller is that of the fill, which tells all errors.
-        let names = rules.tensors_of(name).unwrap_or_default();
+        let names = rules.tensors_of(name).or_raise()?;
         Ok(names.iter().find_map(|name| all.get(name.as_ref())))
     }
 
     /// Whether the rules leave out weights called `name`.
     fn is_ignored(&self, name: &str) -> bool {
-        let names = self.rules.map(|rules| rules.tensors_of(name));
-        matches!(names, Some(Ok(names)) if names.is_empty())
+        self.ignored.contains(name)
     }
 }
 

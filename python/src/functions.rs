@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use onnx_container::check::{CheckOptions, Finding, Severity};
 use onnx_container::proto::{Message, ModelProto};
-use onnx_container::{DataType, Error};
+use onnx_container::save::EncodedFile;
+use onnx_container::{DataType, Error, SaveOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -12,7 +13,7 @@ use crate::bytes::{Bytes, buffer};
 use crate::error::{OrRaise, exception};
 use crate::interrupt::detached;
 use crate::options::{Inline, Load, mapping};
-use crate::saved::inlined;
+use crate::saved::{inlined, names};
 
 /// Every fault of the model at `path`, severity and error; and one error for all errors among them.
 #[pyfunction]
@@ -81,6 +82,29 @@ pub fn model_that_needs(
         Some(model) => onnx_container::save::other_model_that_needs(path, model),
         None => onnx_container::save::model_that_needs(path),
     })
+}
+
+/// Writes the encoded `model` to `path`, and files beside or below it: their locations, their bytes
+/// in parts, and whether the user named them. Returns warnings.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub fn save_encoded(
+    py: Python<'_>,
+    path: PathBuf,
+    model: &Bound<'_, PyAny>,
+    files: Vec<(String, Vec<Bound<'_, PyAny>>, bool)>,
+    sync: bool,
+) -> PyResult<Vec<String>> {
+    let model = buffer(model)?;
+    let encoded = |(location, parts, named): (String, Vec<Bound<'_, PyAny>>, bool)| {
+        let parts = parts.iter().map(buffer).collect::<PyResult<Vec<_>>>()?;
+        Ok(EncodedFile::new(location, parts).named(named))
+    };
+    let files = files.into_iter().map(encoded).collect::<PyResult<Vec<_>>>()?;
+    let options = SaveOptions::new().sync(sync).remove_superseded(true);
+    let warnings =
+        detached(py, || onnx_container::save::save_encoded(path, &model, &files, options))?;
+    Ok(names(&warnings))
 }
 
 /// All bytes of the file at `path`, mapped or read.

@@ -18,6 +18,12 @@ use crate::interrupt::detached;
 #[pyclass(frozen, subclass, module = "onnx_container._core")]
 pub struct Initializer(pub onnx_container::Initializer);
 
+/// Anything that can be weights, such as an array, as an initializer.
+pub fn converted<'py>(source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Initializer>> {
+    let convert = source.py().import("onnx_container._convert")?.getattr("initializer")?;
+    Ok(convert.call1((source,))?.cast_into()?)
+}
+
 impl Initializer {
     /// The codes of elements narrower than a byte, one in each byte, in its low bits.
     fn unpacked(&self, py: Python<'_>) -> PyResult<Bytes> {
@@ -51,9 +57,7 @@ impl Initializer {
             if let Ok(given) = source.cast::<Self>() {
                 return Ok(Self(given.get().0.clone()));
             }
-            let convert = source.py().import("onnx_container._convert")?.getattr("initializer")?;
-            let converted = convert.call1((source,))?;
-            return Ok(Self(converted.cast::<Self>()?.get().0.clone()));
+            return Ok(Self(converted(source)?.get().0.clone()));
         };
         let dtype = DataType::try_from(dtype).or_raise()?;
         let tensor = onnx_container::Tensor::new(dtype, dims, packed(source, dtype)?).or_raise()?;

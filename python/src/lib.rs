@@ -40,7 +40,7 @@ mod _core {
     #[pymodule_export]
     use crate::functions::{
         byte_len, check_model, dtype_names, inline_functions, map_file, model_that_needs, recover,
-        run_command,
+        run_command, save_encoded,
     };
     #[pymodule_export]
     use crate::initializer::Initializer;

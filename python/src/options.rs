@@ -1,9 +1,10 @@
 //! Keyword arguments as options of the library. Their names and defaults are in the Python methods,
 //! which pass them all.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onnx_container::edit::{CastOptions, ExternalizeOptions, FillOptions, Tied};
 use onnx_container::external_data::PathPolicy;
@@ -13,7 +14,7 @@ use onnx_container::save::{Progress, ShardNames};
 use onnx_container::{
     Alignment, DataType, Error, Limits, LoadOptions, MmapChoice, SaveOptions, WeightFiles,
 };
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::error::OrRaise;
@@ -151,7 +152,14 @@ pub struct Fill {
 }
 
 impl Fill {
-    pub fn options(self) -> PyResult<FillOptions> {
+    /// The names of weights that are left out.
+    pub fn ignored(&self) -> HashSet<String> {
+        self.ignore.iter().cloned().collect()
+    }
+
+    /// The options, and where the exception is kept that ends the fill.
+    pub fn options(self) -> PyResult<(FillOptions, Raised)> {
+        let raised = Raised::default();
         let mut options = FillOptions::new().partial(self.partial).strict(self.strict);
         for (from, to) in self.rename {
             options = options.rename(from, to);
@@ -160,7 +168,8 @@ impl Fill {
             options = options.ignore(name);
         }
         if let Some(function) = self.rename_with {
-            options = options.rename_with(move |name| renamed(&function, name));
+            let made = Made { function, names: Mutex::default(), raised: raised.clone() };
+            options = options.rename_with(move |name| made.name(name));
         }
         for (from, to) in self.replace_prefix {
             options = options.replace_prefix(from, to);
@@ -168,25 +177,57 @@ impl Fill {
         if let Some(prefix) = self.strip_prefix {
             options = options.strip_prefix(prefix);
         }
-        match self.tied.as_deref() {
-            None => Ok(options),
-            Some("all") => Ok(options.tied(Tied::All)),
-            Some("this") => Ok(options.tied(Tied::This)),
-            Some(other) => Err(none_of("tied", other, "'all', 'this'")),
-        }
+        let options = match self.tied.as_deref() {
+            None => options,
+            Some("all") => options.tied(Tied::All),
+            Some("this") => options.tied(Tied::This),
+            Some(other) => return Err(none_of("tied", other, "'all', 'this'")),
+        };
+        Ok((options, raised))
     }
 }
 
-/// The name that a function of the caller makes of `name`. What it raises is the error.
-fn renamed(function: &Py<PyAny>, name: &str) -> onnx_container::Result<String> {
-    let made = Python::try_attach(|py| {
-        let made = function.call1(py, (name,))?.into_bound(py);
-        made.extract::<String>().map_err(|_| {
-            PyTypeError::new_err(format!("rename returned {made:?} for {name:?}, which is no name"))
+/// The names that a function of the caller makes. It is called once for each name, since it may
+/// count its calls.
+struct Made {
+    function: Py<PyAny>,
+    names: Mutex<HashMap<String, onnx_container::Result<String>>>,
+    raised: Raised,
+}
+
+impl Made {
+    /// The name that is made of `name`. What the function raises is the error.
+    fn name(&self, name: &str) -> onnx_container::Result<String> {
+        if let Some(made) = self.names().get(name) {
+            return made.clone();
+        }
+        let made = self.call(name);
+        self.names().insert(name.to_owned(), made.clone());
+        made
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashMap<String, onnx_container::Result<String>>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(&self, name: &str) -> onnx_container::Result<String> {
+        if self.raised.is_set() {
+            return Err(Error::other("the function that renames has ended the fill"));
+        }
+        let made = Python::try_attach(|py| {
+            let made = self.function.call1(py, (name,))?.into_bound(py);
+            made.extract::<String>().map_err(|_| {
+                PyTypeError::new_err(format!(
+                    "rename returned {made:?} for {name:?}, which is no name"
+                ))
+            })
+        });
+        let made = made.ok_or_else(|| Error::other("the interpreter has ended"))?;
+        made.map_err(|error| {
+            self.raised.set_if_it_ends_the_program(&error);
+            Error::other(error)
         })
-    });
-    let ended = || Error::other("the interpreter has ended");
-    made.ok_or_else(ended)?.map_err(Error::other)
+    }
 }
 
 /// Which weights are cast.
@@ -222,6 +263,7 @@ pub struct Save {
     max_shard_bytes: Option<u64>,
     shard_names: String,
     data_name: Option<String>,
+    data_suffix: Option<String>,
     externalize: bool,
     threshold: Option<u64>,
     alignment: Option<u64>,
@@ -235,6 +277,7 @@ pub struct Save {
     sync: bool,
     direct_io: bool,
     overwrite: bool,
+    remove_superseded: bool,
     protect: Vec<PathBuf>,
     progress: Option<Py<PyAny>>,
 }
@@ -254,10 +297,14 @@ impl Save {
             .sync(self.sync)
             .direct_io(self.direct_io)
             .overwrite(self.overwrite)
+            .remove_superseded(self.remove_superseded)
             .protect(self.protect)
             .progress(raised.report(self.progress));
         if let Some(name) = self.data_name {
             options = options.data_name(name);
+        }
+        if let Some(suffix) = self.data_suffix {
+            options = options.data_suffix(suffix);
         }
         if let Some(bytes) = self.threshold {
             options = options.raw_data_threshold(bytes);
@@ -331,16 +378,36 @@ impl Raised {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PyErr>> {
+    fn lock(&self) -> MutexGuard<'_, Option<PyErr>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_set(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Keeps `error` if it is one that ends the program, such as that of Ctrl-C: among the errors
+    /// of other weights it would not be seen.
+    fn set_if_it_ends_the_program(&self, error: &PyErr) {
+        let copy = Python::try_attach(|py| {
+            (!error.is_instance_of::<PyException>(py)).then(|| error.clone_ref(py))
+        });
+        if let Some(Some(error)) = copy {
+            self.lock().get_or_insert(error);
+        }
+    }
+
+    /// `result`, or what was raised meanwhile.
+    pub fn before<T>(&self, result: PyResult<T>) -> PyResult<T> {
+        let raised = self.lock().take();
+        match (result, raised) {
+            (Err(_), Some(raised)) => Err(raised),
+            (result, _) => result,
+        }
     }
 
     /// `result`, or what was raised meanwhile.
     pub fn or<T>(&self, result: onnx_container::Result<T>) -> PyResult<T> {
-        let raised = self.lock().take();
-        match (result, raised) {
-            (Err(_), Some(raised)) => Err(raised),
-            (result, _) => result.or_raise(),
-        }
+        self.before(result.or_raise())
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import models
@@ -201,3 +202,48 @@ def test_a_graph_becomes_one_of_onnx_ir() -> None:
     # Handles that the model does not name are no weights of it.
     container.large_initializers["#unused"] = weights["#a"]
     container.check_large_initializers()
+
+
+@pytest.mark.parametrize("classes", [(ModelContainer, ModelContainer), (ModelContainer, ExtendedModelContainer)])
+def test_a_model_is_saved_to_one_file_and_to_many_in_turn(tmp_path: Path, classes) -> None:
+    path = tmp_path / "m.onnx"
+    for cls, one_file in [(cls, one_file) for cls in classes for one_file in (True, False, True, True, False)]:
+        container, weights = filled(cls)
+        container.save(path, one_file)
+        np.testing.assert_array_equal(cls().load(path)["#t1"], weights["#b"])
+        assert len(os.listdir(tmp_path)) == (2 if one_file else 3)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_file_of_the_default_name_that_nobody_needs_stays(tmp_path: Path, cls) -> None:
+    container, _ = filled(cls)
+    stranger = tmp_path / f"m.onnx{cls._suffix}"
+    stranger.write_text("precious")
+    with pytest.raises(FileExistsError, match="not replaced"):
+        container.save(tmp_path / "m.onnx", True)
+    assert stranger.read_text() == "precious"
+    container.model_proto = models.add()
+    container.large_initializers = {}
+    container.save(tmp_path / "m.onnx", True)  # nothing is written to such a file
+    assert stranger.read_text() == "precious"
+
+
+def test_saves_at_once_take_turns(tmp_path: Path) -> None:
+    path, errors = tmp_path / "m.onnx", []
+    start = threading.Barrier(4)
+
+    def save() -> None:
+        container, _ = filled(ModelContainer)
+        start.wait()
+        for _ in range(8):
+            try:
+                container.save(path, True, sync=False)
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=save) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.weight"]

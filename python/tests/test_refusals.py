@@ -282,6 +282,7 @@ def test_options_about_files_of_inline_tensors_are_told(tmp_path: Path) -> None:
         ({"save_as_external_data": True, "size_threshold": "1K"}, TypeError, "size_threshold is a number of bytes"),
         ({"save_as_external_data": True, "location": "sub/"}, ValueError, "names a folder"),
         ({"save_as_external_data": True, "files": "embedded"}, ValueError, "contradict"),
+        ({"save_as_external_data": True, "max_shard_bytes": 0}, ValueError, "a shard has at least one byte"),
     ],
 )
 def test_keywords_of_save_model_are_checked(tmp_path: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -297,3 +298,47 @@ def test_what_a_fill_takes_is_said() -> None:
             full().fill(weights, **options)
     with pytest.raises(TypeError, match="takes a Container, not str"):
         full().semantic_difference("m.onnx")  # type: ignore[arg-type]
+
+
+def test_numbers_and_flags_of_numpy_are_options(tmp_path: Path) -> None:
+    yes, no = np.bool_(True), np.bool_(False)
+    path = tmp_path / "m.onnx"
+    oc.save_model(inline(), path, save_as_external_data=yes, size_threshold=np.int64(64 * 64 * 4), sync=no)
+    assert (tmp_path / "m.onnx.data").exists()
+    container = Container.load(path, mmap=no, weights=yes)
+    container.save(tmp_path / "n.onnx", yes, alignment=np.uint16(512), digests=yes)
+    assert container.match({"x": np.ones((64, 64), np.float32)}, min_elements=np.int32(8)) is not None
+    assert len(container.consolidate(np.int64(64), threshold=np.int8(1), typed_fields=no)) > 0
+    moved = Container(inline())
+    assert moved.externalize(np.int16(1), all_tensors=yes).moved == 2
+    oc.check_model(path, contents=yes, digests=no)
+
+
+@pytest.mark.parametrize("wrong", [np.float32(1), np.bool_(True), True, np.int64(-1), "1"])
+def test_what_is_no_number_is_refused_under_the_name_that_the_caller_used(tmp_path: Path, wrong: Any) -> None:
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("size_threshold", lambda: oc.save_model(inline(), tmp_path / "m", save_as_external_data=True, size_threshold=wrong)),
+        ("min_bytes", lambda: Container(inline()).externalize(wrong)),
+        ("alignment", lambda: full().consolidate(wrong)),
+        ("min_elements", lambda: full().match({}, wrong)),
+    ]
+    for name, call in calls:
+        with pytest.raises(TypeError, match=rf"{name} is a number"):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["a\0b", "folder\0/m.onnx"])
+def test_a_path_with_a_nul_byte_is_refused(path: str) -> None:
+    for call in (oc.recover, oc.model_that_needs, lambda it: oc.model_that_needs("m.onnx", it)):
+        with pytest.raises((ValueError, Error), match="NUL|null"):
+            call(path)
+
+
+def test_a_mistyped_handle_is_told_what_it_is_most_like() -> None:
+    container = full()
+    for call in (lambda: container["#A"], lambda: container.__delitem__("#A")):
+        with pytest.raises(KeyError, match="#A: did you mean '#[ab]'"):
+            call()
+    with pytest.raises(KeyError, match="'#something'$"):
+        container["#something"]

@@ -64,9 +64,21 @@ def test_weights_that_two_models_need_are_not_replaced_by_one(here, names):
     save(1)
     save(2)  # nobody else needs it
     shutil.copy(target, other)
-    with pytest.raises(ValueError, match=f"{other} needs it"):
+    with pytest.raises(FileExistsError, match=f"{other}. refers to this file"):
         save(5)
     assert first(other) == 2
+
+
+@pytest.mark.parametrize("saved_as", ["external", "inline", "bytes"])
+def test_a_model_does_not_replace_the_weights_of_another_one(here, saved_as):
+    oc.save_model(model({"w": weights(1000, 1)}), "x.onnx", save_as_external_data=True)
+    other = model({"w": weights(1000, 2)})
+    given = other.SerializeToString() if saved_as == "bytes" else other
+    with pytest.raises((ValueError, oc.Error), match="x.onnx"):
+        oc.save_model(given, "x.onnx.data", save_as_external_data=saved_as == "external")
+    assert first("x.onnx") == 1 and sorted(it.name for it in here.iterdir()) == ["x.onnx", "x.onnx.data"]
+    oc.save_model(other, "x.onnx")  # a model replaces a model
+    assert first("x.onnx") == 2
 
 
 def test_files_that_have_names_of_tensors_and_belong_to_nobody_stay(here):
@@ -74,7 +86,7 @@ def test_files_that_have_names_of_tensors_and_belong_to_nobody_stay(here):
         (here / name).write_text("precious")
     proto = model({"w": weights(1000, 1), "w2": weights(1000, 2)})
     oc.convert_model_to_external_data(proto, all_tensors_to_one_file=False)
-    with pytest.raises(ValueError, match="exists and is not replaced"):
+    with pytest.raises(FileExistsError, match="2 files exist already and are not replaced"):
         oc.save_model(proto, "a.onnx")
     assert (here / "w").read_text() == (here / "w2").read_text() == "precious"
     (here / "w").unlink()
@@ -82,6 +94,32 @@ def test_files_that_have_names_of_tensors_and_belong_to_nobody_stay(here):
     oc.save_model(proto, "a.onnx")
     oc.save_model(proto, "a.onnx")  # its own files
     assert first("a.onnx") == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_file_that_has_the_name_of_a_tensor_and_that_nobody_named_stays(here, count):
+    (here / "w").write_text("precious")
+    proto = model({name: weights(1000, 1) for name in ("w", "w2")[:count]})
+    oc.convert_model_to_external_data(proto, all_tensors_to_one_file=False)
+    with pytest.raises((ValueError, oc.Error), match="exists and is not replaced"):
+        oc.save_model(proto, "a.onnx")
+    assert [it.name for it in here.iterdir()] == ["w"] and (here / "w").read_text() == "precious"
+    (here / "w").unlink()
+    for _ in range(2):  # the second save replaces the files of the first
+        oc.save_model(proto, "a.onnx")
+    assert first("a.onnx") == 1
+
+
+@pytest.mark.parametrize("given", [{}, {"files": None}])
+def test_a_file_for_each_tensor_is_written_where_files_is_left_out(here, given):
+    oc.save_model(
+        model({"a": weights(1000, 1), "b": weights(1000, 2)}),
+        "m.onnx",
+        save_as_external_data=True,
+        all_tensors_to_one_file=False,
+        **given,
+    )
+    assert sorted(it.name for it in here.iterdir()) == ["m-a.weight", "m-b.weight", "m.onnx"]
 
 
 @pytest.mark.parametrize("offset", [0, 3999, 4000 + (1 << 16) + 1, 200_000_000])
@@ -211,3 +249,64 @@ def test_a_reader_sees_handles_as_they_were_when_it_began(here):
     ended.set()
     changer.join()
     assert not failed
+
+
+EXPORTS = {
+    "external": {"save_as_external_data": True},
+    "inline": {},
+    "each tensor": {"save_as_external_data": True, "all_tensors_to_one_file": False},
+    "elsewhere": {"save_as_external_data": True, "location": "w.bin"},
+    "below": {"save_as_external_data": True, "location": "sub/w.bin"},
+    "shards": {"save_as_external_data": True, "max_shard_bytes": 4000},
+    "safetensors": {"save_as_external_data": True, "files": "safetensors"},
+}
+
+
+@pytest.mark.parametrize("one", EXPORTS)
+@pytest.mark.parametrize("other", EXPORTS)
+def test_a_model_is_exported_in_one_way_and_then_in_another(here, one, other):
+    (here / "sub").mkdir()
+    for value, way in enumerate([one, other, one, other]):
+        arrays = {name: weights(1000, value) for name in ("w", "w2")}
+        oc.save_model(model(arrays), "m.onnx", sync=False, **EXPORTS[way])
+        assert first("m.onnx") == value
+        needed, found = locations("m.onnx"), {str(it.relative_to(here)) for it in here.rglob("*") if it.is_file()}
+        # Files that the caller named stay.
+        assert needed <= found and found - {"w.bin", "sub/w.bin"} == ({"m.onnx"} | needed) - {"w.bin", "sub/w.bin"}
+
+
+def locations(path):
+    external = onnx.load(path, load_external_data=False).graph.initializer
+    return {entry.value for tensor in external for entry in tensor.external_data if entry.key == "location"}
+
+
+@pytest.mark.parametrize("options", [{}, {"save_as_external_data": True, "location": "other.bin"}])
+@pytest.mark.parametrize("copied", [True, False])
+def test_files_that_others_need_or_that_a_caller_named_outlive_an_export(here, options, copied):
+    oc.save_model(model({"w": weights(1000, 1)}), "m.onnx", save_as_external_data=True, location=None if copied else "mine.bin")
+    data = "m.onnx.data" if copied else "mine.bin"
+    if copied:
+        shutil.copy("m.onnx", "n.onnx")
+    (here / "m.onnx.weight").write_text("precious")
+    oc.save_model(model({"w": weights(1000, 2)}), "m.onnx", **options)
+    assert (here / data).exists() and (here / "m.onnx.weight").read_text() == "precious" and first("m.onnx") == 2
+    assert not copied or first("n.onnx") == 1
+
+
+def test_a_file_that_a_model_needs_and_that_was_not_loaded_stays(here):
+    oc.save_model(model({"w": weights(1000, 1)}), "m.onnx", save_as_external_data=True)
+    for options in ({}, {"save_as_external_data": True, "location": "w2"}):
+        half = onnx.load("m.onnx", load_external_data=False)
+        half.graph.initializer.append(numpy_helper.from_array(weights(1000, 2), "w2"))
+        oc.save_model(half, "m.onnx", **options)
+        assert first("m.onnx") == 1 and (here / "m.onnx.data").exists()
+        oc.save_model(onnx.load("m.onnx"), "m.onnx", save_as_external_data=True)
+
+
+def test_a_link_to_a_model_elsewhere_becomes_a_model_where_its_weights_are(here):
+    (here / "sub").mkdir()
+    oc.save_model(model({"w": weights(1000, 1)}), "sub/m.onnx")
+    for name, options in (("a.onnx", {}), ("b.onnx", {"save_as_external_data": True, "location": "sub/w"})):
+        (here / name).symlink_to("sub/m.onnx")
+        oc.save_model(model({"w": weights(1000, 2)}), name, **options)
+        assert first(name) == 2 and (here / name).is_symlink() == (not options)

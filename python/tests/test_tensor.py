@@ -433,3 +433,32 @@ def test_bfloat16_is_what_ml_dtypes_has() -> None:
     array = np.array([1.5, -2], ml_dtypes.bfloat16)
     tensor = Container(models.add(("w", 16, (2,))), {"#w": array})["#w"]
     assert tensor.numpy().dtype == ml_dtypes.bfloat16 and tensor.numpy()[0] == 1.5
+
+
+def memories() -> list[tuple[Any, DataType, tuple[int, ...]]]:
+    """Objects that have the packed elements of a tensor in memory, which are four bytes of 1, 2, 3 and 4."""
+    raw = bytes([1, 2, 3, 4])
+    number = np.frombuffer(raw, "<f4")
+    return [
+        ((ctypes.c_float * 1).from_buffer_copy(raw), DataType.FLOAT, (1,)),
+        (((ctypes.c_uint8 * 2) * 2).from_buffer_copy(raw), DataType.UINT8, (2, 2)),
+        (ctypes.c_int32.from_buffer_copy(raw), DataType.INT32, ()),
+        (number.reshape(()), DataType.FLOAT, ()),
+        (number[0], DataType.FLOAT, (1,)),
+        (np.frombuffer(raw, ml_dtypes.bfloat16), DataType.BFLOAT16, (2,)),
+        (np.frombuffer(raw, ml_dtypes.float8_e4m3fn).reshape(2, 2), DataType.FLOAT8E4M3FN, (4,)),
+        (np.frombuffer(b"\1\2\3\4\0\0\0\0", ml_dtypes.uint4), DataType.UINT4, (8,)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(memories())))
+def test_memory_of_the_type_of_a_tensor_is_taken_for_its_elements(number: int) -> None:
+    memory, dtype, dims = memories()[number]
+    tensor = Tensor(memory, dtype, dims)
+    packed = b"\x21\x43\0\0" if dtype == DataType.UINT4 else bytes([1, 2, 3, 4])
+    assert (tensor.tobytes(), tensor.dtype, tensor.shape) == (packed, dtype, dims)
+    assert Tensor.lazy(dtype, dims, lambda: memory).tobytes() == packed
+    for other in (DataType.DOUBLE, DataType.INT16):
+        if dtype != DataType.UINT8:  # which may be the bytes of anything
+            with pytest.raises(TypeError, match="cannot be the packed bytes"):
+                Tensor(memory, other, dims)

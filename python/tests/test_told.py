@@ -173,6 +173,52 @@ def test_names_are_changed_by_prefixes_and_functions(tmp_path: Path, fill: Fill)
             fill(full(), weights, tmp_path, options)
 
 
+def by_bytes(container: Container, weights: dict[str, np.ndarray], folder: Path, options: dict[str, Any]) -> Any:
+    return container.fill({name: weight.tobytes() for name, weight in weights.items()}, **options)
+
+
+@pytest.mark.parametrize("fill", [*FILLS, by_bytes])
+def test_a_function_that_renames_is_called_once_for_each_name(tmp_path: Path, fill: Fill) -> None:
+    calls: list[str] = []
+
+    def rename(name: str) -> str:
+        calls.append(name)
+        return "ab"[len(calls) - 1]  # fails at the third call
+
+    weights = {f"{number}": weight + 1 for number, weight in enumerate(named().values())}
+    container = full()
+    assert fill(container, weights, tmp_path, {"rename": rename, "ignore": []}).filled == 2
+    assert sorted(calls) == ["0", "1"]
+    calls.clear()
+    with pytest.warns(UserWarning, match="got no weights"):
+        fill(full(), weights, tmp_path, {"rename": rename, "ignore": "0", "partial": True})
+    assert calls == ["1"]
+
+
+@pytest.mark.parametrize("fill", [*FILLS, by_bytes])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt("k"), SystemExit(3), ValueError("mine"), KeyError("mine")])
+@pytest.mark.parametrize("often", [True, False])
+def test_what_a_function_that_renames_raises_is_raised(
+    tmp_path: Path, fill: Fill, raised: BaseException, often: bool
+) -> None:
+    calls: list[str] = []
+
+    def rename(name: str) -> str:
+        calls.append(name)
+        if often or len(calls) == 1:
+            raise raised
+        return "b"
+
+    container = full()
+    before = container.digest()
+    expected = Error if isinstance(raised, Exception) else type(raised)
+    with pytest.raises(expected, match="mine" if expected is Error else None) as found:
+        fill(container, {"x": named()["a"], "y": named()["b"]}, tmp_path, {"rename": rename})
+    if expected is not Error:
+        assert found.value is raised and calls == calls[:1]
+    assert container.digest() == before
+
+
 # Everything else that may have nothing to do
 
 NONE: list[tuple[str, Callable[[Path], Any], type[Exception], str]] = [

@@ -28,12 +28,12 @@ use std::time::Duration;
 pub use abandoned::interrupted_saves;
 pub(crate) use lock::FolderLock;
 pub use names::is_left_by_saves;
-pub(crate) use names::staging_prefix;
+pub(crate) use names::{staged_name, staging_prefix};
 pub(crate) use staging::StagingFolder;
 pub(crate) use switch::{Switch, flush_folder, interrupted};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::directory_of;
+use crate::files::external_data::{directory_of, refuse_nul};
 
 use abandoned::remove_abandoned;
 use journal::Journal;
@@ -81,9 +81,11 @@ pub struct Recovery {
 /// # Errors
 /// [`ErrorKind::MissingFile`] and [`ErrorKind::Io`] when the folder cannot be listed, and when a
 /// save that is running keeps its lock for 30 seconds. [`ErrorKind::MissingFile`] where there is no
-/// model, nor what a save left of it. Other errors are in [`Recovery::errors`].
+/// model, nor what a save left of it. [`ErrorKind::InvalidArgument`] for a path with a NUL byte.
+/// Other errors are in [`Recovery::errors`].
 pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
     let path = path.as_ref();
+    refuse_nul(path)?;
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let mut recovery = Recovery::default();
     if path.is_dir() {
@@ -740,7 +742,7 @@ mod tests {
                 let mark = make_folder(&of_part.join(name));
                 let entry = files.iter_mut().find(|entry| entry.name == name).unwrap();
                 if is_new {
-                    entry.new = mark;
+                    entry.new = Some(mark);
                     if part.is_empty() {
                         fs::remove_file(staging.join("new").join(name)).unwrap();
                     }

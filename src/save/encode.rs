@@ -17,7 +17,7 @@ use foldhash::{HashMap, HashMapExt};
 
 use crate::buffer::Buffer;
 use crate::container::SharedModel;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::{self, Position};
 use crate::proto::ModelProto;
 use crate::proto::wire::{self, Message, Overlay, Replacement};
@@ -160,4 +160,13 @@ impl Overlay for Counting<'_> {
         self.replaced.fetch_add(usize::from(found.is_some()), Ordering::Relaxed);
         found
     }
+}
+
+/// Refuses a model of no bytes, which no reader takes.
+pub(crate) fn refuse_empty(encoded_len: u64) -> Result<()> {
+    if encoded_len > 0 {
+        return Ok(());
+    }
+    let reason = "the model is empty, and nothing would read it: put a graph into it first";
+    Err(Error::new(ErrorKind::InvalidModel, reason))
 }

@@ -4,6 +4,7 @@
 mod conversions;
 mod digests;
 pub(in crate::save) mod progress;
+mod replacing;
 pub(in crate::save) mod statistics;
 pub(in crate::save) mod weight_files;
 
@@ -45,12 +46,14 @@ pub struct SaveOptions {
     pub(crate) digests: bool,
     pub(crate) checksums: bool,
     pub(crate) data_name: Option<String>,
+    pub(crate) data_suffix: Option<String>,
     pub(crate) inline_functions: Option<InlineOptions>,
     pub(crate) max_model_bytes: Option<u64>,
     pub(crate) max_bytes_in_flight: u64,
     pub(crate) sync: bool,
     pub(crate) direct_io: bool,
     pub(crate) overwrite: bool,
+    pub(crate) remove_superseded: bool,
     pub(crate) protected: Vec<PathBuf>,
     pub(crate) lock_timeout: Duration,
     waiting: Option<WaitingFn>,
@@ -70,12 +73,14 @@ impl Default for SaveOptions {
             digests: false,
             checksums: false,
             data_name: None,
+            data_suffix: None,
             inline_functions: None,
             max_model_bytes: None,
             max_bytes_in_flight: Self::MAX_BYTES_IN_FLIGHT,
             sync: true,
             direct_io: true,
             overwrite: true,
+            remove_superseded: false,
             protected: Vec::new(),
             lock_timeout: Duration::from_secs(30),
             waiting: None,
@@ -354,31 +359,6 @@ impl SaveOptions {
         self
     }
 
-    /// Whether existing files may be replaced. Default true.
-    ///
-    /// Even with `true`, a weights file is replaced only when the replaced model refers to it or
-    /// [`data_name`](Self::data_name) names it. It is never replaced when another model in this
-    /// folder or in one above needs it, nor when the container's bytes are in it and the replaced
-    /// model does not refer to it.
-    #[must_use]
-    pub fn overwrite(mut self, overwrite: bool) -> Self {
-        self.overwrite = overwrite;
-        self
-    }
-
-    /// Files that are never replaced, such as other inputs of the caller.
-    ///
-    /// ```
-    /// use onnx_container::SaveOptions;
-    ///
-    /// let options = SaveOptions::new().protect(["checkpoint.safetensors"]);
-    /// ```
-    #[must_use]
-    pub fn protect(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
-        self.protected.extend(paths.into_iter().map(Into::into));
-        self
-    }
-
     /// How long a save waits for a lock (flock) on the target's folder before it fails with
     /// [`ErrorKind::Io`](crate::ErrorKind::Io). Saves hold the lock while they check the folder and
     /// while they rename files; another program may hold it for any time. Default 30 seconds.
@@ -485,12 +465,14 @@ impl fmt::Debug for SaveOptions {
             .field("digests", &self.digests)
             .field("checksums", &self.checksums)
             .field("data_name", &self.data_name)
+            .field("data_suffix", &self.data_suffix)
             .field("inline_functions", &self.inline_functions)
             .field("max_model_bytes", &self.max_model_bytes)
             .field("max_bytes_in_flight", &self.max_bytes_in_flight)
             .field("sync", &self.sync)
             .field("direct_io", &self.direct_io)
             .field("overwrite", &self.overwrite)
+            .field("remove_superseded", &self.remove_superseded)
             .field("protected", &self.protected)
             .field("lock_timeout", &self.lock_timeout)
             .finish_non_exhaustive()

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::save::encode::WrittenModel;
 use crate::save::encode::checksums::Checksums;
+use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::attached::refuse_attached;
 use crate::save::gather::content::Content;
 use crate::save::gather::equal::Equal;
@@ -100,6 +100,8 @@ impl<'c> PlannedSave<'c> {
             Ok(left_behind) => save.saved.left_behind = left_behind,
             Err(error) => save.saved.warnings.push(error),
         }
+        let removed = save.superseded();
+        save.saved.left_behind.retain(|path| removed.iter().all(|name| !path.ends_with(name)));
         Ok(save)
     }
 
@@ -172,7 +174,7 @@ impl<'c> PlannedSave<'c> {
         let warnings = timed(&mut done.publishing, || {
             let locked = staging.lock(self.kept.folders())?;
             match self.check_locked().and_then(|()| meter.step()) {
-                Ok(()) => locked.publish(),
+                Ok(()) => locked.publish(&self.superseded()),
                 Err(error) => Err(locked.discard(error)),
             }
         })?;
@@ -260,15 +262,49 @@ impl<'c> PlannedSave<'c> {
 
     /// Files of the replaced model that neither the new model nor any other needs.
     fn left_behind(&self) -> Result<Vec<PathBuf>> {
-        let files = self.saved.files.iter().map(|file| &file.name);
-        let named: HashSet<_> = files.chain(self.stays()).map(|name| fold_case(name)).collect();
-        // Another name of a kept file is not left behind: one may be a link to the other.
-        let real = |name: &str| retried(|| self.target.directory.join(name).canonicalize()).ok();
-        let stays: HashSet<_> = self.stays().filter_map(|name| real(name)).collect();
-        self.folder.left_behind(|name| {
-            named.contains(&fold_case(name)) || real(name).is_some_and(|path| stays.contains(&path))
-        })
+        let needed = self.needed();
+        self.folder.left_behind(|name| needed.has(name))
     }
+
+    /// The names of those that the save removes, where that was asked for. None where a neighbour
+    /// cannot be read, which may need them: a warning says so.
+    fn superseded(&self) -> Vec<String> {
+        if !self.options.remove_superseded {
+            return Vec::new();
+        }
+        let needed = self.needed();
+        let found = self.folder.superseded(|name| needed.has(name), &self.options.protected);
+        found.unwrap_or_default()
+    }
+
+    /// The files that the new model needs.
+    fn needed(&self) -> Needed<'_> {
+        let files = self.saved.files.iter().map(|file| &file.name);
+        let names = files.chain(self.stays()).map(|name| fold_case(name)).collect();
+        let real = self.stays().filter_map(|name| real_path(&self.target, name)).collect();
+        Needed { target: &self.target, names, real }
+    }
+}
+
+/// The files that a new model needs.
+struct Needed<'s> {
+    target: &'s Target,
+    /// In folded case.
+    names: HashSet<String>,
+    /// The real paths of those that stay: another name may be a link to one of them.
+    real: HashSet<PathBuf>,
+}
+
+impl Needed<'_> {
+    fn has(&self, name: &str) -> bool {
+        let is_real = || real_path(self.target, name).is_some_and(|path| self.real.contains(&path));
+        self.names.contains(&fold_case(name)) || is_real()
+    }
+}
+
+/// The real path of the file `name` in the folder of `target`, where it is there.
+fn real_path(target: &Target, name: &str) -> Option<PathBuf> {
+    retried(|| target.directory.join(name).canonicalize()).ok()
 }
 
 /// The weights files of `plan` that the caller named, or gave the name that shards have theirs
@@ -310,13 +346,4 @@ fn encode(
     })?;
     refuse_empty(len)?;
     Ok(Encoded { model, len, refused: find_refused().clone() })
-}
-
-/// Refuses a model of no bytes, which no reader takes.
-pub(super) fn refuse_empty(encoded_len: u64) -> Result<()> {
-    if encoded_len > 0 {
-        return Ok(());
-    }
-    let reason = "the model is empty, and nothing would read it: put a graph into it first";
-    Err(Error::new(ErrorKind::InvalidModel, reason))
 }

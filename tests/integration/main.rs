@@ -71,6 +71,7 @@ mod rounding;
 mod safetensors;
 mod save_access;
 mod save_and_load;
+mod save_encoded;
 mod save_externalized;
 mod save_folder;
 mod save_inlined;

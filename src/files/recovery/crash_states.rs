@@ -2,22 +2,28 @@
 //! failure, is recovered.
 //!
 //! All files have one length and one time, old ones and new ones, as two checkpoints of a model
-//! have on a file system with a coarse clock. After each recovery all files are old or all are new,
-//! and nothing else is left.
+//! have on a file system with a coarse clock. One of them is in a folder below the model's. After
+//! each recovery all files are old or all are new, and nothing else is left.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::names::journal_name;
+use super::names::{journal_name, staged_name};
 use super::{Switch, recover};
 
 const STAGING: &str = ".m.onnx.saving-aB3xYz";
-const NAMES: [&str; 3] = ["w1", "w2", "m.onnx"];
+const NAMES: [&str; 3] = ["w1", "sub/w2", "m.onnx"];
 /// Which files are replaced; the others are new.
-const OLD: [&[&str]; 6] =
-    [&[], &["m.onnx"], &["w1"], &["w1", "w2"], &["m.onnx", "w2"], &["w1", "w2", "m.onnx"]];
+const OLD: [&[&str]; 6] = [
+    &[],
+    &["m.onnx"],
+    &["w1"],
+    &["w1", "sub/w2"],
+    &["m.onnx", "sub/w2"],
+    &["w1", "sub/w2", "m.onnx"],
+];
 
 /// A change of the file system.
 #[derive(Debug, Clone)]
@@ -37,29 +43,36 @@ impl Step {
     }
 }
 
-/// A switch that was announced, and the files that it replaces.
+/// A file that the switch removes.
+const REMOVED: &str = "w0";
+
+/// A switch that was announced, the files that it replaces, and whether it removes one.
 struct Case {
     folder: tempfile::TempDir,
     old: &'static [&'static str],
+    removes: bool,
 }
 
 impl Case {
     /// With a journal that names no inodes where `has_inodes` is not set, as they were before.
-    fn new(old: &'static [&'static str], has_inodes: bool) -> Self {
-        let case = Self { folder: tempfile::tempdir().unwrap(), old };
+    fn new(old: &'static [&'static str], (has_inodes, removes): (bool, bool)) -> Self {
+        let case = Self { folder: tempfile::tempdir().unwrap(), old, removes };
         for part in ["old", "new"] {
             fs::create_dir_all(case.staged(part)).unwrap();
         }
+        fs::create_dir(case.at("sub")).unwrap();
         let put = |path: PathBuf, text| {
             fs::write(&path, text).unwrap();
             let file = fs::File::options().write(true).open(&path).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_secs(2)).unwrap();
         };
-        old.iter().for_each(|name| put(case.at(name), "old"));
-        NAMES.iter().for_each(|name| put(case.staged("new").join(name), "new"));
+        case.all_old().iter().for_each(|name| put(case.at(name), "old"));
+        NAMES.iter().for_each(|name| put(case.staged_file("new", name), "new"));
         let both = (case.folder.path(), case.folder.path());
         let names = NAMES.map(str::to_owned);
-        Switch::new(both, &case.at(STAGING), &names, |_| true, false).unwrap().announce().unwrap();
+        let switch = Switch::new(both, &case.at(STAGING), &names, |_| true, false).unwrap();
+        let removed = if removes { vec![REMOVED.to_owned()] } else { Vec::new() };
+        switch.removing(&removed).unwrap().announce().unwrap();
         if !has_inodes {
             case.forget_inodes();
         }
@@ -88,20 +101,32 @@ impl Case {
         self.at(STAGING).join(part)
     }
 
+    fn staged_file(&self, part: &str, name: &str) -> PathBuf {
+        self.staged(part).join(&*staged_name(name))
+    }
+
     fn journal(&self) -> PathBuf {
         self.at(&journal_name("m.onnx"))
     }
 
+    /// The files that are moved away, the model last.
+    fn all_old(&self) -> Vec<&'static str> {
+        let removed = self.removes.then_some(REMOVED);
+        let old = ["w1", "sub/w2"].into_iter().filter(|name| self.old.contains(name));
+        let model = self.old.contains(&"m.onnx").then_some("m.onnx");
+        old.chain(removed).chain(model).collect()
+    }
+
     fn replaces_weights(&self) -> bool {
-        self.old.iter().any(|name| *name != "m.onnx")
+        self.all_old().iter().any(|name| *name != "m.onnx")
     }
 
     /// The steps of the switch in their order; each list is on the disk before the next begins.
     fn switch(&self) -> Vec<Vec<Step>> {
-        let is_moved = |name: &&&str| self.replaces_weights() && self.old.contains(*name);
-        let away = NAMES.iter().rev().filter(is_moved);
-        let away = away.map(|name| Step::Rename(self.at(name), self.staged("old").join(name)));
-        let into = |name: &&str| Step::Rename(self.staged("new").join(name), self.at(name));
+        let old = if self.replaces_weights() { self.all_old() } else { Vec::new() };
+        let away =
+            old.iter().rev().map(|name| Step::Rename(self.at(name), self.staged_file("old", name)));
+        let into = |name: &&str| Step::Rename(self.staged_file("new", name), self.at(name));
         let [weights @ .., model] = &NAMES;
         vec![away.collect(), weights.iter().map(into).collect(), vec![into(model)]]
     }
@@ -120,7 +145,7 @@ impl Case {
         }
         // Weights first, in their order.
         old.sort_by_key(|step| match step {
-            Step::Rename(_, to) => NAMES.iter().position(|name| to.ends_with(name)),
+            Step::Rename(_, to) => self.all_old().iter().position(|name| to.ends_with(name)),
             _ => None,
         });
         new.into_iter().chain(old).collect()
@@ -139,18 +164,22 @@ impl Case {
     fn check(&self, expected: &[&str], at: &str) {
         let recovery = recover(self.folder.path()).unwrap();
         assert!(recovery.errors.is_empty(), "{:?} {at}: {recovery:?}", self.old);
-        let read = |entry: fs::DirEntry| {
-            let text = fs::read_to_string(entry.path()).unwrap_or_else(|_| "(folder)".into());
-            (entry.file_name().into_string().unwrap(), text)
-        };
-        let entries = fs::read_dir(self.folder.path()).unwrap();
-        let found: BTreeMap<_, _> = entries.map(|entry| read(entry.unwrap())).collect();
+        let mut found = BTreeMap::new();
+        for folder in ["", "sub/"] {
+            for entry in fs::read_dir(self.at(folder)).unwrap().map(Result::unwrap) {
+                let name = format!("{folder}{}", entry.file_name().to_str().unwrap());
+                if name != "sub" {
+                    let text = fs::read_to_string(entry.path());
+                    found.insert(name, text.unwrap_or_else(|_| "(folder)".into()));
+                }
+            }
+        }
         let all = |text: &str, names: &[&str]| -> BTreeMap<_, _> {
             names.iter().map(|name| ((*name).to_owned(), text.to_owned())).collect()
         };
         let which = match &found {
             found if *found == all("new", &NAMES) => "new",
-            found if *found == all("old", self.old) => "old",
+            found if *found == all("old", &self.all_old()) => "old",
             _ => "mixed",
         };
         assert!(expected.contains(&which), "{:?} {at}: {which}: {found:?}", self.old);
@@ -159,10 +188,11 @@ impl Case {
     }
 }
 
-fn each_case(mut run: impl FnMut(&'static [&'static str], bool)) {
+fn each_case(mut run: impl FnMut(&'static [&'static str], (bool, bool))) {
     for old in OLD {
-        for has_inodes in [true, false] {
-            run(old, has_inodes);
+        // The first journals had no inodes, and removed nothing.
+        for how in [(true, false), (true, true), (false, false)] {
+            run(old, how);
         }
     }
 }
@@ -174,10 +204,10 @@ fn subsets(count: usize) -> std::ops::Range<usize> {
 
 #[test]
 fn a_switch_that_is_killed_is_completed() {
-    each_case(|old, has_inodes| {
-        let count = Case::new(old, true).switch().concat().len();
+    each_case(|old, how| {
+        let count = Case::new(old, how).switch().concat().len();
         for done in 0..=count {
-            let case = Case::new(old, has_inodes);
+            let case = Case::new(old, how);
             case.switch().concat().iter().take(done).for_each(Step::run);
             case.check(&["new"], &format!("after {done} of {count}"));
         }
@@ -186,11 +216,11 @@ fn a_switch_that_is_killed_is_completed() {
 
 #[test]
 fn an_undo_that_is_killed_leaves_all_old_or_all_new_files() {
-    each_case(|old, has_inodes| {
-        let count = Case::new(old, true).switch().concat().len();
+    each_case(|old, how| {
+        let count = Case::new(old, how).switch().concat().len();
         for done in 0..count {
             for undone in 0.. {
-                let case = Case::new(old, has_inodes);
+                let case = Case::new(old, how);
                 let steps = case.switch().concat();
                 steps[..done].iter().for_each(Step::run);
                 let undo = case.undo(&steps[..done]);
@@ -209,12 +239,13 @@ fn an_undo_that_is_killed_leaves_all_old_or_all_new_files() {
 
 #[test]
 fn deletions_that_are_killed_leave_the_new_files_whatever_is_deleted_first() {
-    each_case(|old, has_inodes| {
-        let files = if old.iter().any(|name| *name != "m.onnx") { old.len() } else { 0 };
+    each_case(|old, how| {
+        let replaced = Case::new(old, how);
+        let files = if replaced.replaces_weights() { replaced.all_old().len() } else { 0 };
         for deleted in subsets(files) {
             // The folders go when they are empty, in whatever order a version deletes them.
             for folders in subsets(2) {
-                let case = Case::new(old, has_inodes);
+                let case = Case::new(old, how);
                 case.switch().concat().iter().for_each(Step::run);
                 let all = case.deletions();
                 assert_eq!(all.len(), files);
@@ -235,11 +266,11 @@ fn deletions_that_are_killed_leave_the_new_files_whatever_is_deleted_first() {
 /// Between two flushes a disk may have written any of the renames.
 #[test]
 fn a_power_failure_between_two_flushes_leaves_all_old_or_all_new_files() {
-    each_case(|old, has_inodes| {
+    each_case(|old, how| {
         for failed in 0..3 {
-            let count = Case::new(old, true).switch()[failed].len();
+            let count = Case::new(old, how).switch()[failed].len();
             for written in subsets(count) {
-                let case = Case::new(old, has_inodes);
+                let case = Case::new(old, how);
                 let lists = case.switch();
                 lists[..failed].concat().iter().for_each(Step::run);
                 let chosen = lists[failed].iter().enumerate();
@@ -254,12 +285,12 @@ fn a_power_failure_between_two_flushes_leaves_all_old_or_all_new_files() {
 /// As a power failure leaves a save that was not flushed: any of the new files may be gone.
 #[test]
 fn new_files_that_are_lost_before_the_switch_leave_the_old_ones() {
-    each_case(|old, has_inodes| {
+    each_case(|old, how| {
         for lost in subsets(NAMES.len()).skip(1) {
-            let case = Case::new(old, has_inodes);
+            let case = Case::new(old, how);
             for (bit, name) in NAMES.iter().enumerate() {
                 if lost >> bit & 1 == 1 {
-                    fs::remove_file(case.staged("new").join(name)).unwrap();
+                    fs::remove_file(case.staged_file("new", name)).unwrap();
                 }
             }
             case.check(&["old"], &format!("{lost:b} lost"));

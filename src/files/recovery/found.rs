@@ -32,10 +32,13 @@ pub(super) struct Found {
 /// moved there, or all is as it was before, or nothing is left to do it with. Of a switch that
 /// `replaces_model` the old model may be in place.
 pub(super) fn is_done(all: &[(&Entry, Found)], replaces_model: bool) -> bool {
-    let is_in_place = |found: &Found| found.has_length && !found.staged && !found.damaged;
+    // Old files were all moved away before the last new one was moved into place.
+    let is_in_place = |(entry, found): &(&Entry, Found)| {
+        entry.new.is_none() || found.has_length && !found.staged && !found.damaged
+    };
     let has_old_model =
         || replaces_model && all.last().is_some_and(|(_, model)| model.position == Position::Old);
-    if all.iter().all(|(_, found)| is_in_place(found)) && !has_old_model() {
+    if all.iter().all(is_in_place) && !has_old_model() {
         return true;
     }
     let is_left = |(_, found): &(_, Found)| found.staged || found.damaged || found.saved;
@@ -80,7 +83,7 @@ mod tests {
             ([had, had_none], [Other, Free], false),
         ];
         for (old, positions, done) in cases {
-            let entries = old.map(|old| Entry { name: "w".to_owned(), new: mark, old });
+            let entries = old.map(|old| Entry { name: "w".to_owned(), new: Some(mark), old });
             let at = |change: &dyn Fn(&mut Found)| {
                 let mut data = found(positions[0]);
                 change(&mut data);
@@ -99,7 +102,7 @@ mod tests {
     fn a_switch_is_done_where_nothing_is_staged_and_every_name_is_taken_whatever_the_marks_say() {
         use Position::{New, Old, Other};
         let mark = Mark { len: 1, modified: 0, inode: None };
-        let entry = Entry { name: "w".to_owned(), new: mark, old: Some(mark) };
+        let entry = Entry { name: "w".to_owned(), new: Some(mark), old: Some(mark) };
         for position in [New, Old, Other] {
             for saved in [false, true] {
                 let found = Found {

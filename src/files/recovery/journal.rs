@@ -5,6 +5,7 @@
 //! there is none. The content is text, fields ended by NUL, which no file name contains:
 //! `docs/safety.md`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::buffer::mmap::MmapChoice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::names::{
-    is_journal_name, is_staging_name, is_staging_of, journal_name,
+    is_journal_name, is_staging_name, is_staging_of, journal_name, staged_name,
 };
 use crate::util::retry::retried;
 
@@ -109,11 +110,28 @@ impl Mark {
 /// A file that the switch puts in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
+    /// The path from the model's folder, with `/` between its parts; of most files, the name.
     pub(super) name: String,
-    /// The new file.
-    pub(super) new: Mark,
+    /// The new file; `None` where the old one is removed and nothing takes its place.
+    pub(super) new: Option<Mark>,
     /// The file that it replaces.
     pub(super) old: Option<Mark>,
+}
+
+impl Entry {
+    /// The folder below the model's that the file is in, if it is not beside the model; and its
+    /// name there.
+    pub(super) fn place(&self) -> (Option<&str>, &str) {
+        match self.name.rsplit_once('/') {
+            Some((folder, name)) => (Some(folder), name),
+            None => (None, &self.name),
+        }
+    }
+
+    /// Its name in the staging folder.
+    pub(super) fn staged(&self) -> Cow<'_, str> {
+        staged_name(&self.name)
+    }
 }
 
 /// What a switch is to do.
@@ -193,7 +211,7 @@ impl Journal {
         let path = directory.join(name);
         let Some(text) = read_owned(&path, directory)? else { return Ok(None) };
         let journal = Self::parse(&text).and_then(|journal| {
-            let model = journal.files.last()?.name.clone();
+            let model = journal.files.last().filter(|model| model.new.is_some())?.name.clone();
             let is_its = journal_name(&model) == name && is_staging_name(&journal.staging, &model);
             is_its.then_some((model, journal))
         });
@@ -216,17 +234,19 @@ impl Journal {
         loop {
             let name = match (fields.next()?, fields.next()) {
                 (END, None) => return Some(Self { staging, inode, files }),
-                (kind, Some(name)) if kind == "file" && is_plain(name) => name,
+                (kind, Some(name)) if kind == "file" && is_beneath(name) => name,
                 _ => return None,
             };
-            if files.len() == MOST_FILES || !names.insert(name) {
+            if files.len() == MOST_FILES || !names.insert(staged_name(name)) {
                 return None;
             }
-            let new = Mark::parse(fields.next()?, has_inodes)?;
-            let old = match fields.next()? {
-                "" => None,
-                old => Some(Mark::parse(old, has_inodes)?),
+            let mut mark = || match fields.next()? {
+                "" => Some(None),
+                mark => Mark::parse(mark, has_inodes).map(Some),
             };
+            let (new, old) = (mark()?, mark()?);
+            // One of both there is.
+            new.or(old)?;
             files.push(Entry { name: name.to_owned(), new, old });
         }
     }
@@ -235,8 +255,8 @@ impl Journal {
         let inode = self.inode.map(|inode| inode.to_string()).unwrap_or_default();
         let mut text = format!("{HEADER}\0{}\0{inode}\0", self.staging);
         for Entry { name, new, old } in &self.files {
-            let old = old.map(Mark::text).unwrap_or_default();
-            text.push_str(&format!("file\0{name}\0{}\0{old}\0", new.text()));
+            let [new, old] = [new, old].map(|mark| mark.map(Mark::text).unwrap_or_default());
+            text.push_str(&format!("file\0{name}\0{new}\0{old}\0"));
         }
         text.push_str(END);
         text.push('\0');
@@ -303,14 +323,14 @@ fn staged_beside(directory: &Path, journal: &str) -> Vec<String> {
     parts.filter(has_files).map(|part| format!("`{}`", part.display())).collect()
 }
 
-/// Whether `name` is the name of a file, not a path.
-fn is_plain(name: &str) -> bool {
-    if name.len() > LONGEST_NAME {
-        return false;
-    }
-    let mut parts = Path::new(name).components();
-    matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == name)
-        && parts.next().is_none()
+/// Whether `name` is the name of a file, or a path to one in a folder below.
+fn is_beneath(name: &str) -> bool {
+    let is_name = |part: &str| {
+        let mut parts = Path::new(part).components();
+        matches!(parts.next(), Some(std::path::Component::Normal(only)) if only == part)
+            && parts.next().is_none()
+    };
+    name.len() <= LONGEST_NAME && name.split('/').all(is_name)
 }
 
 /// The text of the regular file at `path`, not a link, which must belong to a user who may replace
@@ -367,7 +387,7 @@ mod tests {
 
     fn journal() -> Journal {
         let mark = |len| Mark { len, modified: -5, inode: Some(len + 90) };
-        let file = |name: &str, old| Entry { name: name.into(), new: mark(7), old };
+        let file = |name: &str, old| Entry { name: name.into(), new: Some(mark(7)), old };
         let files = vec![file("m.onnx.data", Some(mark(3))), file("a\nb \u{e9}.onnx", None)];
         Journal { staging: ".m.onnx.saving-aB3xYz".into(), inode: Some(12), files }
     }
@@ -376,7 +396,7 @@ mod tests {
         let mut journal = journal();
         journal.inode = None;
         for entry in &mut journal.files {
-            entry.new.inode = None;
+            entry.new = entry.new.map(|new| Mark { inode: None, ..new });
             entry.old = entry.old.map(|old| Mark { inode: None, ..old });
         }
         journal
@@ -384,7 +404,15 @@ mod tests {
 
     #[test]
     fn a_journal_is_read_as_it_was_written() {
-        for journal in [journal(), without_inodes()] {
+        let mut below = journal();
+        if let Some(entry) = below.files.first_mut() {
+            entry.name = "sub/folder/w".into();
+        }
+        let mut removing = journal();
+        if let Some(entry) = removing.files.first_mut() {
+            entry.new = None;
+        }
+        for journal in [journal(), without_inodes(), below, removing] {
             assert_eq!(Journal::parse(&journal.text()), Some(journal));
         }
     }
@@ -428,6 +456,9 @@ mod tests {
             ("m.onnx.data", ".."),
             ("m.onnx.data", ""),
             ("m.onnx.data", "m.onnx.data/"),
+            ("m.onnx.data", "sub//m.onnx.data"),
+            ("m.onnx.data", "sub/../m.onnx.data"),
+            ("m.onnx.data", "./m.onnx.data"),
             ("m.onnx.data", &*long),
             ("\x0012\0", "\0x\0"),
             ("7 -5 97", "7"),
@@ -435,6 +466,7 @@ mod tests {
             ("7 -5 97", "7 -5 x"),
             ("7 -5 97", "7 -5 97 1"),
             ("3 -5 93", "x"),
+            ("7 -5 97\x003 -5 93", "\0"),
             ("end\0", "end\0end\0"),
         ] {
             assert!(text.contains(from), "{from}");
@@ -446,7 +478,7 @@ mod tests {
     fn a_journal_of_too_many_files_is_neither_written_nor_read() {
         let folder = tempfile::tempdir().unwrap();
         let mark = Mark { len: 7, modified: 0, inode: None };
-        let entry = |number| Entry { name: format!("{number}"), new: mark, old: None };
+        let entry = |number| Entry { name: format!("{number}"), new: Some(mark), old: None };
         let mut journal = journal();
         journal.files = (0..MOST_FILES).map(entry).collect();
         assert_eq!(Journal::parse(&journal.text()).unwrap().files.len(), MOST_FILES);

@@ -1,5 +1,7 @@
 //! The names beside a model that its saves use: staging folders, and the journal of a switch.
 
+use std::borrow::Cow;
+
 /// The number of random characters at the end of the name of a staging folder.
 pub(super) const RANDOM: usize = 6;
 /// The most characters of a model's name that these names contain.
@@ -53,6 +55,12 @@ pub(super) fn may_be_staging_name(name: &str) -> bool {
 /// ```
 pub fn is_left_by_saves(name: &str) -> bool {
     may_be_staging_name(name) || is_journal_name(name)
+}
+
+/// The name that the file `name` has in the folders of a staging folder, which have no folders: of
+/// one in a folder below the model's, the path in one piece.
+pub(crate) fn staged_name(name: &str) -> Cow<'_, str> {
+    if name.contains('/') { name.replace('/', "%2F").into() } else { name.into() }
 }
 
 fn is_random(text: &str) -> bool {

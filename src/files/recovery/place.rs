@@ -2,7 +2,7 @@
 //! wherever links are put meanwhile.
 //!
 //! A journal and its staging folder may have come with a download. So neither the staging folder
-//! nor the folders in it are reached through a link.
+//! nor the folders in it, nor those below the model's, are reached through a link.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -29,6 +29,23 @@ pub(super) enum Target {
 impl Place {
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Opens the folder at `path` below this one, with `/` between its parts; `None` where there is
+    /// none.
+    ///
+    /// # Errors
+    /// Also where a link or a file is in the place of one of the folders.
+    pub(super) fn beneath(&self, path: &str) -> io::Result<Option<Self>> {
+        let (first, rest) = match path.split_once('/') {
+            Some((first, rest)) => (first, Some(rest)),
+            None => (path, None),
+        };
+        let found = self.inside(first)?;
+        match (found, rest) {
+            (Some(found), Some(rest)) => found.beneath(rest),
+            (found, _) => Ok(found),
+        }
     }
 }
 
@@ -93,18 +110,23 @@ impl Place {
         }
     }
 
-    /// Moves the file `name` to the folder `to`.
-    pub(super) fn rename(&self, name: &str, to: &Self, target: Target) -> io::Result<()> {
+    /// Moves the file `name` to the folder `to`, where it is called `new`.
+    pub(super) fn rename(
+        &self,
+        name: &str,
+        (to, new): (&Self, &str),
+        target: Target,
+    ) -> io::Result<()> {
         use rustix::fs::{AtFlags, renameat, statat};
         if target == Target::Replaced {
-            return Ok(retried(|| renameat(&self.handle, name, &to.handle, name))?);
+            return Ok(retried(|| renameat(&self.handle, name, &to.handle, new))?);
         }
         #[cfg(any(target_os = "linux", target_os = "macos"))]
         {
             use rustix::fs::{RenameFlags, renameat_with};
             use rustix::io::Errno;
             let renamed = retried(|| {
-                renameat_with(&self.handle, name, &to.handle, name, RenameFlags::NOREPLACE)
+                renameat_with(&self.handle, name, &to.handle, new, RenameFlags::NOREPLACE)
             });
             match renamed {
                 // Some file systems do not support this flag. The lock still excludes other saves.
@@ -112,12 +134,12 @@ impl Place {
                 other => return Ok(other?),
             }
         }
-        let is_there =
-            |place: &Self| retried(|| statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW));
-        is_there(self)?;
-        match is_there(to) {
+        let look =
+            |place: &Self, name| retried(|| statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW));
+        look(self, name)?;
+        match look(to, new) {
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => Ok(retried(|| renameat(&self.handle, name, &to.handle, name))?),
+            Err(_) => Ok(retried(|| renameat(&self.handle, name, &to.handle, new))?),
         }
     }
 
@@ -209,9 +231,14 @@ impl Place {
         }
     }
 
-    /// Moves the file `name` to the folder `to`.
-    pub(super) fn rename(&self, name: &str, to: &Self, target: Target) -> io::Result<()> {
-        let (from, to) = (self.path.join(name), to.path.join(name));
+    /// Moves the file `name` to the folder `to`, where it is called `new`.
+    pub(super) fn rename(
+        &self,
+        name: &str,
+        (to, new): (&Self, &str),
+        target: Target,
+    ) -> io::Result<()> {
+        let (from, to) = (self.path.join(name), to.path.join(new));
         if target == Target::Free {
             retried(|| from.symlink_metadata())?;
             if retried(|| to.symlink_metadata()).is_ok() {
@@ -267,6 +294,17 @@ mod tests {
         let place = Place::open(folder.path()).unwrap();
         assert!(place.inside("real").unwrap().is_some() && place.inside("none").unwrap().is_none());
         assert!(place.inside("link").is_err() && place.inside("file").is_err());
+        fs::create_dir(folder.path().join("real/below")).unwrap();
+        for (path, found) in [
+            ("real/below", Some(true)),
+            ("real/none", Some(false)),
+            ("none/below", Some(false)),
+            ("link/below", None),
+            ("file/below", None),
+        ] {
+            let opened = place.beneath(path).map(|place| place.is_some());
+            assert_eq!(opened.ok(), found, "{path}");
+        }
         let kind = |name: &str| place.mark(name).unwrap().map(|(_, kind)| kind);
         assert_eq!(
             ["link", "file", "real", "none"].map(kind),
@@ -285,14 +323,15 @@ mod tests {
         let place = Place::open(folder.path()).unwrap();
         let to = place.inside("to").unwrap().unwrap();
         let kind = |result: io::Result<()>| result.unwrap_err().kind();
-        assert_eq!(kind(place.rename("f", &to, Target::Free)), io::ErrorKind::AlreadyExists);
-        assert_eq!(kind(place.rename("g", &to, Target::Free)), io::ErrorKind::NotFound);
-        place.rename("f", &to, Target::Replaced).unwrap();
+        assert_eq!(kind(place.rename("f", (&to, "f"), Target::Free)), io::ErrorKind::AlreadyExists);
+        assert_eq!(kind(place.rename("g", (&to, "f"), Target::Free)), io::ErrorKind::NotFound);
+        place.rename("f", (&to, "f"), Target::Replaced).unwrap();
         assert_eq!(fs::read(at("to/f")).unwrap(), b"new");
-        to.rename("f", &place, Target::Free).unwrap();
-        place.delete("f").unwrap();
-        place.delete("f").unwrap();
-        assert!(!at("f").exists());
+        to.rename("f", (&place, "g"), Target::Free).unwrap();
+        assert!(at("g").exists() && !at("to/f").exists());
+        place.delete("g").unwrap();
+        place.delete("g").unwrap();
+        assert!(!at("g").exists());
     }
 
     #[test]

@@ -35,17 +35,24 @@
 //! nothing is in `new`, all files in place are of one save, and what is in `old` is needed by
 //! nobody: the switch is done, whatever their marks are (`is_done`).
 //!
+//! A file that the switch removes, because the new model does not need it, is an old file without a
+//! new one: it is moved to `old`, and what is in its place when all new files are in theirs is not
+//! looked at.
+//!
 //! The marks in the journal are compared where the table above has said which file it must be. One
 //! that is another was put there by a stranger, and nothing is touched.
 
+mod way;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::recovery::found::{Found, Position, is_done};
+use crate::files::recovery::found::Position;
 use crate::files::recovery::journal::{Entry, Journal, Kind, Mark};
-use crate::files::recovery::names::journal_name;
+use crate::files::recovery::names::{journal_name, staged_name};
 use crate::files::recovery::place::{Place, Target};
 use crate::files::recovery::staging::remove_parts;
 use crate::util::retry::retried;
@@ -63,6 +70,9 @@ pub(crate) struct Switch {
     new: Option<Place>,
     /// The folder that old files are moved to; `None` where it is gone.
     old: Option<Place>,
+    /// The folders below the directory that files of the switch are in, by their paths from there;
+    /// `None` where one is gone.
+    below: BTreeMap<String, Option<Place>>,
     pub(super) files: Vec<Entry>,
     sync: bool,
     /// Whether the switch was interrupted: some of its renames may be done.
@@ -96,20 +106,38 @@ impl Switch {
         let name = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
         let mut switch = Self::open((directory, shown), name, sync, false)?;
         let mut files = Vec::with_capacity(names.len());
+        switch.below = switch.open_below(names.iter().map(String::as_str))?;
         for name in names {
-            let gone = || Error::io(staging.join("new").join(name), io::ErrorKind::NotFound.into());
-            let (new, _) = switch.mark(switch.new.as_ref(), name)?.ok_or_else(gone)?;
-            let in_place = || switch.mark(Some(&switch.directory), name);
+            let staged = staged_name(name);
+            let gone =
+                || Error::io(staging.join("new").join(&*staged), io::ErrorKind::NotFound.into());
+            let (new, _) = switch.mark(switch.new.as_ref(), &staged)?.ok_or_else(gone)?;
+            let entry = Entry { name: name.clone(), new: Some(new), old: None };
+            let in_place = || switch.mark(switch.place_of(&entry), entry.place().1);
             let old = is_there(name).then(in_place).transpose()?.flatten();
             if old.is_some_and(|(_, kind)| !kind.is_replaceable()) {
                 let reason = "neither a file nor a link: it is not replaced";
                 let path = switch.shown.join(name);
                 return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
             }
-            files.push(Entry { name: name.clone(), new, old: old.map(|(mark, _)| mark) });
+            files.push(Entry { old: old.map(|(mark, _)| mark), ..entry });
         }
         switch.files = files;
         Ok(switch)
+    }
+
+    /// The switch that removes the files `names` of its directory too, which the new model does not
+    /// need.
+    pub(crate) fn removing(mut self, names: &[String]) -> Result<Self> {
+        for name in names {
+            let found = self.mark(Some(&self.directory), name)?;
+            if let Some((mark, _)) = found.filter(|(_, kind)| kind.is_replaceable()) {
+                let entry = Entry { name: name.clone(), new: None, old: Some(mark) };
+                // The model stays the last one.
+                self.files.insert(self.weights().len(), entry);
+            }
+        }
+        Ok(self)
     }
 
     /// The switch of a journal in `directory`. What it renames is flushed to the disk.
@@ -120,7 +148,8 @@ impl Switch {
     pub(super) fn of_journal(journal: Journal, directory: &Path) -> Result<Self> {
         let switch = Self::open((directory, directory), &journal.staging, true, true)?;
         let knows_inodes = journal.inode.is_some() && journal.inode == switch.inode()?;
-        Ok(Self { files: journal.files, knows_inodes, ..switch })
+        let below = switch.open_below(journal.files.iter().map(|entry| entry.name.as_str()))?;
+        Ok(Self { files: journal.files, below, knows_inodes, ..switch })
     }
 
     fn open(
@@ -138,7 +167,7 @@ impl Switch {
             None => Ok(None),
         };
         let (new, old) = (part("new")?, part("old")?);
-        let (shown, files) = (shown.to_path_buf(), Vec::new());
+        let (shown, files, below) = (shown.to_path_buf(), Vec::new(), BTreeMap::new());
         let knows_inodes = false;
         Ok(Self {
             directory,
@@ -147,11 +176,35 @@ impl Switch {
             folder,
             new,
             old,
+            below,
             files,
             sync,
             resumed,
             knows_inodes,
         })
+    }
+
+    /// The folders below the directory that files called `names` are in.
+    fn open_below<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<BTreeMap<String, Option<Place>>> {
+        let folders: BTreeSet<&str> =
+            names.filter_map(|name| Some(name.rsplit_once('/')?.0)).collect();
+        let open = |folder: &str| {
+            let place = self.directory.beneath(folder);
+            let fail = |error| Error::io(self.shown.join(folder), error);
+            Ok((folder.to_owned(), place.map_err(fail)?))
+        };
+        folders.into_iter().map(open).collect()
+    }
+
+    /// The folder that a file of the switch is put into; `None` where it is gone.
+    fn place_of(&self, entry: &Entry) -> Option<&Place> {
+        match entry.place().0 {
+            None => Some(&self.directory),
+            Some(folder) => self.below.get(folder)?.as_ref(),
+        }
     }
 
     /// The inode of the staging folder.
@@ -230,8 +283,9 @@ impl Switch {
         let failed = |error| Error::io(&self.staging, error);
         for entry in &self.files {
             for part in [&self.new, &self.old].into_iter().flatten() {
-                part.delete(&entry.name)
-                    .map_err(|error| Error::io(part.path().join(&entry.name), error))?;
+                let staged = entry.staged();
+                part.delete(&*staged)
+                    .map_err(|error| Error::io(part.path().join(&*staged), error))?;
             }
         }
         remove_parts(folder).map_err(failed)?;
@@ -256,14 +310,14 @@ impl Switch {
             // The model first.
             for entry in self.files.iter().rev().filter(|entry| entry.old.is_some()) {
                 if self.found(entry)?.position == Position::Old {
-                    self.rename(entry, Some(&self.directory), self.old.as_ref(), Target::Free)?;
+                    self.take_away(entry, self.old.as_ref())?;
                 }
             }
             // First where they are now: no old file is lost between the two.
             self.flush_old()?;
             self.flush()?;
         }
-        for entry in self.weights() {
+        for entry in self.weights().iter().filter(|entry| entry.new.is_some()) {
             self.put_in_place(entry, Target::Free)?;
         }
         if !self.weights().is_empty() {
@@ -280,7 +334,7 @@ impl Switch {
         if self.resumed && self.found(entry)?.position == Position::New {
             return Ok(());
         }
-        self.rename(entry, self.new.as_ref(), Some(&self.directory), target)
+        self.put(entry, self.new.as_ref(), target)
     }
 
     /// Whether all new files are in place.
@@ -308,11 +362,11 @@ impl Switch {
     pub(crate) fn undo(&self) -> Result<()> {
         for (number, entry) in self.files.iter().enumerate().rev() {
             if self.found(entry)?.position == Position::New {
-                self.rename(entry, Some(&self.directory), self.new.as_ref(), Target::Free)?;
+                self.take_away(entry, self.new.as_ref())?;
             }
             let is_deleted = self.is_last(number) && !self.replaces_model();
             if let Some(new) = self.new.as_ref().filter(|_| is_deleted) {
-                new.delete(&entry.name).map_err(|error| self.error(entry, error))?;
+                new.delete(&*entry.staged()).map_err(|error| self.error(entry, error))?;
             }
         }
         drop(self.flush());
@@ -323,7 +377,7 @@ impl Switch {
             if self.is_last(number) {
                 drop(self.flush());
             }
-            self.rename(entry, self.old.as_ref(), Some(&self.directory), Target::Free)?;
+            self.put(entry, self.old.as_ref(), Target::Free)?;
         }
         drop(self.flush());
         Ok(())
@@ -333,103 +387,19 @@ impl Switch {
         number.saturating_add(1) == self.files.len()
     }
 
-    /// What can be done now.
-    pub(super) fn way(&self) -> Result<Way> {
-        let all = self.files.iter().map(|entry| Ok((entry, self.found(entry)?)));
-        let all: Vec<_> = all.collect::<Result<_>>()?;
-        if all.iter().any(|(_, found)| found.foreign) {
-            return Ok(Way::None);
-        }
-        if is_done(&all, self.replaces_model()) {
-            return Ok(Way::Done);
-        }
-        let goes_on = |(_, found): &(_, Found)| match found.position {
-            Position::New => !found.damaged,
-            Position::Free | Position::Old => found.staged,
-            Position::Other => false,
+    /// Moves the file of `entry` from a folder of the staging folder into its place.
+    fn put(&self, entry: &Entry, from: Option<&Place>, target: Target) -> Result<()> {
+        let renamed = match from.zip(self.place_of(entry)) {
+            Some((from, to)) => from.rename(&entry.staged(), (to, entry.place().1), target),
+            None => Err(io::ErrorKind::NotFound.into()),
         };
-        let goes_back = |(entry, found): &(&Entry, Found)| match found.position {
-            Position::Old => true,
-            Position::New | Position::Free => entry.old.is_none() || found.saved,
-            Position::Other => false,
-        };
-        Ok(if all.iter().all(goes_on) {
-            Way::Finish
-        } else if all.iter().all(goes_back) {
-            Way::Undo
-        } else {
-            Way::None
-        })
+        renamed.map_err(|error| self.error(entry, error))
     }
 
-    fn found(&self, entry: &Entry) -> Result<Found> {
-        let staged = self.mark(self.new.as_ref(), &entry.name)?;
-        let saved = self.mark(self.old.as_ref(), &entry.name)?;
-        let in_place = self.mark(Some(&self.directory), &entry.name)?;
-        let kinds = [staged, saved, in_place].into_iter().flatten().map(|(_, kind)| kind);
-        let foreign = !kinds.into_iter().all(Kind::is_replaceable);
-        let has_length = |found: Option<(Mark, Kind)>| {
-            found.is_some_and(|(mark, kind)| kind == Kind::File && mark.len == entry.new.len)
-        };
-        let is_whole = has_length(staged);
-        let damaged = staged.is_some() && !is_whole;
-        let saved = entry.old.is_some() && saved.is_some_and(|(_, kind)| kind.is_replaceable());
-        let position = match in_place {
-            None => Position::Free,
-            Some(file) => self.position(entry, file, (staged.is_some(), saved))?,
-        };
-        let has_length = has_length(in_place);
-        Ok(Found { position, has_length, staged: is_whole, damaged, saved, foreign })
-    }
-
-    /// Which file is in place: the one that has to be there, as is told from whether the new one is
-    /// `staged` and the old one `saved`, or one that the switch does not know.
-    fn position(
-        &self,
-        entry: &Entry,
-        (mark, kind): (Mark, Kind),
-        (staged, saved): (bool, bool),
-    ) -> Result<Position> {
-        let is = |own: &Mark| if self.knows_inodes { own.is(&mark) } else { own.is_like(&mark) };
-        let is_new = kind == Kind::File && is(&entry.new);
-        let is_old = kind.is_replaceable() && entry.old.is_some_and(|old| is(&old));
-        let must_be_new = match (staged, saved) {
-            (true, true) => return Ok(Position::Other),
-            (true, false) => false,
-            (false, true) => true,
-            (false, false) if self.replaces_model() && self.is_model(entry) => {
-                let is_clearly_old = is_old && !entry.new.is_like(&mark);
-                !is_clearly_old && !self.has_staged_weights()?
-            }
-            (false, false) => entry.old.is_none(),
-        };
-        Ok(match must_be_new {
-            true if is_new => Position::New,
-            false if is_old => Position::Old,
-            _ => Position::Other,
-        })
-    }
-
-    /// Whether some of the weights are not moved into place yet: the model is the last.
-    fn has_staged_weights(&self) -> Result<bool> {
-        let is_staged = |entry: &Entry| Ok(self.mark(self.new.as_ref(), &entry.name)?.is_some());
-        let staged: Result<Vec<bool>> = self.weights().iter().map(is_staged).collect();
-        Ok(staged?.contains(&true))
-    }
-
-    fn is_model(&self, entry: &Entry) -> bool {
-        self.model().is_some_and(|model| model.name == entry.name)
-    }
-
-    fn rename(
-        &self,
-        entry: &Entry,
-        from: Option<&Place>,
-        to: Option<&Place>,
-        target: Target,
-    ) -> Result<()> {
-        let renamed = match from.zip(to) {
-            Some((from, to)) => from.rename(&entry.name, to, target),
+    /// Moves the file that is in the place of `entry` to a folder of the staging folder.
+    fn take_away(&self, entry: &Entry, to: Option<&Place>) -> Result<()> {
+        let renamed = match self.place_of(entry).zip(to) {
+            Some((from, to)) => from.rename(entry.place().1, (to, &*entry.staged()), Target::Free),
             None => Err(io::ErrorKind::NotFound.into()),
         };
         renamed.map_err(|error| self.error(entry, error))
@@ -442,6 +412,10 @@ impl Switch {
                 let reason = "exists already: it was made while the save was running";
                 Error::new(ErrorKind::AlreadyExists, reason).with_path(shown)
             }
+            io::ErrorKind::CrossesDevices => Error::io(shown, error).because(
+                "this folder is on another file system than the model, so files cannot be moved there: save \
+                 the weights beside the model, or make the folder a part of the model's file system",
+            ),
             io::ErrorKind::PermissionDenied => Error::io(shown, error).because(
                 "cannot be replaced: it may belong to another user, and in a folder that all users share \
                  only the owner may move a file",
@@ -453,11 +427,13 @@ impl Switch {
     /// Makes the renames before it durable, where that was asked for and the file system supports
     /// it.
     pub(crate) fn flush(&self) -> Result<()> {
-        if self.sync {
-            self.directory.flush().map_err(|error| Error::io(&self.shown, error))
-        } else {
-            Ok(())
+        if !self.sync {
+            return Ok(());
         }
+        for below in self.below.values().flatten() {
+            below.flush().map_err(|error| Error::io(below.path(), error))?;
+        }
+        self.directory.flush().map_err(|error| Error::io(&self.shown, error))
     }
 
     fn flush_old(&self) -> Result<()> {

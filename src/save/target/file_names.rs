@@ -20,7 +20,10 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
     let name = options.data_name.clone().unwrap_or_else(|| match options.weight_files {
         #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors => default_safetensors_name(model_name),
-        _ => default_data_name(model_name),
+        _ => match &options.data_suffix {
+            Some(suffix) => location_name(model_name, suffix),
+            None => default_data_name(model_name),
+        },
     });
     valid_data_name(name, model_name)
 }
@@ -171,6 +174,38 @@ pub(crate) fn free_data_name(model_name: &str, is_taken: impl Fn(&str) -> bool) 
     name
 }
 
+/// Whether `name` is one that a save of the model gives to a weights file by default, in any
+/// layout.
+pub(crate) fn is_default_name(model_name: &str, name: &str) -> bool {
+    let data_name = default_data_name(model_name);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    // What is left of the name between these two.
+    let between = |start: &str, end: &str| {
+        name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)).unwrap_or_default()
+    };
+    let is_shard = || {
+        let (stem, extension) = split_extension(&data_name);
+        let numbers = between(&format!("{stem}-"), extension);
+        numbers.split_once("-of-").is_some_and(|(number, count)| {
+            is_number(number) && is_number(count) && number.len() == count.len()
+        })
+    };
+    #[cfg(feature = "safetensors")]
+    if name == default_safetensors_name(model_name) {
+        return true;
+    }
+    name == data_name
+        || name == location_name(model_name, PACKED_BY_ONNX)
+        || name == transformers_js_name(model_name, 0)
+        || is_number(between(&format!("{}_", transformers_js_name(model_name, 0)), ""))
+        || is_number(between(&format!("{model_name}_"), ".data"))
+        || is_shard()
+        || !between(&weight_prefix(model_name), ".weight").is_empty()
+}
+
+/// What onnx's `ModelContainer` puts behind the model's file name for its packed file.
+const PACKED_BY_ONNX: &str = ".weight";
+
 fn location_name(base: &str, suffix: &str) -> String {
     let name = without_dot_dot(&with_suffix(base, suffix));
     let plain = !is_handle(&name) && !name.contains('\\') && check_location(&name).is_ok();
@@ -258,6 +293,34 @@ mod tests {
             assert!(name.len() <= MAX_NAME && name.ends_with(".weight"), "{name}");
             assert!(given.insert(name));
         }
+    }
+
+    #[test]
+    fn default_names_are_known_from_those_that_a_caller_chose() {
+        for (name, is_default) in [
+            ("m.onnx.data", true),
+            ("m.onnx.weight", true),
+            ("m.onnx_data", true),
+            ("m.onnx_data_1", true),
+            ("m.onnx_2.data", true),
+            ("m-00001-of-00003.onnx.data", true),
+            ("m-a.b.weight", true),
+            ("m.onnx", false),
+            ("m.data", false),
+            ("n.onnx.data", false),
+            ("m.onnx_data_", false),
+            ("m.onnx_data_x", false),
+            ("m.onnx_.data", false),
+            ("m-1-of-00003.onnx.data", false),
+            ("m-00001-of-x.onnx.data", false),
+            ("m-.weight", false),
+            ("m.weight", false),
+            ("sub/m.onnx.data", false),
+        ] {
+            assert_eq!(is_default_name("m.onnx", name), is_default, "{name}");
+        }
+        #[cfg(feature = "safetensors")]
+        assert!(is_default_name("m.onnx", "m.safetensors"));
     }
 
     #[test]

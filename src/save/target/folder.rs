@@ -11,6 +11,9 @@
 //! the folder's lock before files are renamed. Files that have not changed in between are not read
 //! again.
 
+mod below;
+mod superseded;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Metadata;
@@ -23,12 +26,12 @@ use crate::buffer::Buffer;
 use crate::buffer::file_identity::FileIdentity;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{check_location, directory_of};
+use crate::files::external_data::{directory_of, refuse_nul};
 use crate::files::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
 use crate::save::options::SaveOptions;
 use crate::save::target::listing::Listing;
 use crate::save::target::skim::{Skimmed, leads_nowhere, skim};
-use crate::save::target::users::{Base, Wanted, ids_of, is_any_of, is_same};
+use crate::save::target::users::{Base, Wanted, ids_of, is_any_of, is_at, is_same, real_path};
 use crate::save::target::{SavedFile, Target};
 use crate::util::retry::{is_link, retried};
 
@@ -76,9 +79,10 @@ pub(crate) struct Folder {
 ///
 /// # Errors
 /// [`ErrorKind::Io`] when the folder cannot be listed or a file in it cannot be read, since that
-/// may be a model that needs the file.
+/// may be a model that needs the file. [`ErrorKind::InvalidArgument`] for a path with a NUL byte.
 pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     let path = path.as_ref();
+    refuse_nul(path)?;
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
     let users = Folder::new(&directory_of(path), "").users(&[name.to_owned()])?;
     Ok(users.into_values().next())
@@ -94,6 +98,8 @@ pub fn other_model_that_needs(
     model: impl AsRef<Path>,
 ) -> Result<Option<PathBuf>> {
     let path = path.as_ref();
+    refuse_nul(path)?;
+    refuse_nul(model.as_ref())?;
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
     let folder = Folder::new(&directory_of(path), "");
     let users = folder.other_users(&[name.to_owned()], Some(model.as_ref()))?;
@@ -351,22 +357,6 @@ impl Folder {
         self.directory.join(&self.model_name)
     }
 
-    /// Files that only the model at the target needs: no other model does, nor the new one, whose
-    /// files are those for which `stays` holds.
-    pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
-        let old = self.own_names()?;
-        let is_left = |name: &String| {
-            check_location(name).is_ok() && !stays(name) && self.directory.join(name).is_file()
-        };
-        let left: Vec<_> = old.into_iter().filter(is_left).collect();
-        if left.is_empty() {
-            return Ok(Vec::new());
-        }
-        let users = self.users(&left)?;
-        let left = left.into_iter().filter(|name| !users.contains_key(name));
-        Ok(left.map(|name| self.directory.join(name)).collect())
-    }
-
     /// For each of the files `names` that another model needs, the path of one such model.
     ///
     /// # Errors
@@ -384,6 +374,7 @@ impl Folder {
         let root =
             retried(|| self.directory.canonicalize()).map_err(|e| Error::io(&self.directory, e))?;
         let wanted = Wanted::new(&self.directory, &root, names);
+        let except = except.map(real_path);
         let (mut users, mut errors) = (BTreeMap::new(), Vec::new());
         for base in Base::all(&self.directory, &root) {
             let candidates = match self.candidates(&base, &root) {
@@ -395,7 +386,7 @@ impl Folder {
                 }
             };
             let others = candidates.into_iter();
-            for path in others.filter(|path| except.is_none_or(|except| !is_same(path, except))) {
+            for path in others.filter(|path| except.as_ref().is_none_or(|it| !is_at(path, it))) {
                 match self.skim(&path) {
                     Ok(skimmed) => wanted.find(&base, &path, &skimmed.locations, &mut users),
                     Err(error) if base.passes_error(&error, &path) => {}

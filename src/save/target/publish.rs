@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::files::recovery::{
-    FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled,
+    FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled, staged_name,
 };
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::timed;
@@ -88,7 +88,8 @@ impl Staging {
     /// Lists the files that will be created next and published as `names`, the model last.
     pub(crate) fn list<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
         let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
-        self.folder.list(&names).map_err(|error| cannot_write(&self.directory_given, error))?;
+        let staged: Vec<_> = names.iter().map(|name| staged_name(name).into_owned()).collect();
+        self.folder.list(&staged).map_err(|error| cannot_write(&self.directory_given, error))?;
         self.there = Listing::of(&self.directory, names.len());
         self.names.extend(names);
         Ok(())
@@ -98,7 +99,8 @@ impl Staging {
     /// of the file that it replaces, or else of the replaced model, so that new weights are not
     /// more accessible than the model was. Where neither exists, the umask decides.
     pub(crate) fn create(&self, name: &str) -> Result<NewFile> {
-        let (staged, path) = (self.folder.new_files().join(name), self.directory.join(name));
+        let staged = self.staged(name);
+        let path = self.directory.join(name);
         let fail = |error| Error::io(&staged, error);
         let file = File::create_new(&staged).map_err(fail)?;
         let replaced = self.there.may_have(name).then(|| Access::of(&path)).flatten();
@@ -132,6 +134,11 @@ impl Staging {
         }
     }
 
+    /// Where the file that will be published as `name` is now.
+    pub(crate) fn staged(&self, name: &str) -> PathBuf {
+        self.folder.new_files().join(&*staged_name(name))
+    }
+
     /// Waits until all files are on the disk, where that was requested.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.options.sync {
@@ -142,7 +149,7 @@ impl Staging {
         let mut flushing = self.flushing;
         timed(&mut flushing, || {
             parallel::for_each(parallel::cores(MAX_THREADS), self.names.iter(), |name| {
-                let staged = self.folder.new_files().join(name);
+                let staged = self.staged(name);
                 let flushed = match open.get(name) {
                     Some(file) => file.sync_all(),
                     None => open_again(&staged).and_then(|file| file.sync_all()),
@@ -191,12 +198,13 @@ impl Staging {
         Ok(last)
     }
 
-    /// The renames that put every file in place.
-    fn renames(&self) -> Result<Switch> {
+    /// The renames that put every file in place and take the files `removed` away.
+    fn renames(&self, removed: &[String]) -> Result<Switch> {
         let listing = Listing::of(&self.directory, self.names.len());
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
         let folders = (self.directory.as_path(), self.directory_given.as_path());
-        Switch::new(folders, self.folder.path(), &self.names, may_replace, self.options.sync)
+        let (staging, sync) = (self.folder.path(), self.options.sync);
+        Switch::new(folders, staging, &self.names, may_replace, sync)?.removing(removed)
     }
 
     /// Does the renames. The inner error is that of the last flush, after which the new files are
@@ -268,16 +276,16 @@ pub(crate) struct LockedStaging {
 }
 
 impl LockedStaging {
-    /// Puts every file in place; the model is the last one. Returns warnings: a staging folder that
-    /// cannot be removed, which is told with the error where there is one, and access to the old
+    /// Puts every file in place, the model last, and removes the files `removed`, which nothing
+    /// needs then. Returns warnings: a staging folder that cannot be removed, which is told with the error where there is one, and access to the old
     /// files that the new ones do not give.
     ///
     /// # Errors
     /// The old files are then in place and the staging folder is removed, with two exceptions:
     /// where the last flush fails the new files are in place, and where renames cannot be undone
     /// the next process that opens the model completes or undoes them.
-    pub(crate) fn publish(self) -> Result<Vec<Error>> {
-        let switch = match self.staging.renames() {
+    pub(crate) fn publish(self, removed: &[String]) -> Result<Vec<Error>> {
+        let switch = match self.staging.renames(removed) {
             Ok(switch) => switch,
             Err(error) => return Err(self.discard(error)),
         };
@@ -369,7 +377,7 @@ mod tests {
     #[test]
     fn files_are_replaced_together() {
         let (dir, staging) = replacing(true);
-        assert!(staging.lock(Vec::new()).unwrap().publish().unwrap().is_empty());
+        assert!(staging.lock(Vec::new()).unwrap().publish(&[]).unwrap().is_empty());
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
@@ -378,7 +386,7 @@ mod tests {
         let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
         fs::remove_file(staging.folder.new_files().join("m.onnx")).unwrap();
-        let error = staging.lock(Vec::new()).unwrap().publish().unwrap_err();
+        let error = staging.lock(Vec::new()).unwrap().publish(&[]).unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
     }

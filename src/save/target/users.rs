@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::files::external_data::directory_of;
 use crate::save::target::skim::leads_nowhere;
 use crate::util::names::fold_case;
 use crate::util::retry::{is_link, retried};
@@ -186,6 +187,22 @@ pub(crate) fn is_same(path: &Path, model: &Path) -> bool {
     }
     let folded = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(fold_case);
     folded(path).is_some_and(|name| Some(name) == folded(model)) && same_entry(path, model)
+}
+
+/// `model` with the real path of its folder.
+pub(crate) fn real_path(model: &Path) -> PathBuf {
+    match (retried(|| directory_of(model).canonicalize()), model.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => model.to_path_buf(),
+    }
+}
+
+/// As [`is_same`], for a `path` in any folder; `model` is a [real path](real_path).
+pub(crate) fn is_at(path: &Path, model: &Path) -> bool {
+    let is_there = || {
+        retried(|| directory_of(path).canonicalize()).is_ok_and(|it| model.parent() == Some(&it))
+    };
+    (is_link(path) || is_there()) && is_same(path, model)
 }
 
 /// Whether two paths are the same file. Links are not followed.

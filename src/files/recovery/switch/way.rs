@@ -1,0 +1,100 @@
+//! What can be done with a switch now: where each of its files is, by the table in `switch`.
+
+use crate::error::Result;
+use crate::files::recovery::found::{Found, Position, is_done};
+use crate::files::recovery::journal::{Entry, Kind, Mark};
+use crate::files::recovery::switch::{Switch, Way};
+
+impl Switch {
+    /// What can be done now.
+    pub(in crate::files::recovery) fn way(&self) -> Result<Way> {
+        let all = self.files.iter().map(|entry| Ok((entry, self.found(entry)?)));
+        let all: Vec<_> = all.collect::<Result<_>>()?;
+        if all.iter().any(|(_, found)| found.foreign) {
+            return Ok(Way::None);
+        }
+        if is_done(&all, self.replaces_model()) {
+            return Ok(Way::Done);
+        }
+        let goes_on = |(entry, found): &(&Entry, Found)| match found.position {
+            Position::New => !found.damaged,
+            Position::Free | Position::Old => entry.new.is_none() || found.staged,
+            Position::Other => false,
+        };
+        let goes_back = |(entry, found): &(&Entry, Found)| match found.position {
+            Position::Old => true,
+            Position::New | Position::Free => entry.old.is_none() || found.saved,
+            Position::Other => false,
+        };
+        Ok(if all.iter().all(goes_on) {
+            Way::Finish
+        } else if all.iter().all(goes_back) {
+            Way::Undo
+        } else {
+            Way::None
+        })
+    }
+
+    pub(super) fn found(&self, entry: &Entry) -> Result<Found> {
+        let name = entry.staged();
+        let staged = self.mark(self.new.as_ref(), &name)?;
+        let saved = self.mark(self.old.as_ref(), &name)?;
+        let in_place = self.mark(self.place_of(entry), entry.place().1)?;
+        let kinds = [staged, saved, in_place].into_iter().flatten().map(|(_, kind)| kind);
+        let foreign = !kinds.into_iter().all(Kind::is_replaceable);
+        let has_length = |found: Option<(Mark, Kind)>| {
+            let len = entry.new.map(|new| new.len);
+            found.is_some_and(|(mark, kind)| kind == Kind::File && Some(mark.len) == len)
+        };
+        let is_whole = has_length(staged);
+        let damaged = staged.is_some() && !is_whole;
+        let saved = entry.old.is_some() && saved.is_some_and(|(_, kind)| kind.is_replaceable());
+        let position = match in_place {
+            None => Position::Free,
+            Some(file) => self.position(entry, file, (staged.is_some(), saved))?,
+        };
+        let has_length = has_length(in_place);
+        Ok(Found { position, has_length, staged: is_whole, damaged, saved, foreign })
+    }
+
+    /// Which file is in place: the one that has to be there, as is told from whether the new one is
+    /// `staged` and the old one `saved`, or one that the switch does not know.
+    fn position(
+        &self,
+        entry: &Entry,
+        (mark, kind): (Mark, Kind),
+        (staged, saved): (bool, bool),
+    ) -> Result<Position> {
+        let is = |own: &Mark| if self.knows_inodes { own.is(&mark) } else { own.is_like(&mark) };
+        let is_new = kind == Kind::File && entry.new.is_some_and(|new| is(&new));
+        let is_old = kind.is_replaceable() && entry.old.is_some_and(|old| is(&old));
+        let must_be_new = match (staged, saved) {
+            (true, true) => return Ok(Position::Other),
+            (true, false) => false,
+            (false, true) => true,
+            (false, false) if self.replaces_model() && self.is_model(entry) => {
+                let is_like_new = entry.new.is_some_and(|new| new.is_like(&mark));
+                let is_clearly_old = is_old && !is_like_new;
+                !is_clearly_old && !self.has_staged_weights()?
+            }
+            (false, false) => entry.old.is_none(),
+        };
+        Ok(match must_be_new {
+            true if is_new => Position::New,
+            false if is_old => Position::Old,
+            _ => Position::Other,
+        })
+    }
+
+    /// Whether some of the weights are not moved into place yet: the model is the last.
+    fn has_staged_weights(&self) -> Result<bool> {
+        let is_staged =
+            |entry: &Entry| Ok(self.mark(self.new.as_ref(), &entry.staged())?.is_some());
+        let staged: Result<Vec<bool>> = self.weights().iter().map(is_staged).collect();
+        Ok(staged?.contains(&true))
+    }
+
+    pub(super) fn is_model(&self, entry: &Entry) -> bool {
+        self.model().is_some_and(|model| model.name == entry.name)
+    }
+}

@@ -1,0 +1,68 @@
+//! Options of a save that say which files it replaces and removes.
+
+use std::path::PathBuf;
+
+use crate::save::options::SaveOptions;
+
+impl SaveOptions {
+    /// Whether existing files may be replaced. Default true.
+    ///
+    /// Even with `true`, a weights file is replaced only when the replaced model refers to it or
+    /// [`data_name`](Self::data_name) names it. It is never replaced when another model in this
+    /// folder or in one above needs it, nor when the container's bytes are in it and the replaced
+    /// model does not refer to it.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Whether weights files that only the replaced model needed are removed by the same switch,
+    /// where their names are those that a save of this model gives by default, in any layout. Files
+    /// of other names, which a caller chose, stay. Default false: all stay, and are listed in
+    /// [`Saved::left_behind`](crate::Saved::left_behind).
+    ///
+    /// ```
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, SaveOptions, WeightFiles};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", ndarray::array![1_u8, 2])?;
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("m.onnx");
+    /// for layout in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Packed] {
+    ///     container.save(&path, SaveOptions::from(layout).remove_superseded(true))?;
+    /// }
+    /// assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2); // m.onnx, m.onnx.data
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn remove_superseded(mut self, remove: bool) -> Self {
+        self.remove_superseded = remove;
+        self
+    }
+
+    /// Files that are never replaced, such as other inputs of the caller.
+    ///
+    /// ```
+    /// use onnx_container::SaveOptions;
+    ///
+    /// let options = SaveOptions::new().protect(["checkpoint.safetensors"]);
+    /// ```
+    #[must_use]
+    pub fn protect(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.protected.extend(paths.into_iter().map(Into::into));
+        self
+    }
+
+    /// What follows the model's file name in the default name of the packed file. Default `.data`.
+    /// As with that, a file of this name that no model needs is not replaced.
+    #[must_use]
+    pub fn data_suffix(mut self, suffix: impl Into<String>) -> Self {
+        self.data_suffix = Some(suffix.into());
+        self
+    }
+}

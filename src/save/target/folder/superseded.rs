@@ -1,0 +1,54 @@
+//! Weights files that only the model needs that a save replaces: which of them are left behind, and
+//! which the save removes.
+//!
+//! Only a file with a name that saves of this model give to weights is removed: what the caller
+//! named is the caller's.
+
+use std::path::PathBuf;
+
+use super::Folder;
+use crate::error::Result;
+use crate::files::external_data::check_location;
+use crate::save::target::file_names::is_default_name;
+use crate::save::target::users::{ids_of, is_any_of};
+use crate::util::names::fold_case;
+use crate::util::retry::retried;
+
+impl Folder {
+    /// Files that only the model at the target needs: no other model does, nor the new one, whose
+    /// files are those for which `stays` holds.
+    pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+        let old = self.own_names()?;
+        let is_left = |name: &String| {
+            check_location(name).is_ok() && !stays(name) && self.directory.join(name).is_file()
+        };
+        let left: Vec<_> = old.into_iter().filter(is_left).collect();
+        if left.is_empty() {
+            return Ok(Vec::new());
+        }
+        let users = self.users(&left)?;
+        let left = left.into_iter().filter(|name| !users.contains_key(name));
+        Ok(left.map(|name| self.directory.join(name)).collect())
+    }
+
+    /// The names of the files of a default name that only the model at the target needs. The new
+    /// one needs those for which `stays` holds; those that are `protected` are not listed.
+    pub(crate) fn superseded(
+        &self,
+        stays: impl Fn(&str) -> bool,
+        protected: &[PathBuf],
+    ) -> Result<Vec<String>> {
+        let protected = ids_of(protected);
+        let left = self.left_behind(|name| {
+            stays(name)
+                || !is_default_name(&self.model_name, name)
+                || fold_case(name) == fold_case(&self.model_name)
+        })?;
+        let is_removed = |path: &PathBuf| {
+            let is_file = retried(|| path.symlink_metadata()).is_ok_and(|it| it.is_file());
+            is_file && !is_any_of(path, &protected)
+        };
+        let names = left.iter().filter(|path| is_removed(path)).filter_map(|path| path.file_name());
+        Ok(names.filter_map(|name| name.to_str()).map(str::to_owned).collect())
+    }
+}

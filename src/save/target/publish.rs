@@ -223,6 +223,10 @@ impl Staging {
         }
         refuse_journaled(&self.directory, model_name, &self.names)?;
         let removed = look_again()?;
+        if !removed.is_empty() {
+            // Of a model whose save cannot be completed, nobody sees what it needs.
+            refuse_journaled(&self.directory, model_name, &removed)?;
+        }
         let listing = Listing::of(&self.directory, self.names.len());
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
         let folders = (self.directory.as_path(), self.directory_given.as_path());

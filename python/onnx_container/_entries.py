@@ -84,7 +84,7 @@ def beneath(folder: Path, location: str, name: str = "") -> str:
     base = os.path.realpath(folder or ".")
     path = os.path.normpath(os.path.join(base, checked_location(location, name)))
     if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path) or os.path.islink(path):
-        raise ValueError(f"tensor {name!r}: the location {location!r} leads through a link")
+        raise ValueError(f"{_of(name)}the location {location!r} leads through a link")
     return path
 
 
@@ -93,8 +93,13 @@ def checked_location(location: str, name: str) -> str:
     parts = location.split("/")
     is_absolute = os.path.isabs(location) or re.match("[A-Za-z]:", location) is not None
     if not location or location.startswith(("/", "#", "*")) or ".." in parts or "\0" in location or is_absolute:
-        raise ValueError(f"tensor {name!r}: the location {location!r} is no file in the folder of the model")
+        raise ValueError(f"{_of(name)}the location {location!r} is no file in the folder of the model")
     return location
+
+
+def _of(name: str) -> str:
+    """The beginning of a message about the tensor ``name``; none where no tensor is known."""
+    return f"tensor {name!r}: " if name else ""
 
 
 def refuse_handles(tensors: Iterable[onnx.TensorProto]) -> None:

@@ -310,3 +310,11 @@ def test_a_link_to_a_model_elsewhere_becomes_a_model_where_its_weights_are(here)
         (here / name).symlink_to("sub/m.onnx")
         oc.save_model(model({"w": weights(1000, 2)}), name, **options)
         assert first(name) == 2 and (here / name).is_symlink() == (not options)
+
+
+@pytest.mark.parametrize(("location", "text"), [("../w", "is no file in the folder"), ("link/w", "leads through a link")])
+def test_a_location_that_leads_elsewhere_is_said_without_a_tensor(here, location, text):
+    (here / "link").symlink_to(here)
+    with pytest.raises(ValueError, match=f"^the location '{location}' {text}"):
+        oc.save_model(model({"w": weights(1000, 1)}), "m.onnx", save_as_external_data=True, location=location)
+    assert [it.name for it in here.iterdir()] == ["link"]

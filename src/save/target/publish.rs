@@ -200,6 +200,10 @@ impl Staging {
 
     /// The renames that put every file in place and take the files `removed` away.
     fn renames(&self, removed: &[String]) -> Result<Switch> {
+        if !removed.is_empty() {
+            // Of a model whose save cannot be completed, nobody sees what it needs.
+            refuse_journaled(&self.directory, self.model_name()?, removed)?;
+        }
         let listing = Listing::of(&self.directory, self.names.len());
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
         let folders = (self.directory.as_path(), self.directory_given.as_path());
@@ -277,7 +281,7 @@ pub(crate) struct LockedStaging {
 
 impl LockedStaging {
     /// Puts every file in place, the model last, and removes the files `removed`, which nothing
-    /// needs then. Returns warnings: a staging folder that cannot be removed, which is told with the error where there is one, and access to the old
+    /// needs then. Returns warnings: a staging folder that cannot be removed, and access to the old
     /// files that the new ones do not give.
     ///
     /// # Errors

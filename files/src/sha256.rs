@@ -1,5 +1,5 @@
-//! The SHA-256 of files, several at a time. [`Cancel`](onnx_container::Cancel) ends the work between
-//! pieces, and tells how far it is.
+//! The SHA-256 of files, several at a time. [`Cancel`](onnx_container::Cancel) ends the work
+//! between pieces, and tells how far it is.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};

@@ -27,12 +27,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`verify`] fails for a model that is not the signed one; [`verdict`] tells in every case what was
-//! found, file by file. Errors are those of [`onnx_container`], with tensor, path and reason.
+//! [`verify`] fails for a model that is not the signed one; [`verdict`] tells in every case what
+//! was found, file by file. Errors are those of [`onnx_container`], with tensor, path and reason.
 //! [`Cancel`](onnx_container::Cancel) ends the reading of files and reports how far it is.
 //!
-//! `docs/signing.md` says what is signed, when a model is verified, what a killed signing leaves, and
-//! what a signature does not say.
+//! `docs/signing.md` says what is signed, when a model is verified, what a killed signing leaves,
+//! and what a signature does not say.
 
 mod bundle;
 mod content;
@@ -66,3 +66,13 @@ pub use signed::{Signed, SignedContent, Warning};
 pub use terms::{Term, Terms};
 pub use verdict::{ContentVerdict, FilesVerdict, Problem, ProblemKind, Verdict};
 pub use verify::{verdict, verify};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// Compiles the example of the page on signatures.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/signing.md")]
+struct SigningPage;

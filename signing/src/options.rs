@@ -121,8 +121,8 @@ impl SignOptions {
         self
     }
 
-    /// Signs a model that does not have the digests which are stored with it. Default: `false`, such
-    /// a model is refused.
+    /// Signs a model that does not have the digests which are stored with it. Default: `false`,
+    /// such a model is refused.
     #[must_use]
     pub fn ignore_stored_digests(mut self, ignore: bool) -> Self {
         self.ignore_stored_digests = ignore;
@@ -174,8 +174,8 @@ impl SignOptions {
     }
 
     /// Is called before the first file is made and before each piece of one is written;
-    /// [`ControlFlow::Break`] ends the signing with [`ErrorKind::Cancelled`], and what was staged is
-    /// removed, as after [`Cancel::cancel`](onnx_container::Cancel::cancel). Default: nothing is
+    /// [`ControlFlow::Break`] ends the signing with [`ErrorKind::Cancelled`], and what was staged
+    /// is removed, as after [`Cancel::cancel`](onnx_container::Cancel::cancel). Default: nothing is
     /// called.
     #[must_use]
     pub fn writing(

@@ -25,16 +25,16 @@ use crate::{needed, others, pair, size};
 
 /// Signs the model at `path`, or the files of a folder.
 ///
-/// Both signatures are staged and renamed: a signing that fails or is killed leaves the old two, the
-/// old one on files alone, the new one on files alone, or the new two.
+/// Both signatures are staged and renamed: a signing that fails or is killed leaves the old two,
+/// the old one on files alone, the new one on files alone, or the new two.
 ///
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] for a signature that would replace the key, a model, weights, what
-/// is no signature, or one of another model or key; [`ErrorKind::WrongDigest`] for a model that does
-/// not have the digests which are stored with it; [`ErrorKind::UnsafePath`] for links;
+/// is no signature, or one of another model or key; [`ErrorKind::WrongDigest`] for a model that
+/// does not have the digests which are stored with it; [`ErrorKind::UnsafePath`] for links;
 /// [`ErrorKind::Changed`] for a folder with an interrupted save; [`ErrorKind::TooLarge`] for a
-/// signature that nobody could read; [`ErrorKind::InvalidArgument`] for options that contradict each
-/// other; and those of reading and writing files.
+/// signature that nobody could read; [`ErrorKind::InvalidArgument`] for options that contradict
+/// each other; and those of reading and writing files.
 pub fn sign(path: impl AsRef<Path>, options: &SignOptions) -> Result<Signed> {
     let path = path.as_ref();
     let mut job = Job::new(path, options)?;

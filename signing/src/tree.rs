@@ -1,5 +1,5 @@
-//! The files of a folder, as OpenSSF Model Signing lists them: all regular ones at any depth, except
-//! paths that are ignored.
+//! The files of a folder, as OpenSSF Model Signing lists them: all regular ones at any depth,
+//! except paths that are ignored.
 
 use std::collections::HashSet;
 use std::fs::{DirEntry, read_dir};

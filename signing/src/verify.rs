@@ -8,6 +8,7 @@ use std::path::Path;
 
 use onnx_container::check::refuse_ambiguous;
 use onnx_container::external_data::{Directory, PathPolicy};
+use onnx_container::recovery::recover_model;
 use onnx_container::{Container, Error, ErrorKind, LoadOptions, Result, work};
 use onnx_container_files::sha256::hex;
 
@@ -23,7 +24,8 @@ use crate::tree::{self, Ignored, Temporary};
 use crate::verdict::{ContentVerdict, FilesVerdict, Problem, ProblemKind, Verdict};
 use crate::{covered, needed, others};
 
-/// Verifies that the model at `path`, or the folder, is the one that was signed.
+/// Verifies that the model at `path`, or the folder, is the one that was signed. A save of the
+/// model that was interrupted is completed first.
 ///
 /// # Errors
 /// [`ErrorKind::NotVerified`] for another model, and the errors of [`verdict`].
@@ -44,6 +46,8 @@ pub fn verify(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<Verdict
 pub fn verdict(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<Verdict> {
     let path = path.as_ref();
     options.check()?;
+    // What cannot be completed is told when the model is read.
+    let _ = recover_model(path);
     path.metadata().map_err(|error| Error::io(path, error))?;
     let places = Places::of(path, options.signature.as_deref())?;
     let (manifest, signed) = signatures(&places, options)?;

@@ -1,5 +1,5 @@
-//! The interface of the crate: what `sign` writes and `verify` takes, what both refuse, and how they
-//! end early. What signatures say is tested by the command, `cli/tests/cli/signing*.rs`.
+//! The interface of the crate: what `sign` writes and `verify` takes, what both refuse, and how
+//! they end early. What signatures say is tested by the command, `cli/tests/cli/signing*.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
 
 use onnx_container::ndarray::Array2;
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -279,4 +280,42 @@ fn what_a_killed_signing_left_is_removed() {
     }
     sign(folder.model(), &folder.signing()).unwrap();
     assert!(folder.path("m").join(left).exists());
+}
+
+/// Leaves what a save leaves that was killed when it had moved the old model away.
+fn interrupt(folder: &Folder) {
+    const FILES: [&str; 2] = ["m.onnx.data", "m.onnx"];
+    let staging = ".m.onnx.saving-aB3xYz";
+    let at = |name: &str| folder.path("m").join(name);
+    for part in ["old", "new"] {
+        fs::create_dir_all(at(staging).join(part)).unwrap();
+    }
+    let list = FILES.map(|file| format!("{file}\0")).concat();
+    fs::write(at(staging).join("files"), format!("onnx-container save 1\0{list}")).unwrap();
+    let mark = |path: PathBuf| {
+        let metadata = path.metadata().unwrap();
+        let modified = metadata.modified().unwrap().duration_since(UNIX_EPOCH).unwrap();
+        format!("{} {}", metadata.len(), modified.as_nanos())
+    };
+    let files = FILES.map(|name| {
+        fs::copy(at(name), at(staging).join("new").join(name)).unwrap();
+        let new = mark(at(staging).join("new").join(name));
+        format!("file\0{name}\0{new}\0{}\0", mark(at(name)))
+    });
+    let journal = format!("onnx-container switch 1\0{staging}\0{}end\0", files.concat());
+    fs::write(at(".m.onnx.switching"), journal).unwrap();
+    fs::rename(at("m.onnx"), at(staging).join("old/m.onnx")).unwrap();
+}
+
+#[test]
+fn a_save_that_was_interrupted_is_completed_first() {
+    let folder = Folder::new();
+    interrupt(&folder);
+    sign(folder.model(), &folder.signing()).unwrap();
+    assert_eq!(folder.names(), SIGNED);
+    interrupt(&folder);
+    let error = verify(folder.path("m"), &folder.verifying()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    verify(folder.model(), &folder.verifying()).unwrap();
+    assert_eq!(folder.names(), SIGNED);
 }

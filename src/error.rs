@@ -94,9 +94,9 @@ pub enum ErrorKind {
     Changed,
     /// Bytes do not have the digest that was stated or stored for them.
     WrongDigest,
-    /// A signature is by another key than the one that was given.
+    /// A signature is by another key than the one that was given (`onnx-container-signing`).
     OtherKey,
-    /// A model is not the one that was signed.
+    /// A model is not the one that was signed (`onnx-container-signing`).
     NotVerified,
     /// The caller ended the work: by its progress callback, or by [`Cancel`](crate::Cancel).
     Cancelled,

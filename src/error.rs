@@ -95,6 +95,10 @@ pub enum ErrorKind {
     Changed,
     /// Bytes do not have the digest that was stated or stored for them.
     WrongDigest,
+    /// A signature is by another key than the one that was given (`onnx-container-signing`).
+    OtherKey,
+    /// A model is not the one that was signed (`onnx-container-signing`).
+    NotVerified,
     /// The caller ended the work: by its progress callback, or by [`Cancel`](crate::Cancel).
     Cancelled,
     /// An argument is not one that the call accepts.
@@ -190,7 +194,8 @@ impl Error {
     }
 
     /// What only a bug of this crate can cause, with `what` was found. Nothing was written.
-    pub(crate) fn internal(what: impl fmt::Display) -> Self {
+    #[doc(hidden)] // for the crates above this one
+    pub fn internal(what: impl fmt::Display) -> Self {
         let reason = format!("internal error, please report it: {what}");
         Self::new(ErrorKind::Internal, reason)
     }
@@ -203,7 +208,8 @@ impl Error {
     }
 
     /// One error for all of `errors`, with a reason that holds for each.
-    pub(crate) fn joined(kind: ErrorKind, reason: String, errors: Vec<Self>) -> Self {
+    #[doc(hidden)] // for the crates above this one
+    pub fn joined(kind: ErrorKind, reason: String, errors: Vec<Self>) -> Self {
         let mut joined = Self::new(kind, reason);
         joined.0.related = errors;
         joined
@@ -215,8 +221,9 @@ impl Error {
     }
 
     /// Puts `what` before the reason.
+    #[doc(hidden)] // for the crates above this one
     #[must_use]
-    pub(crate) fn because(mut self, what: &str) -> Self {
+    pub fn because(mut self, what: &str) -> Self {
         self.0.reason = format!("{what}: {}", self.0.reason);
         self
     }

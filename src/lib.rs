@@ -220,12 +220,19 @@ pub mod recovery {
 #[cfg(doc)]
 pub mod guide;
 
-// For the command, the machine and the Python package: not a part of the interface.
+// For the crates above this one: not a part of the interface.
 #[doc(hidden)]
 pub use {
     container::reader_limits::MAX_PROTOBUF, dtype::element_count,
     files::file_format::failed_download, util::byte_size::ByteSize, util::process_memory,
 };
+
+/// Work that [`Cancel`] ends, on several threads, for the crates above this one.
+#[doc(hidden)]
+pub mod work {
+    pub use crate::util::cancel::{advance, begin, check};
+    pub use crate::util::parallel::{cores, for_each};
+}
 
 // The crates whose types stand in this crate's interface, in the versions that it takes.
 pub use {bytes, half, microfloat, ndarray, num_complex};

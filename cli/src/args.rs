@@ -31,7 +31,7 @@ use paths::{model_to_read, model_to_write};
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
 pub use semantic::{DiffArgs, DigestArgs};
-pub use signing::{ShardForm, SignArgs, VerifySignatureArgs};
+pub use signing::{SignArgs, VerifySignatureArgs};
 pub use sizes::shard_warning;
 use sizes::{shard_size, size};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};

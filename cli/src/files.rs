@@ -3,4 +3,3 @@
 pub(crate) mod sha256;
 pub(crate) mod staged;
 pub(crate) mod tensor_file;
-pub(crate) mod unfinished;

@@ -42,6 +42,7 @@ from ._core import (
 )
 from ._dtypes import DataType
 from ._onnx import load_model, load_model_from_string, save_model
+from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
 from .external_data_helper import (
     convert_model_from_external_data,
@@ -109,8 +110,10 @@ __all__ = [
     "ModelContainer",
     "Recovered",
     "Saved",
+    "Signed",
     "Tensor",
     "TorchModelContainer",
+    "VerifiedSignature",
     "WeightMapping",
     "__version__",
     "check_model",
@@ -135,6 +138,8 @@ __all__ = [
     "save_external_data",
     "save_model",
     "set_external_data",
+    "sign",
     "uses_external_data",
+    "verify_signature",
     "write_external_data_tensors",
 ]

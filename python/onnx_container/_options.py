@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], bool | None]
 
-__all__ = ["CastOptions", "FillOptions", "InlineOptions", "IrSaveOptions", "LoadOptions", "SaveOptions"]
+__all__ = [
+    "CastOptions",
+    "FillOptions",
+    "InlineOptions",
+    "IrSaveOptions",
+    "LoadOptions",
+    "SaveOptions",
+    "SignOptions",
+    "VerifyOptions",
+]
 
 
 class LoadOptions(TypedDict, total=False):
@@ -92,6 +101,35 @@ class CastOptions(TypedDict, total=False):
     keep_io: bool
 
 
+class SignOptions(TypedDict, total=False):
+    """How a model is signed."""
+
+    signature: Path | None
+    all_files: bool
+    shard_size: int | None
+    shard_form: Literal["spec", "model-signing"] | None
+    ignore_stored_digests: bool
+    sync: bool
+    overwrite: bool
+    mmap: bool
+    paths: Literal["strict", "model-dirs", "trusted"]
+    limits: Mapping[str, int] | None
+    progress: Progress | None
+
+
+class VerifyOptions(TypedDict, total=False):
+    """How a signature is verified."""
+
+    signature: Path | None
+    ignore_unsigned_files: bool
+    all_files: bool
+    require_files: bool
+    mmap: bool
+    paths: Literal["strict", "model-dirs", "trusted"]
+    limits: Mapping[str, int] | None
+    progress: Progress | None
+
+
 _NAMES_OF_OTHERS = {
     "location": "data_name",
     "external_data": "data_name",
@@ -103,9 +141,9 @@ _NAMES_OF_OTHERS = {
 }
 """What onnx, onnx_ir and Hugging Face call an option, and its name here."""
 
-_BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "size_threshold", "alignment", "alignment_large"}
+_BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "size_threshold", "alignment", "alignment_large", "shard_size"}
 _COUNTS = {"max_nodes", "min_elements"}
-_TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied"}
+_TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied", "shard_form"}
 
 
 _PACKAGE = os.path.dirname(__file__)
@@ -196,10 +234,46 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
     options, mmap = checked(function, given, defaults), flag(mmap)
     if not isinstance(mmap, bool):
         raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
-    limits = {} if options["limits"] is None else options["limits"]
+    return {**options, "mmap": mmap, "model_path": model_path, "limits": _limits(function, options["limits"])}
+
+
+def _limits(function: str, limits: Any) -> list[tuple[str, int]]:
+    """Limits by their names, none for None."""
+    limits = {} if limits is None else limits
     if not isinstance(limits, Mapping) or any(isinstance(most, bool) for most in limits.values()):
         raise TypeError(f"{function}(): limits maps names to numbers, such as {{'nodes': 100_000}}, it is not {limits!r}")
-    return {**options, "mmap": mmap, "model_path": model_path, "limits": list(limits.items())}
+    return list(limits.items())
+
+
+def signature(function: str, key: tuple[str, Any], defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a signing or of a verification, with the key, which has a name."""
+    name, value = key
+    if not isinstance(value, (str, os.PathLike, bytes)):
+        raise TypeError(f"{function}(): {name} is the path of a PEM file, or the PEM as bytes, not {type(value).__name__}")
+    defaults = {"signature": None, "mmap": True, "paths": "model-dirs", "limits": None, "progress": None, **defaults}
+    options = checked(function, given, defaults)
+    if options["progress"] is not None and not callable(options["progress"]):
+        raise TypeError(f"{function}(): progress is a callable, not {options['progress']!r}")
+    return {**options, name: value, "limits": _limits(function, options["limits"])}
+
+
+def sign(private_key: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a signing."""
+    defaults = {
+        "all_files": False,
+        "shard_size": None,
+        "shard_form": None,
+        "ignore_stored_digests": False,
+        "sync": True,
+        "overwrite": True,
+    }
+    return signature("sign", ("private_key", private_key), defaults, given)
+
+
+def verify(public_key: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a verification."""
+    defaults = {"ignore_unsigned_files": False, "all_files": False, "require_files": False}
+    return signature("verify_signature", ("public_key", public_key), defaults, given)
 
 
 def inline(function: str = "inline_functions", **given: Any) -> dict[str, Any]:

@@ -31,10 +31,19 @@ pub fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> PyResult<Result<T>> {
+    interruptible_by(py, &Cancel::new(), work)
+}
+
+/// As [`interruptible`], for work under a token that others use too.
+pub fn interruptible_by<T: Send>(
+    py: Python<'_>,
+    cancel: &Cancel,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<Result<T>> {
     if !is_main_thread(py)? {
-        return Ok(py.detach(work));
+        return Ok(py.detach(|| cancel.scope(work)));
     }
-    let (result, raised) = py.detach(|| watched(work));
+    let (result, raised) = py.detach(|| watched(cancel, work));
     let Some(raised) = raised else { return Ok(result) };
     let cancelled = result.err().filter(|error| error.has(ErrorKind::Cancelled));
     raised.set_cause(py, cancelled.map(|error| exception(&error)));
@@ -42,8 +51,11 @@ pub fn interruptible<T: Send>(
 }
 
 /// What `work` comes to on another thread, and what a signal raised meanwhile.
-fn watched<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> (Result<T>, Option<PyErr>) {
-    let (cancel, work) = (Cancel::new(), Mutex::new(Some(work)));
+fn watched<T: Send>(
+    cancel: &Cancel,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> (Result<T>, Option<PyErr>) {
+    let work = Mutex::new(Some(work));
     let run = || {
         let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
         let work = work.ok_or_else(|| Error::other("the work was taken by another thread"))?;

@@ -15,6 +15,7 @@ mod interrupt;
 mod mapping;
 mod options;
 mod saved;
+mod signing;
 
 use mimalloc::MiMalloc;
 use pyo3::prelude::*;
@@ -48,6 +49,8 @@ mod _core {
     use crate::mapping::WeightMapping;
     #[pymodule_export]
     use crate::saved::SavedModel;
+    #[pymodule_export]
+    use crate::signing::{sign, verify_signature};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

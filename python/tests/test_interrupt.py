@@ -14,6 +14,7 @@ import models
 import numpy as np
 import onnx_container
 import pytest
+from keys import make_keys
 from onnx_container import Container, Error
 
 COUNT, SHAPE = 40, (64, 64)
@@ -117,6 +118,19 @@ def verified(folder: Path, mib: int, check: Callable[[Path], Any]) -> Callable[[
     return lambda: check(folder / "digests.onnx")
 
 
+def signing(folder: Path, mib: int) -> Callable[[], Any]:
+    private, _ = make_keys(folder, f"{mib}")
+    model = model_of(folder, mib)
+    return lambda: onnx_container.sign(model, private_key=private, signature=folder / f"{mib}.sig")
+
+
+def verifying(folder: Path, mib: int) -> Callable[[], Any]:
+    private, public = make_keys(folder, f"{mib}")
+    model, signature = model_of(folder, mib), folder / f"{mib}.sig"
+    onnx_container.sign(model, private_key=private, signature=signature, sync=False)
+    return lambda: onnx_container.verify_signature(model, public_key=public, signature=signature)
+
+
 READS: dict[str, Callable[[Path, int], Callable[[], Any]]] = {
     "load": lambda p, mib: lambda path=model_of(p, mib): Container.load(path, mmap=False),
     "from_bytes": lambda p, mib: lambda path=model_of(p, mib): Container.from_bytes(
@@ -133,6 +147,8 @@ READS: dict[str, Callable[[Path, int], Callable[[], Any]]] = {
     "digest": lambda p, mib: Container.load(model_of(p, mib)).digest,
     "semantic_digest": lambda p, mib: Container.load(model_of(p, mib)).semantic_digest,
     "save": lambda p, mib: saved(p, mib, digests=True),
+    "sign": signing,
+    "verify_signature": verifying,
     "cast": lambda p, mib: lambda container=of_floats(min(mib, 256)): container.cast("float16"),
 }
 

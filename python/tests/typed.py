@@ -26,6 +26,14 @@ def saved(path: str) -> Saved:
         raise RuntimeError(kind) from error
 
 
+def signed(path: str) -> str | None:
+    """Signs and verifies."""
+    made: onnx_container.Signed = onnx_container.sign(path, private_key="key.pem", all_files=True, shard_form="spec")
+    verified = onnx_container.verify_signature(path, public_key=b"PEM", signature=made.signature)
+    by_content: bool = verified.by_content
+    return verified.digest if by_content else None
+
+
 def mistyped(container: Container, other: ModelContainer, path: str) -> None:
     """Each line has an error that is found before anything runs: mypy says so where one is not."""
     container.save(path, fils="packed")  # type: ignore[call-arg]
@@ -35,3 +43,6 @@ def mistyped(container: Container, other: ModelContainer, path: str) -> None:
     container.fill({}, strip=True)  # type: ignore[call-arg]
     container.inline_functions(only=3)  # type: ignore[arg-type]
     onnx_container.save_model(b"", path, digest=True)  # type: ignore[call-arg]
+    onnx_container.sign(path)  # type: ignore[call-arg]
+    onnx_container.sign(path, private_key=path, shard_form="other")  # type: ignore[arg-type]
+    onnx_container.verify_signature(path, public_key=path, all_file=True)  # type: ignore[call-arg]

@@ -162,7 +162,7 @@ impl Drop for Restore {
 ///
 /// # Errors
 /// [`ErrorKind::Cancelled`] when its token is cancelled.
-pub(crate) fn check() -> Result<()> {
+pub fn check() -> Result<()> {
     match CURRENT.with_borrow(|current| current.as_ref().is_some_and(Cancel::is_cancelled)) {
         true => Err(cancelled()),
         false => Ok(()),
@@ -170,7 +170,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// Says that `bytes` are going to be read, hashed or copied.
-pub(crate) fn begin(bytes: u64) {
+pub fn begin(bytes: u64) {
     tell(0, bytes);
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn begin(bytes: u64) {
 ///
 /// # Errors
 /// As [`check`].
-pub(crate) fn advance(bytes: u64) -> Result<()> {
+pub fn advance(bytes: u64) -> Result<()> {
     tell(bytes, 0);
     check()
 }

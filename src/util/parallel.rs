@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::util::cancel::{self, Token};
 
 /// How many threads this machine runs at a time, and at most `most`.
-pub(crate) fn cores(most: usize) -> usize {
+pub fn cores(most: usize) -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(most).max(1)
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn cores(most: usize) -> usize {
 /// that makes them while it is asked. After an error, and when the call is cancelled, no further
 /// item is taken, and the first error that was met is returned once every thread is done. A panic
 /// in `work` goes on in the calling thread.
-pub(crate) fn for_each<I>(
+pub fn for_each<I>(
     threads: usize,
     items: I,
     work: impl Fn(I::Item) -> Result<()> + Sync,

@@ -81,3 +81,12 @@ pub enum ShardForm {
     /// The only form that the Python package model-signing 1.1 reads: sha256-sharded-N
     ModelSigning,
 }
+
+impl From<ShardForm> for onnx_container_signing::ShardForm {
+    fn from(form: ShardForm) -> Self {
+        match form {
+            ShardForm::Spec => Self::Spec,
+            ShardForm::ModelSigning => Self::ModelSigning,
+        }
+    }
+}

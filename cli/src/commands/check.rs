@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use onnx_container::check::{CheckOptions, Severity, check_model};
 use onnx_container::recovery::interrupted_saves;
 use onnx_container::{Container, Error, ErrorKind, LoadOptions};
+use onnx_container_files::{targets, unfinished};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
 use crate::commands::Execute;
 use crate::commands::leftovers::INTERRUPTED;
 use crate::commands::recover;
-use crate::files::{sha256, staged, unfinished};
+use crate::files::sha256;
 use crate::model::findings::{Findings, Found};
 use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
@@ -97,7 +98,7 @@ fn not_runnable(_args: &CheckArgs) -> Vec<Found> {
 
 /// What commands that were killed left in the folder of the model.
 fn unfinished_files(args: &CheckArgs) -> impl Iterator<Item = Found> {
-    let left = unfinished::abandoned(staged::folder(&args.model));
+    let left = unfinished::abandoned(targets::folder(&args.model));
     left.into_iter().flat_map(|path| {
         let reason = "left by a command that was killed: `recover` of this folder removes it";
         let error = Error::new(ErrorKind::Changed, reason).with_path(path);

@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use onnx_container::{ByteSize, Container, Error, ErrorKind, SaveOptions, Tensor};
+use onnx_container_files::targets::{refusal, refusals};
 use serde::Serialize;
 
 use crate::args::{ExtractArgs, FileFormat};
@@ -20,7 +21,7 @@ use crate::commands::Execute;
 use crate::commands::extract::file_names::FileNames;
 use crate::commands::extract::target::Target;
 use crate::commands::leftovers;
-use crate::files::staged::{Staged, refusal, refusals};
+use crate::files::staged::Staged;
 use crate::files::tensor_file::{SUFFIXES, safetensors};
 use crate::model::{needed, reading, save};
 use crate::terminal::failure::{Failure, Outcome};

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use onnx_container::{ByteSize, Container, Error};
+use onnx_container_files::targets::refusal;
 use onnx_container_machine::plan::{
     Barrier, Block, Effort, Named, Plan, PlanOptions, PlannedTensor, Row, draw_svg, plan,
     plan_program, read_csv, write_csv,
@@ -18,7 +19,7 @@ use serde::Serialize;
 use crate::args::PlanArgs;
 use crate::commands::Execute;
 use crate::commands::evaluate::{FoldedNodes, sizes, sizes_of};
-use crate::files::staged::{Staged, refusal};
+use crate::files::staged::Staged;
 use crate::model::{needed, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy, print_on_stderr};

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use onnx_container::recovery::{Recovery, recover, recover_model};
+use onnx_container_files::{targets, unfinished};
+use onnx_container_signing::remove_abandoned;
 use serde::Serialize;
 
 use crate::args::RecoverArgs;
 use crate::commands::Execute;
-use crate::files::{staged, unfinished};
-use crate::signing;
 use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
 use crate::terminal::output::{Output, count, lossy, print_on_stderr, tidy};
 
@@ -30,8 +30,8 @@ impl Execute for RecoverArgs {
 /// Completes or undoes the interrupted saves in the folder, or of the model, and says which.
 fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut recovery = recover(&args.path)?;
-    let folder = if args.path.is_dir() { &*args.path } else { staged::folder(&args.path) };
-    let (signing, errors) = signing::remove_abandoned(folder);
+    let folder = if args.path.is_dir() { &*args.path } else { targets::folder(&args.path) };
+    let (signing, errors) = remove_abandoned(folder);
     recovery.errors.extend(errors);
     let (written, errors) = unfinished::remove_abandoned(folder);
     recovery.errors.extend(errors);

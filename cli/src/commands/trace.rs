@@ -9,6 +9,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use onnx_container::{Error, ErrorKind};
+use onnx_container_files::targets::{self, refusal};
+use onnx_container_files::unfinished::Unfinished;
 use onnx_container_machine::Machine;
 use onnx_container_machine::trace::{TraceOptions, TraceWriter, hex};
 use sha2::{Digest as _, Sha256};
@@ -18,9 +20,7 @@ use crate::args::{TraceArgs, TraceCommand};
 use crate::commands::Execute;
 use crate::commands::evaluate::Model;
 use crate::commands::evaluate::inputs::{self, inputs};
-use crate::files::staged;
-use crate::files::staged::{Stoppable, refusal};
-use crate::files::unfinished::Unfinished;
+use crate::files::staged::Stoppable;
 use crate::model::{needed, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
@@ -162,7 +162,7 @@ fn to_file(
     options: TraceOptions,
     dump: Option<Dump>,
 ) -> Result<(), Failure> {
-    let (file, staged) = Unfinished::new(staged::folder(path))?;
+    let (file, staged) = Unfinished::new(targets::folder(path))?;
     let stoppable = BufWriter::new(Stoppable(&file));
     let written = write(model, machine, options, dump, stoppable);
     if !stop::goes_on() {

@@ -12,6 +12,7 @@ use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{
     Container, DataType, Error, ErrorKind, LoadOptions, Result, failed_download, traversal,
 };
+use onnx_container_files::locations::plain;
 use serde::Serialize;
 
 use crate::model::reading::Reading;
@@ -236,11 +237,4 @@ fn open(directory: &Directory, location: &str) -> Result<Opened> {
     let mut head = Vec::new();
     file.take(HEAD).read_to_end(&mut head).map_err(failed)?;
     Ok(Opened { len, failed_download: failed_download(&head) })
-}
-
-/// `location` without its `.` and empty components, so that `./w` and `w` are one file.
-pub fn plain(location: &str) -> String {
-    let absolute = if location.starts_with('/') { "/" } else { "" };
-    let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
-    format!("{absolute}{}", parts.collect::<Vec<_>>().join("/"))
 }

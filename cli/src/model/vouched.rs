@@ -60,7 +60,7 @@ pub fn compare(model: &Path, reading: Reading, used: &HashSet<&str>) -> Result<(
 }
 
 /// The failure for an `error` of the comparison, with what the user can do about it.
-fn refused(error: Error) -> Failure {
+pub fn refused(error: Error) -> Failure {
     if !error.has(ErrorKind::WrongDigest) {
         return error.into();
     }

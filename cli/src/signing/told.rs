@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::hashing;
-use super::verdict::{Content, Files, Kind, Problem, Verdict};
+use onnx_container_signing::{ContentVerdict, FilesVerdict, Problem, ProblemKind, Verdict};
+
 use crate::terminal::output::{Output, count};
 
 /// The most problems that are printed; `--json` has all.
@@ -12,8 +12,13 @@ const MOST_LINES: usize = 100;
 /// The most files whose names are in the last line.
 const MOST_NAMES: usize = 3;
 
+/// What is said of files that are hashed in shards of so many bytes.
+pub fn pieces(shard_size: Option<u64>) -> String {
+    shard_size.map_or_else(String::new, |size| format!(" in shards of {size} bytes"))
+}
+
 /// Prints the verdict.
-pub fn print(verdict: &Verdict<'_>, out: &mut Output) -> io::Result<()> {
+pub fn print(verdict: &Verdict, out: &mut Output) -> io::Result<()> {
     out.line(format_args!("key       {} {}", verdict.curve, verdict.key))?;
     if let Some(files) = &verdict.files {
         print_files(files, out)?;
@@ -39,8 +44,8 @@ pub fn print(verdict: &Verdict<'_>, out: &mut Output) -> io::Result<()> {
 }
 
 /// What became of the files of a model whose content is as signed.
-fn written(files: &Files<'_>) -> String {
-    let gone = files.problems.iter().filter(|problem| problem.kind == Kind::Missing);
+fn written(files: &FilesVerdict) -> String {
+    let gone = files.problems.iter().filter(|problem| problem.kind == ProblemKind::Missing);
     let gone: Vec<_> = gone.map(|problem| problem.path.as_str()).collect();
     let mut texts = Vec::new();
     if gone.len() < files.problems.len() {
@@ -55,9 +60,9 @@ fn written(files: &Files<'_>) -> String {
     texts.join(", and ")
 }
 
-fn print_files(files: &Files<'_>, out: &mut Output) -> io::Result<()> {
+fn print_files(files: &FilesVerdict, out: &mut Output) -> io::Result<()> {
     let (signed, path) = (count(files.signed_files, "file"), files.signature.display());
-    let pieces = hashing::pieces(files.shard_size);
+    let pieces = pieces(files.shard_size);
     if files.as_signed {
         out.prose("files     ", format_args!("as signed: {signed}{pieces} ({path})"))?;
         return print_left_out(&files.left_out, out);
@@ -67,7 +72,7 @@ fn print_files(files: &Files<'_>, out: &mut Output) -> io::Result<()> {
         "files     ",
         format_args!("NOT as signed: {problems}, {signed} signed{pieces} ({path})"),
     )?;
-    for Problem { path, kind, reason } in files.problems.iter().take(MOST_LINES) {
+    for Problem { path, kind, reason, .. } in files.problems.iter().take(MOST_LINES) {
         out.prose("          ", format_args!("{} `{path}`: {reason}", kind.name()))?;
     }
     if let Some(more) = files.problems.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
@@ -91,7 +96,7 @@ fn print_left_out(paths: &[String], out: &mut Output) -> io::Result<()> {
     )
 }
 
-fn print_content(content: &Content<'_>, out: &mut Output) -> io::Result<()> {
+fn print_content(content: &ContentVerdict, out: &mut Output) -> io::Result<()> {
     let path = content.signature.display();
     let what = match content.as_signed {
         Some(true) => {
@@ -105,15 +110,4 @@ fn print_content(content: &Content<'_>, out: &mut Output) -> io::Result<()> {
     };
     let reason = content.reason.as_deref().unwrap_or_default();
     out.prose("content   ", format_args!("{what} ({path}): {reason}"))
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Changed => "changed",
-            Self::Missing => "missing",
-            Self::Unsigned => "unsigned",
-            Self::Refused => "refused",
-        }
-    }
 }

@@ -48,8 +48,6 @@ pub enum Failure {
     Machine { kind: String, message: String },
     /// Standard output does not take what was to be printed.
     Output(io::Error),
-    /// An error of a kind that is the command's own.
-    OfKind(&'static str, Error),
     /// A refusal by the command itself: the reason, and what to do.
     Refused(String),
     /// Arguments that contradict each other.
@@ -103,7 +101,7 @@ impl Failure {
                     "error: {message}; {changed}, only the report could not be printed"
                 ));
             }
-            (Self::Model(error) | Self::OfKind(_, error), _) => print_error(error),
+            (Self::Model(error), _) => print_error(error),
             (Self::Hinted(error, hint), _) => {
                 print_error(error);
                 print_on_stderr(format_args!("  {hint}"));
@@ -150,7 +148,7 @@ impl Failure {
     /// What happened, in words.
     pub fn message(&self) -> String {
         match self {
-            Self::Model(error) | Self::OfKind(_, error) => error.to_string(),
+            Self::Model(error) => error.to_string(),
             Self::Hinted(error, hint) => format!("{error}: {hint}"),
             #[cfg(feature = "machine")]
             Self::Machine { message, .. } => message.clone(),
@@ -219,8 +217,7 @@ impl Failed {
 /// An error as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub struct JsonError {
-    /// The library's kind of error, or `Refused`, `Usage` or `OtherKey`, which are the command's
-    /// own.
+    /// The library's kind of error, or `Refused` or `Usage`, which are the command's own.
     kind: String,
     tensor: Option<String>,
     path: Option<String>,
@@ -258,7 +255,6 @@ impl From<&Failure> for JsonError {
     fn from(failure: &Failure) -> Self {
         match failure {
             Failure::Model(error) => Self::from(error),
-            Failure::OfKind(kind, error) => Self { kind: (*kind).to_owned(), ..Self::from(error) },
             Failure::Hinted(error, _) => Self { message: failure.message(), ..Self::from(error) },
             #[cfg(feature = "machine")]
             Failure::Machine { kind, message } => Self::plain(kind, message.clone()),

@@ -6,11 +6,12 @@ use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::traversal::{self, Place};
 use onnx_container::{DataType, Result};
+use onnx_container_files::locations::plain;
 use serde::Serialize;
 
 use super::text_of;
 use crate::commands::files::Listed;
-use crate::model::needed::{State, plain};
+use crate::model::needed::State;
 
 /// One tensor.
 #[derive(Debug, Serialize)]

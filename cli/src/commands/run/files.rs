@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
+use onnx_container_files::targets::refusals;
+use onnx_container_files::unfinished::Unfinished;
 use onnx_container_machine::{Block, Value};
 
 use crate::args::ValueFormat;
 use crate::commands::evaluate::values;
-use crate::files::staged::{self, refusals};
-use crate::files::unfinished::Unfinished;
+use crate::files::staged;
 use crate::terminal::failure::Failure;
 use crate::terminal::output::count;
 use crate::terminal::stop;

@@ -5,10 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind};
+use onnx_container_files::targets::{self, refusals};
 use onnx_container_machine::Result as Stepped;
 use onnx_container_machine::trace::Dumped;
 
-use crate::files::staged::{self, Staged, refusals};
+use crate::files::staged::{self, Staged};
 use crate::terminal::failure::Failure;
 use crate::terminal::stop;
 
@@ -38,7 +39,7 @@ impl Dump {
         fs::create_dir_all(folder).map_err(failed)?;
         let is_same = |output: &Path| {
             let [of_output, own] =
-                [staged::folder(output), folder].map(|path| path.canonicalize().ok());
+                [targets::folder(output), folder].map(|path| path.canonicalize().ok());
             let name = output.file_name().and_then(|name| name.to_str());
             of_output == own && name.is_some_and(is_dumped)
         };

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use onnx_container::edit::{FillOptions, MatchOptions, Tied, WeightMapping};
 use onnx_container::{Container, Error, Initializer, safetensors, traversal};
+use onnx_container_files::targets::refusal;
 
 use super::Job;
 use crate::args::ImportArgs;
 use crate::commands::write::import::Imported;
-use crate::files::staged::{Staged, refusal};
+use crate::files::staged::Staged;
 use crate::model::vouched::{self, Vouched};
 use crate::model::{reading, save};
 use crate::terminal::failure::{Failure, Outcome};

@@ -3,11 +3,11 @@
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::content::Content;
-use super::form::{Form, TYPE};
-use super::manifest::Manifest;
-use super::object::Object;
-use super::{content, manifest};
+use crate::content::Content;
+use crate::form::{Form, TYPE};
+use crate::manifest::Manifest;
+use crate::object::Object;
+use crate::{content, manifest};
 
 /// A statement that was signed.
 #[derive(Debug)]

@@ -7,15 +7,15 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use onnx_container_files::sha256::hex;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use sha2::{Digest, Sha256};
 
-use super::form::Form;
-use super::hashing::{Hashed, Method, Part, is_sha256, shards};
-use super::object::{object, objects};
-use crate::args::ShardForm;
-use crate::files::sha256::hex;
+use crate::form::Form;
+use crate::hashing::{Hashed, Method, Part, is_sha256, shards};
+use crate::object::{object, objects};
+use crate::options::ShardForm;
 
 /// The type of the statement.
 pub const PREDICATE: &str = "https://model_signing/signature/v1.0";

@@ -1,15 +1,15 @@
 //! Keys for ECDSA on P-256 with SHA-256, P-384 with SHA-384 and P-521 with SHA-512, read from PEM.
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
-use onnx_container::{Error, ErrorKind};
+use onnx_container::{Error, ErrorKind, Result};
+use onnx_container_files::sha256::hex;
 use p256::pkcs8::{DecodePublicKey, EncodePublicKey, LineEnding};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::regular;
-use crate::files::sha256::hex;
-use crate::terminal::failure::Failure;
+use crate::regular;
 
 /// The longest key file that is read, in bytes.
 const MOST_BYTES: u64 = 64 << 10;
@@ -33,47 +33,103 @@ const OTHERS: [(&str, &str); 6] = [
     ),
 ];
 
-/// The same code for the key of each curve.
-macro_rules! on_curve {
-    ($of:ident :: $self:expr, $key:ident => $then:expr) => {
-        match $self {
-            $of::P256($key) => $then,
-            $of::P384($key) => $then,
-            $of::P521($key) => $then,
-        }
-    };
+/// A key that signs: for P-256, P-384 or P-521.
+pub struct PrivateKey {
+    secret: Secret,
+    /// The file that it was read from.
+    path: Option<PathBuf>,
 }
 
-/// A key that signs.
-pub enum PrivateKey {
+enum Secret {
     P256(p256::ecdsa::SigningKey),
     P384(p384::ecdsa::SigningKey),
     P521(p521::ecdsa::SigningKey),
 }
 
-/// A key that verifies.
+/// A key that verifies: for P-256, P-384 or P-521.
 #[derive(Debug, Clone)]
-pub enum PublicKey {
+pub struct PublicKey(Point);
+
+#[derive(Debug, Clone)]
+enum Point {
     P256(p256::ecdsa::VerifyingKey),
     P384(p384::ecdsa::VerifyingKey),
     P521(p521::ecdsa::VerifyingKey),
 }
 
+/// Why a PEM is not the key that is wanted: a text that continues "this".
+type Reason = &'static str;
+
 impl PrivateKey {
-    /// The key in the PEM file at `path`: PKCS#8 or SEC1, not encrypted.
-    pub fn read(path: &Path) -> Result<Self, Failure> {
-        let text = read(path)?;
-        let blocks = ["PRIVATE KEY", "EC PRIVATE KEY"].map(|label| block(&text, label));
+    /// The key in the PEM file at `path`: PKCS#8 or SEC1, not encrypted. No signature replaces the
+    /// file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a file that holds no such key, and those of reading it.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let secret = Secret::of(&read(path)?).map_err(|reason| refused(reason).with_path(path))?;
+        Ok(Self { secret, path: Some(path.to_owned()) })
+    }
+
+    /// The key in a PEM text: PKCS#8 or SEC1, not encrypted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a text that holds no such key.
+    pub fn from_pem(text: &str) -> Result<Self> {
+        Ok(Self { secret: Secret::of(text).map_err(refused)?, path: None })
+    }
+
+    /// The key that verifies what this one signs.
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey(match &self.secret {
+            Secret::P256(key) => Point::P256(*key.verifying_key()),
+            Secret::P384(key) => Point::P384(*key.verifying_key()),
+            Secret::P521(key) => Point::P521(*key.verifying_key()),
+        })
+    }
+
+    /// The file that it was read from.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The signature of `message`, in DER.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>> {
+        use p256::ecdsa::signature::Signer;
+        let signed = match &self.secret {
+            Secret::P256(key) => {
+                key.try_sign(message).map(|s: p256::ecdsa::DerSignature| s.as_bytes().to_vec())
+            }
+            Secret::P384(key) => {
+                key.try_sign(message).map(|s: p384::ecdsa::DerSignature| s.as_bytes().to_vec())
+            }
+            Secret::P521(key) => {
+                key.try_sign(message).map(|s: p521::ecdsa::DerSignature| s.as_bytes().to_vec())
+            }
+        };
+        signed.map_err(|error| Error::internal(format_args!("the key does not sign: {error}")))
+    }
+}
+
+/// Its curve alone: a key is secret.
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PrivateKey").field(&self.public_key().curve()).finish_non_exhaustive()
+    }
+}
+
+impl Secret {
+    /// The key in a text, which may have other parts.
+    fn of(text: &str) -> Result<Self, Reason> {
+        let blocks = ["PRIVATE KEY", "EC PRIVATE KEY"].map(|label| block(text, label));
         let Some(pem) = blocks.into_iter().flatten().next() else {
-            return Err(refused(path, other(&text, "holds no private key in PEM")));
+            return Err(other(text, "holds no private key in PEM"));
         };
         if pem.contains("Proc-Type: 4,ENCRYPTED") {
-            return Err(refused(
-                path,
-                "is encrypted: `openssl pkey -in KEY -out PLAIN` decrypts it",
-            ));
+            return Err("is encrypted: `openssl pkey -in KEY -out PLAIN` decrypts it");
         }
-        Self::of_pem(pem).ok_or_else(|| refused(path, "is no key for P-256, P-384 or P-521"))
+        Self::of_pem(pem).ok_or("is no key for P-256, P-384 or P-521")
     }
 
     fn of_pem(pem: &str) -> Option<Self> {
@@ -85,42 +141,71 @@ impl PrivateKey {
         }
         p521::SecretKey::from_pem(pem).ok().map(|key| Self::P521(key.into()))
     }
-
-    /// The key that verifies what this one signs.
-    pub fn public(&self) -> PublicKey {
-        match self {
-            Self::P256(key) => PublicKey::P256(*key.verifying_key()),
-            Self::P384(key) => PublicKey::P384(*key.verifying_key()),
-            Self::P521(key) => PublicKey::P521(*key.verifying_key()),
-        }
-    }
-
-    /// The signature of `message`, in DER.
-    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Failure> {
-        use p256::ecdsa::signature::Signer;
-        let signed = match self {
-            Self::P256(key) => {
-                key.try_sign(message).map(|s: p256::ecdsa::DerSignature| s.as_bytes().to_vec())
-            }
-            Self::P384(key) => {
-                key.try_sign(message).map(|s: p384::ecdsa::DerSignature| s.as_bytes().to_vec())
-            }
-            Self::P521(key) => {
-                key.try_sign(message).map(|s: p521::ecdsa::DerSignature| s.as_bytes().to_vec())
-            }
-        };
-        signed.map_err(|error| Failure::Refused(format!("the key does not sign: {error}")))
-    }
 }
 
 impl PublicKey {
     /// The key in the PEM file at `path`.
-    pub fn read(path: &Path) -> Result<Self, Failure> {
-        let text = read(path)?;
-        let Some(pem) = block(&text, "PUBLIC KEY") else {
-            return Err(refused(path, other(&text, "holds no public key in PEM")));
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a file that holds no such key, and those of reading it.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let point = Point::of(&read(path)?).map_err(|reason| refused(reason).with_path(path))?;
+        Ok(Self(point))
+    }
+
+    /// The key in a PEM text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a text that holds no such key.
+    pub fn from_pem(text: &str) -> Result<Self> {
+        Ok(Self(Point::of(text).map_err(refused)?))
+    }
+
+    /// What signatures call the key: the SHA-256 of its PEM, in hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] for a key without a PEM, which only a bug can cause.
+    pub fn hint(&self) -> Result<String> {
+        let pem = match &self.0 {
+            Point::P256(key) => key.to_public_key_pem(LineEnding::LF),
+            Point::P384(key) => key.to_public_key_pem(LineEnding::LF),
+            Point::P521(key) => key.to_public_key_pem(LineEnding::LF),
         };
-        Self::of_pem(pem).ok_or_else(|| refused(path, "is no key for P-256, P-384 or P-521"))
+        let failed = |error| Error::internal(format_args!("the key has no PEM: {error}"));
+        Ok(hex(&Sha256::digest(pem.map_err(failed)?)))
+    }
+
+    /// The curve: `P-256`, `P-384` or `P-521`.
+    pub fn curve(&self) -> &'static str {
+        match &self.0 {
+            Point::P256(_) => "P-256",
+            Point::P384(_) => "P-384",
+            Point::P521(_) => "P-521",
+        }
+    }
+
+    /// Whether `signature`, in DER, is one of `message` by this key.
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        use p256::ecdsa::signature::Verifier;
+        match &self.0 {
+            Point::P256(key) => p256::ecdsa::DerSignature::from_bytes(signature)
+                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
+            Point::P384(key) => p384::ecdsa::DerSignature::from_bytes(signature)
+                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
+            Point::P521(key) => p521::ecdsa::DerSignature::from_bytes(signature)
+                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
+        }
+    }
+}
+
+impl Point {
+    /// The key in a text, which may have other parts.
+    fn of(text: &str) -> Result<Self, Reason> {
+        let Some(pem) = block(text, "PUBLIC KEY") else {
+            return Err(other(text, "holds no public key in PEM"));
+        };
+        Self::of_pem(pem).ok_or("is no key for P-256, P-384 or P-521")
     }
 
     fn of_pem(pem: &str) -> Option<Self> {
@@ -132,43 +217,14 @@ impl PublicKey {
         }
         p521::PublicKey::from_public_key_pem(pem).ok().map(|key| Self::P521(key.into()))
     }
-
-    /// What a signature calls the key: the SHA-256 of its PEM, in hexadecimal digits.
-    pub fn hint(&self) -> Result<String, Failure> {
-        let pem = on_curve!(PublicKey::self, key => key.to_public_key_pem(LineEnding::LF));
-        let pem = pem.map_err(|error| Failure::Refused(format!("the key has no PEM: {error}")))?;
-        Ok(hex(&Sha256::digest(pem)))
-    }
-
-    /// The curve, as people call it.
-    pub fn curve(&self) -> &'static str {
-        match self {
-            Self::P256(_) => "P-256",
-            Self::P384(_) => "P-384",
-            Self::P521(_) => "P-521",
-        }
-    }
-
-    /// Whether `signature`, in DER, is one of `message` by this key.
-    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        use p256::ecdsa::signature::Verifier;
-        match self {
-            Self::P256(key) => p256::ecdsa::DerSignature::from_bytes(signature)
-                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
-            Self::P384(key) => p384::ecdsa::DerSignature::from_bytes(signature)
-                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
-            Self::P521(key) => p521::ecdsa::DerSignature::from_bytes(signature)
-                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
-        }
-    }
 }
 
 /// The text of a key file, which is wiped when it is no longer needed.
-fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
+fn read(path: &Path) -> Result<Zeroizing<String>> {
     let bytes = regular::read(path, MOST_BYTES)?;
     match bytes.as_deref().map(|bytes| std::str::from_utf8(bytes)) {
         Some(Ok(text)) => Ok(Zeroizing::new(text.to_owned())),
-        _ => Err(refused(path, "is not a PEM file")),
+        _ => Err(refused("is not a PEM file").with_path(path)),
     }
 }
 
@@ -180,13 +236,13 @@ fn block<'t>(text: &'t str, label: &str) -> Option<&'t str> {
 }
 
 /// What `text` holds in place of what was asked for; `nothing` when it is nothing that is known.
-fn other<'t>(text: &str, nothing: &'t str) -> &'t str {
+fn other(text: &str, nothing: Reason) -> Reason {
     let found = OTHERS.iter().find(|(label, _)| block(text, label).is_some());
     found.map_or(nothing, |(_, what)| what)
 }
 
-fn refused(path: &Path, reason: &str) -> Failure {
-    Error::new(ErrorKind::InvalidArgument, format!("this {reason}")).with_path(path).into()
+fn refused(reason: Reason) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("this {reason}"))
 }
 
 #[cfg(test)]
@@ -208,7 +264,8 @@ mod tests {
         let key = p256::ecdsa::SigningKey::from_slice(&key).unwrap();
         let r = bytes("EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716");
         let s = bytes("F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8");
-        let signed = PrivateKey::P256(key).sign(b"sample").unwrap();
+        let sign = |secret| PrivateKey { secret, path: None }.sign(b"sample").unwrap();
+        let signed = sign(Secret::P256(key));
         let signed = p256::ecdsa::Signature::from_der(&signed).unwrap().to_vec();
         // The crate has the smaller of the two values of s that verify, for P-256 alone.
         assert_eq!(signed[..32], r);
@@ -222,7 +279,7 @@ mod tests {
             "94EDBB92A5ECB8AAD4736E56C691916B3F88140666CE9FA73D64C4EA95AD133C81A648152E44ACF96E36DD1E80FABE46
              99EF4AEB15F178CEA1FE40DB2603138F130E740A19624526203B6351D0A3A94FA329C145786E679E7B82C71A38628AC8",
         );
-        let signed = PrivateKey::P384(key).sign(b"sample").unwrap();
+        let signed = sign(Secret::P384(key));
         assert_eq!(p384::ecdsa::Signature::from_der(&signed).unwrap().to_vec(), expected);
 
         let key = bytes(
@@ -236,7 +293,7 @@ mod tests {
              00617CCE7CF5064806C467F678D3B4080D6F1CC50AF26CA209417308281B68AF282623EAA63E5B5C0723D8B8C37FF0777B1A\
              20F8CCB1DCCC43997F1EE0E44DA4A67A",
         );
-        let signed = PrivateKey::P521(key).sign(b"sample").unwrap();
+        let signed = sign(Secret::P521(key));
         assert_eq!(p521::ecdsa::Signature::from_der(&signed).unwrap().to_vec(), expected);
     }
 

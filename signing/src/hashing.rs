@@ -5,9 +5,8 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 
 use onnx_container::external_data::Directory;
-use onnx_container::{Error, Result};
-
-use crate::files::sha256;
+use onnx_container::{Error, Result, work};
+use onnx_container_files::sha256;
 
 /// How bytes were hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,11 +73,6 @@ impl Part {
     }
 }
 
-/// What is said of files that are hashed in shards of so many bytes.
-pub fn pieces(shard_size: Option<u64>) -> String {
-    shard_size.map_or_else(String::new, |size| format!(" in shards of {size} bytes"))
-}
-
 /// The length in bytes of the file called `name`.
 pub fn length(directory: &Directory, name: &str) -> Result<u64> {
     let metadata = directory.open_file(name)?.metadata();
@@ -113,10 +107,17 @@ fn parts(directory: &Directory, name: &str, method: Method) -> Result<Vec<Part>>
 }
 
 fn digest(directory: &Directory, name: &str, part: &Part) -> Result<String> {
+    work::check()?;
     let file = directory.open_file(name)?;
     let hashed = match part {
-        Part::Whole => sha256::of_reader(file),
-        Part::Range(range) => part_of(file, range).and_then(sha256::of_reader),
+        Part::Whole => file.metadata().and_then(|found| {
+            work::begin(found.len());
+            sha256::of_reader(file)
+        }),
+        Part::Range(range) => part_of(file, range).and_then(|part| {
+            work::begin(range.end.saturating_sub(range.start));
+            sha256::of_reader(part)
+        }),
     };
     hashed.map_err(|error| Error::io(directory.join(name), error))
 }

@@ -1,4 +1,4 @@
-//! Files that are written beside their targets and then renamed, so that a killed command leaves no
+//! Files that are written beside their targets and then renamed, so that a killed program leaves no
 //! half of one under the name of a whole; and what killed ones left.
 //!
 //! Each process locks one empty file per folder; its other temporary files share that file's prefix
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use onnx_container::{Error, Result};
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// What the names begin with. Those of `sign` begin otherwise.
+/// What the names begin with. Those of signatures begin otherwise.
 const PREFIX: &str = ".writing-";
 
 /// How many characters follow, and again after a further `-`: random ones, and as many that follow
@@ -52,6 +52,9 @@ static LAST: Mutex<Weak<Holder>> = Mutex::new(Weak::new());
 impl Unfinished {
     /// A file in `folder` to write and then rename, with the mode that the umask gives, as any
     /// other new file.
+    ///
+    /// # Errors
+    /// That nothing can be written in the folder.
     pub fn new(folder: &Path) -> Result<(File, Self)> {
         let holder = Holder::of(folder)?;
         let name = holder.file.path().file_name().unwrap_or_default().to_string_lossy();
@@ -59,7 +62,10 @@ impl Unfinished {
         Ok((file, Self { file: path, holder }))
     }
 
-    /// Renames the file to `path`.
+    /// Renames the file to `path`; with `no_clobber`, where nothing is there.
+    ///
+    /// # Errors
+    /// Those of the system. The file is removed.
     pub fn publish(self, path: &Path, no_clobber: bool) -> Result<()> {
         let Self { file, holder } = self;
         let published = if no_clobber { file.persist_noclobber(path) } else { file.persist(path) };
@@ -82,7 +88,10 @@ impl Holder {
 }
 
 /// A new file in `folder` that is locked, where the file system can. Its name is `prefix` and an
-/// end by which [`is_made`] knows it.
+/// end of letters that follow from each other.
+///
+/// # Errors
+/// That nothing can be written in the folder.
 pub fn locked(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
     loop {
         let file = temporary_called(prefix, folder)?;
@@ -146,7 +155,7 @@ fn check_of(letters: &str) -> u64 {
 
 /// Whether the end of a name was made here: `text` is what follows the prefix that [`locked`] was
 /// given.
-pub fn is_made(text: &str) -> bool {
+fn is_made(text: &str) -> bool {
     text.len() == RANDOM
         && text
             .split_at_checked(RANDOM / 2)
@@ -174,7 +183,7 @@ pub fn is_unfinished(name: &str) -> bool {
     holder_of(name).is_some()
 }
 
-/// The files in `folder` that killed commands left, sorted: those whose holder nobody holds.
+/// The files in `folder` that killed programs left, sorted: those whose holder nobody holds.
 pub fn abandoned(folder: &Path) -> Vec<PathBuf> {
     let (files, _locks) = unheld(folder);
     files
@@ -202,7 +211,7 @@ fn unheld(folder: &Path) -> (Vec<PathBuf>, Vec<File>) {
     (names.iter().filter(is_free).map(|name| folder.join(name)).collect(), locks)
 }
 
-/// Removes the files in `folder` that killed commands left: how many, and an error for each that is
+/// Removes the files in `folder` that killed programs left: how many, and an error for each that is
 /// still there.
 pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
     let (files, locks) = unheld(folder);

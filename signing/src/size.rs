@@ -2,8 +2,9 @@
 
 use onnx_container::{Error, ErrorKind};
 
-use super::bundle::MOST_BYTES;
-use super::hashing::Method;
+use crate::bundle::MOST_BYTES;
+use crate::hashing::Method;
+use crate::terms::{Term, Terms};
 
 /// The bytes of a resource besides its name: other keys, digits of the digest, punctuation.
 const RESOURCE: u64 = 120;
@@ -13,12 +14,11 @@ const RESOURCE: u64 = 120;
 const REST: u64 = 1 << 20;
 
 /// The factors that sizes are proposed with.
-const UNITS: [(&str, u64); 5] =
-    [("", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
+const SCALES: [u64; 5] = [1, 1_000, 1_000_000, 1_000_000_000, 1_000_000_000_000];
 
 /// Refuses a signature that would be too large to be read, of files with names and lengths of so
 /// many bytes.
-pub fn check(files: &[(&str, u64)], method: Method) -> Result<(), Error> {
+pub fn check(files: &[(&str, u64)], method: Method, terms: Terms) -> Result<(), Error> {
     if fits(files, method) {
         return Ok(());
     }
@@ -26,16 +26,16 @@ pub fn check(files: &[(&str, u64)], method: Method) -> Result<(), Error> {
         let reason = format!("too many files for one signature, of at most {MOST_BYTES} bytes");
         return Err(Error::new(ErrorKind::TooLarge, reason));
     };
-    let sizes = UNITS.iter().flat_map(|(unit, scale)| {
+    let sizes = SCALES.iter().flat_map(|scale| {
         let digits = (1..10).flat_map(|digit| [digit, digit * 10, digit * 100]);
-        digits.map(move |digits| (digits * scale, format!("{digits}{unit}")))
+        digits.map(move |digits| digits * scale)
     });
-    let enough = sizes.filter(|(bytes, _)| *bytes > size && fits(files, Method::Shards(*bytes)));
-    let enough = enough.min_by_key(|(bytes, _)| *bytes);
+    let enough = sizes.filter(|bytes| *bytes > size && fits(files, Method::Shards(*bytes))).min();
     let count: u64 = files.iter().map(|(_, len)| len.div_ceil(size)).fold(0, u64::saturating_add);
     let reason = match enough {
-        Some((_, enough)) => format!(
-            "this needs {count} shards, too many for one signature: at least --shard-size {enough}"
+        Some(enough) => format!(
+            "this needs {count} shards, too many for one signature: at least {}",
+            terms(&Term::ShardSize(enough))
         ),
         None => "too many files for one signature".to_owned(),
     };
@@ -64,19 +64,32 @@ fn fits(files: &[(&str, u64)], method: Method) -> bool {
 mod tests {
     use super::*;
 
+    fn said(files: &[(&str, u64)], method: Method) -> String {
+        let terms = |term: &Term<'_>| format!("{term:?}");
+        check(files, method, terms).unwrap_err().to_string()
+    }
+
     #[test]
     fn shards_that_are_too_small_are_refused_with_a_size_that_is_not() {
         let files = [("m.onnx", 5_000), ("m.onnx.data", 839_000_000)];
         for method in [Method::Files, Method::Shards(1_000_000), Method::Shards(4_000)] {
-            check(&files, method).unwrap();
+            check(&files, method, |term| term.to_string()).unwrap();
         }
-        let said = |size| check(&files, Method::Shards(size)).unwrap_err().to_string();
-        assert!(said(1000).contains("839005 shards"), "{}", said(1000));
-        assert!(said(1000).ends_with("--shard-size 3kB"), "{}", said(1000));
-        assert!(said(1).ends_with("--shard-size 3kB"), "{}", said(1));
-        let largest = [("m", u64::MAX)];
-        assert!(check(&largest, Method::Shards(1)).unwrap_err().to_string().ends_with("70TB"));
+        for (files, size, end) in [
+            (
+                &files[..],
+                1000,
+                "needs 839005 shards, too many for one signature: at least ShardSize(3000)",
+            ),
+            (&files, 1, "at least ShardSize(3000)"),
+            (&[("m", u64::MAX)], 1, "at least ShardSize(70000000000000)"),
+        ] {
+            let said = said(files, Method::Shards(size));
+            assert!(said.ends_with(end), "{said}");
+        }
         let many = vec![("", 1); 1_000_000];
-        assert!(check(&many, Method::Files).is_err() && check(&many, Method::Shards(1)).is_err());
+        for method in [Method::Files, Method::Shards(1)] {
+            assert!(said(&many, method).starts_with("too many files"), "{method:?}");
+        }
     }
 }

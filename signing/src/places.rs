@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind, Result};
-
-use crate::files::staged::folder;
+use onnx_container_files::targets::folder;
 
 /// The signature on files, where no other name is given: that of the reference tool, in the folder
 /// of the model.

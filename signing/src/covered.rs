@@ -1,22 +1,22 @@
 //! Whether files hold nothing but the weights of a model, whose content is signed.
 //!
-//! A changed model may name any files. Such a file may be excused from being
-//! signed only if the content says all that is in it: the elements of tensors, and zeros between
-//! them.
+//! A changed model may name any files. Such a file may be excused from being signed only if the
+//! content says all that is in it: the elements of tensors, and zeros between them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::iter;
 use std::ops::Range;
 use std::path::Path;
 
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{ModelProto, TensorProto};
-use onnx_container::{Container, DataType, Error, LoadOptions, Result, traversal};
+use onnx_container::{Container, DataType, Error, LoadOptions, Result, traversal, work};
+use onnx_container_files::locations::plain;
 
-use crate::model::needed::{needed, plain};
-use crate::model::reading::Reading;
+use crate::needed::Needed;
+use crate::options::Reading;
 
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
@@ -28,21 +28,21 @@ pub fn only_weights(
     names: &BTreeSet<String>,
 ) -> Result<BTreeSet<String>> {
     let container = Container::load(path, LoadOptions::from(reading).weights(false))?;
-    let needed = needed(container.model(), path, reading.paths)?;
+    let needed = Needed::by(container.model(), path, reading)?;
     let used = used(container.model(), names);
     drop(container);
     let mut only = BTreeSet::new();
-    for file in &needed.files {
-        let name = plain(&file.location);
-        let before = used.partition_point(|(of, _)| **of < *name);
-        let mut ranges = used.iter().skip(before).take_while(|(of, _)| **of == *name).peekable();
+    for (name, location) in &needed.locations {
+        let before = used.partition_point(|(of, _)| **of < **name);
+        let mut ranges = used.iter().skip(before).take_while(|(of, _)| **of == **name).peekable();
         if ranges.peek().is_none() {
             continue;
         }
-        let opened = needed.open(file)?;
+        let opened = needed.open(location)?;
         let ranges = ranges.map(|(_, range)| range.clone());
-        if is_zero_beside(opened, ranges).map_err(|error| Error::io(&file.path, error))? {
-            only.insert(name);
+        let failed = |error| Error::io(needed.path(location), error);
+        if is_zero_beside(opened, ranges).map_err(failed)? {
+            only.insert(name.clone());
         }
     }
     Ok(only)
@@ -68,10 +68,7 @@ fn byte_len(tensor: &TensorProto) -> Option<u64> {
 }
 
 /// Whether all bytes of `file` outside of `ranges`, which are sorted, are zero.
-fn is_zero_beside(
-    mut file: File,
-    ranges: impl Iterator<Item = Range<u64>>,
-) -> std::io::Result<bool> {
+fn is_zero_beside(mut file: File, ranges: impl Iterator<Item = Range<u64>>) -> io::Result<bool> {
     let len = file.metadata()?.len();
     let (mut end, mut chunk) = (0, vec![0; CHUNK]);
     // Behind the last of them comes the end of the file.
@@ -84,6 +81,7 @@ fn is_zero_beside(
         file.seek(SeekFrom::Start(gap.start))?;
         let mut reader = (&mut file).take(gap.end - gap.start);
         loop {
+            work::check().map_err(io::Error::other)?;
             let read = reader.read(&mut chunk)?;
             if read == 0 {
                 break;

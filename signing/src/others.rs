@@ -8,10 +8,11 @@ use std::path::Path;
 
 use onnx_container::{Error, ErrorKind};
 
-use super::bundle::{self, Claim};
-use super::keys::PublicKey;
-use super::places::Places;
-use super::statement::{self, Statement};
+use crate::bundle::{self, Claim};
+use crate::keys::PublicKey;
+use crate::places::Places;
+use crate::statement::{self, Statement};
+use crate::terms::{Term, Terms};
 
 /// Whether the file at `path` beneath `root` is a signature by `key`.
 pub fn is_signature(root: &Path, path: &str, key: &PublicKey) -> bool {
@@ -20,7 +21,7 @@ pub fn is_signature(root: &Path, path: &str, key: &PublicKey) -> bool {
 
 /// Why the file at `path` is not replaced by a signature of the key called `hint`: it is there and
 /// is no signature, or one by another key.
-pub fn of_another_key(path: &Path, hint: &str) -> Option<Error> {
+pub fn of_another_key(path: &Path, hint: &str, terms: Terms) -> Option<Error> {
     let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() > 0);
     let what = match Claim::of(path) {
         _ if !is_file => return None,
@@ -28,15 +29,17 @@ pub fn of_another_key(path: &Path, hint: &str) -> Option<Error> {
         Some(Claim { signer: Some(other), .. }) if other != hint => "a signature by another key",
         Some(_) => return None,
     };
-    let reason =
-        format!("this is {what}, and is not replaced: remove it, or give another name with -o");
+    let reason = format!(
+        "this is {what}, and is not replaced: remove it, or give another name with {}",
+        terms(&Term::Signature(None))
+    );
     Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
 }
 
 /// Why the file at `path` is not replaced by a signature of the model of `places`: it is a
 /// signature of another model, which is still in the folder. What it says is believed for this
 /// alone.
-pub fn of_another_model(places: &Places, path: &Path) -> Option<Error> {
+pub fn of_another_model(places: &Places, path: &Path, terms: Terms) -> Option<Error> {
     let model = places.model.as_ref()?;
     let is_there = |name: &String| name != model && places.folder.join(name).is_file();
     let other = match statement::parse(&Claim::of(path)?.payload).ok()? {
@@ -47,11 +50,11 @@ pub fn of_another_model(places: &Places, path: &Path) -> Option<Error> {
             names.find(is_there)
         }
     }?;
-    let name = Path::new(model).with_extension("sig");
+    let name = places.folder.join(Path::new(model).with_extension("sig"));
     let reason = format!(
         "this is the signature of `{other}`, and is not replaced by one of `{model}`: give it another name, such as \
-         -o {}",
-        places.folder.join(name).display()
+         {}",
+        terms(&Term::Signature(Some(&name)))
     );
     Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
 }

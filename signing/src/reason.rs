@@ -2,8 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::verdict::{Asked, Content, Files, Kind, Problem};
-use crate::terminal::output::count;
+use crate::terms::{Term, Terms};
+use crate::verdict::{ContentVerdict, FilesVerdict, Problem, ProblemKind as Kind};
+
+/// What the verification was asked, beside the statements.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// Whether only files are proof.
+    pub files_required: bool,
+    /// Whether content was signed, and a folder given, which has none.
+    pub content_of_folder: bool,
+    pub terms: Terms,
+}
 
 /// Why the statements do not verify the model; nothing where they do.
 ///
@@ -11,8 +21,8 @@ use crate::terminal::output::count;
 /// statements are about the model: one that does not hold is a contradiction, except that files of
 /// the model may differ, and those that it had may be gone, where its content is as signed.
 pub fn reason(
-    files: Option<&Files<'_>>,
-    content: Option<&Content<'_>>,
+    files: Option<&FilesVerdict>,
+    content: Option<&ContentVerdict>,
     asked: Asked,
 ) -> Option<String> {
     let compared = content.and_then(|content| content.as_signed);
@@ -20,7 +30,7 @@ pub fn reason(
         Some(content) if compared == Some(false) => Some(differs(content)),
         Some(content) if content.error.is_some() => Some("the content was not compared".to_owned()),
         // Files that are as signed have no byte that was not signed.
-        Some(Content { ambiguous: Some(why), as_signed: Some(true), .. })
+        Some(ContentVerdict { ambiguous: Some(why), as_signed: Some(true), .. })
             if !files.is_some_and(|files| files.as_signed) =>
         {
             Some(format!("by its content alone, which is as signed: {why}"))
@@ -28,13 +38,14 @@ pub fn reason(
         _ => None,
     };
     let files_fail = match (files, content) {
-        (None, _) => asked
-            .files_required
-            .then(|| "--require-files needs a signature on files, and there is none".to_owned()),
+        (None, _) => asked.files_required.then(|| {
+            let option = (asked.terms)(&Term::RequireFiles);
+            format!("{option} needs a signature on files, and there is none")
+        }),
         (Some(files), _) if files.as_signed => None,
         (Some(files), Some(content)) if compared == Some(true) => by_content(files, content, asked),
         (Some(files), _) => {
-            let mut reason = summary(files.problems.iter(), files);
+            let mut reason = summary(files.problems.iter(), files, asked.terms);
             if asked.content_of_folder {
                 reason += "; the content was not compared: give the model";
             }
@@ -47,7 +58,7 @@ pub fn reason(
     }
 }
 
-fn differs(content: &Content<'_>) -> String {
+fn differs(content: &ContentVerdict) -> String {
     let about = match content.is_of_that_name {
         true => String::new(),
         false => format!(": its signature is about `{}`", content.signed_model),
@@ -56,31 +67,40 @@ fn differs(content: &Content<'_>) -> String {
 }
 
 /// What of the files the content, which is as signed, does not excuse.
-fn by_content(files: &Files<'_>, content: &Content<'_>, asked: Asked) -> Option<String> {
+fn by_content(files: &FilesVerdict, content: &ContentVerdict, asked: Asked) -> Option<String> {
     let mut strict = files.not_excused(content).peekable();
     if strict.peek().is_some() {
-        return Some(summary(strict, files));
+        return Some(summary(strict, files, asked.terms));
     }
-    asked
-        .files_required
-        .then(|| format!("--require-files, and {}", summary(files.problems.iter(), files)))
+    asked.files_required.then(|| {
+        let option = (asked.terms)(&Term::RequireFiles);
+        format!("{option}, and {}", summary(files.problems.iter(), files, asked.terms))
+    })
 }
 
 /// How many problems of each kind there are; the file, where it is one.
-fn summary<'p>(problems: impl Iterator<Item = &'p Problem>, files: &Files<'_>) -> String {
+fn summary<'p>(
+    problems: impl Iterator<Item = &'p Problem>,
+    files: &FilesVerdict,
+    terms: Terms,
+) -> String {
     let mut kinds: BTreeMap<Kind, Vec<&Problem>> = BTreeMap::new();
     problems.for_each(|problem| kinds.entry(problem.kind).or_default().push(problem));
-    let texts = kinds.iter().map(|(kind, problems)| match problems.as_slice() {
-        [one] => format!("`{}` {}", one.path, of_kind(*kind, problems, files, true)),
-        many => format!("{} {}", count(many.len(), "file"), of_kind(*kind, many, files, false)),
+    let texts = kinds.iter().map(|(kind, problems)| {
+        let what = of_kind(*kind, problems, files, terms);
+        match problems.as_slice() {
+            [one] => format!("`{}` {what}", one.path),
+            many => format!("{} files {what}", many.len()),
+        }
     });
     texts.collect::<Vec<_>>().join(", ")
 }
 
-fn of_kind(kind: Kind, problems: &[&Problem], files: &Files<'_>, is_one: bool) -> &'static str {
+fn of_kind(kind: Kind, problems: &[&Problem], files: &FilesVerdict, terms: Terms) -> String {
     let is_model = problems.iter().any(|problem| files.model.as_ref() == Some(&problem.path));
     let is_needed = problems.iter().any(|problem| files.own.contains(&problem.path));
-    match (kind, is_one) {
+    let is_one = problems.len() == 1;
+    let text = match (kind, is_one) {
         (Kind::Changed, true) => "was changed",
         (Kind::Changed, false) => "were changed",
         (Kind::Missing, true) => "was signed and is gone",
@@ -88,9 +108,13 @@ fn of_kind(kind: Kind, problems: &[&Problem], files: &Files<'_>, is_one: bool) -
         (Kind::Unsigned, true) if is_model => "is the model, and was not signed",
         (Kind::Unsigned, true) if is_needed => "was not signed, and the model needs it",
         (Kind::Unsigned, false) if is_needed => "were not signed, and the model needs some",
-        (Kind::Unsigned, true) => "was not signed (--ignore-unsigned-files ignores it)",
-        (Kind::Unsigned, false) => "were not signed (--ignore-unsigned-files ignores them)",
+        (Kind::Unsigned, _) => {
+            let (were, them) = if is_one { ("was", "it") } else { ("were", "them") };
+            let option = terms(&Term::IgnoreUnsignedFiles);
+            return format!("{were} not signed ({option} ignores {them})");
+        }
         (Kind::Refused, true) => "was refused",
         (Kind::Refused, false) => "were refused",
-    }
+    };
+    text.to_owned()
 }

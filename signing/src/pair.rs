@@ -5,17 +5,18 @@
 //! A staged file is locked while its process runs, so that one that nobody holds is known to be
 //! left.
 
+use std::fmt;
 use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use onnx_container::{Error, Result};
+use onnx_container::{Error, ErrorKind, Result, work};
+use onnx_container_files::targets::folder;
+use onnx_container_files::unfinished::locked;
 use tempfile::NamedTempFile;
 
-use super::bundle;
-use crate::files::staged::{Stoppable, folder};
-use crate::files::unfinished::locked;
-use crate::terminal::stop;
+use crate::bundle;
 
 /// What the names of staged files begin with: no other program has such names.
 const PREFIX: &str = ".onnx-container-signing-";
@@ -26,6 +27,9 @@ const RANDOM: usize = 6;
 /// How many bytes of a file are looked at.
 const HEAD: u64 = 256;
 
+/// How many bytes are written at a time.
+const PIECE: usize = 8 << 20;
+
 /// A signature file that is to be.
 #[derive(Debug, Clone, Copy)]
 pub struct New<'a> {
@@ -34,12 +38,36 @@ pub struct New<'a> {
 }
 
 /// How files are put in place.
-#[derive(Debug, Clone, Copy)]
-pub struct How {
+#[derive(Clone, Copy)]
+pub struct How<'a> {
     /// Waits until they are on the disk.
     pub sync: bool,
     /// Fails when one would be replaced.
     pub no_clobber: bool,
+    /// Whether the work goes on, asked before each piece is written.
+    pub goes_on: &'a dyn Fn() -> ControlFlow<()>,
+}
+
+impl How<'_> {
+    fn check(&self) -> Result<()> {
+        work::check()?;
+        match (self.goes_on)() {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => {
+                Err(Error::new(ErrorKind::Cancelled, "the caller ended the signing"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for How<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sync, no_clobber, .. } = self;
+        f.debug_struct("How")
+            .field("sync", sync)
+            .field("no_clobber", no_clobber)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Puts the signatures in place: the old one on content is moved away, then that on files is
@@ -47,7 +75,7 @@ pub struct How {
 /// new one on files, or the new two.
 ///
 /// Without a new signature on content an old one stays.
-pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How) -> Result<()> {
+pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How<'_>) -> Result<()> {
     let staged = staged(files, how)?;
     let Some(content) = content else { return put(staged, files.path, how) };
     let second = self::staged(content, how)?;
@@ -59,26 +87,24 @@ pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How) -> Result<()>
         let put_back = aside.map_or(Ok(()), |aside| fs::rename(aside.path(), content.path));
         return match put_back {
             Ok(()) => Err(error),
-            Err(_) => Err(because(&format!("`{}` is gone", content.path.display()), &error)),
+            Err(_) => Err(error.because(&format!("`{}` is gone", content.path.display()))),
         };
     }
     put(second, content.path, how).map_err(|error| {
-        let why =
-            format!("`{}` was replaced, but this file was not: sign again", files.path.display());
-        because(&why, &error)
+        let replaced = files.path.display();
+        error.because(&format!("`{replaced}` was replaced, but this file was not: sign again"))
     })
 }
 
 /// A file beside its target, with its bytes.
-fn staged(new: New<'_>, how: How) -> Result<NamedTempFile> {
-    if !stop::goes_on() {
-        return Err(stop::cancelled());
-    }
+fn staged(new: New<'_>, how: How<'_>) -> Result<NamedTempFile> {
+    how.check()?;
     let failed = |error| Error::io(new.path, error);
     let file = locked(PREFIX, folder(new.path))?;
-    let mut buffered = BufWriter::new(Stoppable(file.as_file()));
-    buffered.write_all(new.bytes).and_then(|()| buffered.flush()).map_err(failed)?;
-    drop(buffered);
+    for piece in new.bytes.chunks(PIECE) {
+        how.check()?;
+        file.as_file().write_all(piece).map_err(failed)?;
+    }
     if how.sync {
         file.as_file().sync_all().map_err(failed)?;
     }
@@ -86,7 +112,7 @@ fn staged(new: New<'_>, how: How) -> Result<NamedTempFile> {
 }
 
 /// The file at `path` under the name of a staged one, which is removed with the value.
-fn moved_away(path: &Path, how: How) -> Result<NamedTempFile> {
+fn moved_away(path: &Path, how: How<'_>) -> Result<NamedTempFile> {
     let aside = locked(PREFIX, folder(path))?;
     fs::rename(path, aside.path()).map_err(|error| Error::io(path, error))?;
     if how.sync {
@@ -95,13 +121,7 @@ fn moved_away(path: &Path, how: How) -> Result<NamedTempFile> {
     Ok(aside)
 }
 
-/// The error with `what` before its reason.
-fn because(what: &str, error: &Error) -> Error {
-    let because = Error::new(error.kind(), format!("{what}: {}", error.reason()));
-    error.path().into_iter().fold(because, |error, path| error.with_path(path))
-}
-
-fn put(staged: NamedTempFile, path: &Path, how: How) -> Result<()> {
+fn put(staged: NamedTempFile, path: &Path, how: How<'_>) -> Result<()> {
     let put = if how.no_clobber { staged.persist_noclobber(path) } else { staged.persist(path) };
     put.map(drop).map_err(|error| Error::io(path, error.error))?;
     if how.sync { flush(folder(path)) } else { Ok(()) }
@@ -143,9 +163,9 @@ fn has_a_signature(file: &mut File) -> bool {
 
 /// Removes the files in `folder` that killed runs of `sign` left: how many, and an error for each
 /// that is still there. Those of a run that goes on are left alone, all where the file system has
-/// no locks, and what `sign` does not write.
-pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+/// no locks, and what `sign` does not write. Each signing does it where it looks and writes.
+pub fn remove_abandoned(folder: impl AsRef<Path>) -> (usize, Vec<Error>) {
+    let entries = fs::read_dir(folder.as_ref()).into_iter().flatten().flatten();
     let staged = entries.filter(|entry| {
         entry.file_type().is_ok_and(|kind| kind.is_file())
             && entry.file_name().to_str().is_some_and(is_staged)
@@ -160,7 +180,7 @@ pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
         let removed = fs::remove_file(&path);
         Some(removed.map_err(|error| {
             let what = "left by a `sign` that was killed, and cannot be removed";
-            because(what, &Error::io(&path, error))
+            Error::io(&path, error).because(what)
         }))
     });
     let (mut count, mut errors) = (0, Vec::new());

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use onnx_container::digest::ContentDigest;
+use onnx_container_files::sha256::hex;
 use serde::{Deserialize, Serialize};
 
-use super::form::Form;
-use super::hashing::is_sha256;
-use crate::files::sha256::hex;
+use crate::form::Form;
+use crate::hashing::is_sha256;
 
 /// The type of the statement.
 pub const PREDICATE: &str = "https://onnx-container/content/v1";

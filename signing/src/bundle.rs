@@ -4,15 +4,14 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use onnx_container::{Error, ErrorKind};
+use onnx_container::{Error, ErrorKind, Result};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::keys::{PrivateKey, PublicKey};
-use super::object::{Object, object, objects, optional};
-use super::regular;
-use crate::terminal::failure::Failure;
+use crate::keys::{PrivateKey, PublicKey};
+use crate::object::{Object, object, objects, optional};
+use crate::regular;
 
 /// The longest signature file that is read, in bytes: room for some 300,000 files.
 pub const MOST_BYTES: u64 = 64 << 20;
@@ -28,12 +27,12 @@ fn signed_bytes(payload: &[u8]) -> Vec<u8> {
 }
 
 /// The bundle that holds `payload` with its signature by `key`, as JSON.
-pub fn write(payload: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Failure> {
+pub fn write(payload: &[u8], key: &PrivateKey) -> Result<Vec<u8>> {
     let signature = key.sign(&signed_bytes(payload))?;
     let written = Written {
         media_type: MEDIA_TYPE,
         verification_material: WrittenMaterial {
-            public_key: WrittenKey { hint: key.public().hint()? },
+            public_key: WrittenKey { hint: key.public_key().hint()? },
             tlog_entries: [],
         },
         dsse_envelope: WrittenEnvelope {
@@ -42,20 +41,15 @@ pub fn write(payload: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Failure> {
             signatures: [WrittenSignature { sig: STANDARD.encode(signature), keyid: "" }],
         },
     };
-    let mut bytes = serde_json::to_vec(&written).map_err(Error::other)?;
+    let mut bytes = serde_json::to_vec(&written).map_err(Error::internal)?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
 /// The payload of the bundle at `path`, which `key` signed.
-pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>, Failure> {
+pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>> {
     let hint = key.hint()?;
-    verified(&bytes(path)?, key, &hint).map_err(|refused| match refused {
-        Refused::OtherKey(reason) => {
-            Failure::OfKind("OtherKey", error(path, ErrorKind::InvalidArgument, reason))
-        }
-        Refused::Bundle(kind, reason) => error(path, kind, reason).into(),
-    })
+    verified(&bytes(path)?, key, &hint).map_err(|Refused(kind, reason)| error(path, kind, reason))
 }
 
 /// What a bundle says of itself. Nothing proves it.
@@ -81,18 +75,14 @@ impl Claim {
 
 /// Why a bundle is not one of what a key signed.
 #[derive(Debug)]
-enum Refused {
-    /// It names another key.
-    OtherKey(String),
-    Bundle(ErrorKind, String),
-}
+struct Refused(ErrorKind, String);
 
 /// An error about the signature file at `path`.
 pub fn error(path: &Path, kind: ErrorKind, reason: String) -> Error {
     Error::new(kind, reason).with_path(path)
 }
 
-fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     regular::read(path, MOST_BYTES)?.ok_or_else(|| {
         let reason = format!("longer than {MOST_BYTES} bytes, the most that a signature may have");
         error(path, ErrorKind::TooLarge, reason)
@@ -109,7 +99,7 @@ pub fn begins(bytes: &[u8]) -> bool {
 
 /// The payload of the bundle in `bytes`, if `key`, which is called `hint`, signed it.
 fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refused> {
-    let malformed = |reason: String| Refused::Bundle(ErrorKind::Decode, reason);
+    let malformed = |reason: String| Refused(ErrorKind::Decode, reason);
     let Object(bundle): Object<Bundle> = serde_json::from_slice(bytes)
         .map_err(|error| malformed(format!("not a signature bundle: {error}")))?;
     if bundle.media_type != MEDIA_TYPE {
@@ -123,7 +113,7 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refuse
     let Some(named) = material.public_key else {
         let how = if by_certificate { "a certificate" } else { "no key" };
         let reason = format!("this is signed by {how}, and only signatures by keys are verified");
-        return Err(Refused::Bundle(ErrorKind::Unsupported, reason));
+        return Err(Refused(ErrorKind::Unsupported, reason));
     };
     if by_certificate {
         return Err(malformed("both a key and a certificate are named".to_owned()));
@@ -133,7 +123,7 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refuse
         let reason = format!(
             "signed by another key: the SHA-256 of its PEM is {named:?}, that of the given one {hint}"
         );
-        return Err(Refused::OtherKey(reason));
+        return Err(Refused(ErrorKind::OtherKey, reason));
     }
     let envelope = bundle.dsse_envelope;
     if envelope.payload_type != PAYLOAD_TYPE {
@@ -153,7 +143,7 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refuse
         (decoded("payload", &envelope.payload)?, decoded("signature", &signature.sig)?);
     if !key.verifies(&signed_bytes(&payload), &sig) {
         let reason = format!("the signature is not one of this payload by the {} key", key.curve());
-        return Err(Refused::Bundle(ErrorKind::WrongDigest, reason));
+        return Err(Refused(ErrorKind::WrongDigest, reason));
     }
     Ok(payload)
 }
@@ -241,20 +231,21 @@ struct WrittenSignature {
 
 #[cfg(test)]
 mod tests {
+    use p256::pkcs8::{EncodePrivateKey, LineEnding};
+
     use super::*;
 
     #[test]
     fn a_signature_is_of_every_bit_of_its_payload() {
-        let key = PrivateKey::P256(p256::ecdsa::SigningKey::from_slice(&[7; 32]).unwrap());
-        let (public, hint) = (key.public(), key.public().hint().unwrap());
+        let secret = p256::SecretKey::from_slice(&[7; 32]).unwrap();
+        let key = PrivateKey::from_pem(&secret.to_pkcs8_pem(LineEnding::LF).unwrap()).unwrap();
+        let (public, hint) = (key.public_key(), key.public_key().hint().unwrap());
         let payload = br#"{"_type":"https://in-toto.io/Statement/v1"}"#;
         let good: serde_json::Value =
             serde_json::from_slice(&write(payload, &key).unwrap()).unwrap();
         let read = |bundle: &serde_json::Value| {
             verified(bundle.to_string().as_bytes(), &public, &hint)
-                .map_err(|refused| match refused {
-                    Refused::OtherKey(reason) | Refused::Bundle(_, reason) => reason,
-                })
+                .map_err(|Refused(_, reason)| reason)
         };
         assert_eq!(read(&good).unwrap(), payload);
         for field in ["/dsseEnvelope/payload", "/dsseEnvelope/signatures/0/sig"] {

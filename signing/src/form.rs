@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::object::{object, objects};
+use crate::object::{object, objects};
 
 /// The type of every statement.
 pub const TYPE: &str = "https://in-toto.io/Statement/v1";

@@ -1,17 +1,17 @@
-//! The files of a folder, as OpenSSF Model Signing lists them: all regular ones at any depth, but
-//! for paths that are ignored.
+//! The files of a folder, as OpenSSF Model Signing lists them: all regular ones at any depth,
+//! except paths that are ignored.
 
 use std::collections::HashSet;
 use std::fs::{DirEntry, read_dir};
 use std::path::{Path, PathBuf};
 
-use onnx_container::Error;
 use onnx_container::recovery::is_left_by_saves;
+use onnx_container::{Error, ErrorKind, Result};
+use onnx_container_files::locations::plain;
+use onnx_container_files::unfinished::is_unfinished;
 
-use super::pair;
-use super::verdict::{Kind, Problem};
-use crate::files::unfinished::is_unfinished;
-use crate::model::needed::plain;
+use crate::pair;
+use crate::verdict::{Problem, ProblemKind};
 
 /// What is ignored in every folder, at its top.
 pub const ALWAYS_IGNORED: [&str; 4] = [".git", ".gitattributes", ".github", ".gitignore"];
@@ -44,7 +44,7 @@ pub struct Tree {
 
 /// Lists the files beneath `root`. Links to files count as files when links are followed; links to
 /// folders never are.
-pub fn list(root: &Path, ignored: &Ignored, follows_links: bool) -> Result<Tree, Error> {
+pub fn list(root: &Path, ignored: &Ignored, follows_links: bool) -> Result<Tree> {
     let (mut tree, mut folders) = (Tree::default(), vec![String::new()]);
     while let Some(folder) = folders.pop() {
         let path = root.join(&folder);
@@ -106,7 +106,7 @@ impl Tree {
     }
 
     fn refuse(&mut self, path: &str, reason: String) {
-        self.problems.push(Problem { path: path.to_owned(), kind: Kind::Refused, reason });
+        self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Refused, reason });
     }
 }
 
@@ -115,9 +115,9 @@ impl Tree {
 pub enum Temporary {
     /// Those of a save.
     Save,
-    /// Those of `sign`.
+    /// Those of a signing.
     Signing,
-    /// Those of other commands.
+    /// Those of other programs.
     Unfinished,
 }
 
@@ -138,6 +138,20 @@ pub fn temporary(root: &Path, path: &str) -> Option<(Temporary, PathBuf)> {
         folder.push(part);
     }
     None
+}
+
+/// Refuses a folder with files that saves make and remove again; `next` is what to do after
+/// `recover`.
+pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<()> {
+    let paths = found.files.iter().chain(found.problems.iter().map(|problem| &problem.path));
+    let mut temporary = paths.filter_map(|path| self::temporary(root, path));
+    let Some((of, folder)) = temporary.find(|(of, _)| *of != Temporary::Signing) else {
+        return Ok(());
+    };
+    let who = if of == Temporary::Save { "an interrupted save" } else { "an interrupted command" };
+    let reason =
+        format!("has what {who} left: run `onnx-container recover {}`, {next}", folder.display());
+    Err(Error::new(ErrorKind::Changed, reason).with_path(folder))
 }
 
 /// What is said of a link where none is followed.

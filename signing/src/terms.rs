@@ -41,3 +41,22 @@ impl fmt::Display for Term<'_> {
 pub(crate) fn own(term: &Term<'_>) -> String {
     term.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_names_of_this_crate() {
+        for (term, text) in [
+            (Term::Signature(None), "`SignOptions::signature`"),
+            (Term::Signature(Some(Path::new("m/x.sig"))), "`SignOptions::signature(\"m/x.sig\")`"),
+            (Term::ShardSize(3000), "`SignOptions::shard_size(3000)`"),
+            (Term::RequireFiles, "`VerifyOptions::require_files`"),
+            (Term::IgnoreUnsignedFiles, "`VerifyOptions::ignore_unsigned_files`"),
+            (Term::Save, "`Container::save`"),
+        ] {
+            assert_eq!(own(&term), text);
+        }
+    }
+}

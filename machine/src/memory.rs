@@ -236,7 +236,7 @@ impl Memory {
 
     /// How many bytes the arena, or a value outside of it, may have.
     pub(crate) fn limit(&self) -> u64 {
-        self.budget.unwrap_or(WEIGHTS).min(WEIGHTS)
+        self.budget.map_or(WEIGHTS, |budget| budget.min(WEIGHTS))
     }
 
     /// How many hold `span`.

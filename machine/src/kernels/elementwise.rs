@@ -304,12 +304,10 @@ fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
     macro_rules! shift {
         ($type:ty, $x:ident => $fill:expr) => {
             zip(cx, |$x: $type, by: $type| {
-                let by = u32::try_from(by).unwrap_or(u32::MAX);
-                if left {
-                    $x.checked_shl(by).unwrap_or(0)
-                } else {
-                    $x.checked_shr(by).unwrap_or($fill)
-                }
+                let shift = |by| if left { $x.checked_shl(by) } else { $x.checked_shr(by) };
+                // Of a shift by all bits or more nothing is left.
+                let shifted = u32::try_from(by).ok().and_then(shift);
+                shifted.unwrap_or(if left { 0 } else { $fill })
             })
         };
     }

@@ -76,7 +76,7 @@ pub struct Attributes(BTreeMap<String, Attribute>);
 macro_rules! getters {
     ($($(#[$doc:meta])* $name:ident -> $type:ty, $expected:literal: $pattern:pat => $value:expr;)*) => {$(
         $(#[$doc])*
-        pub fn $name(&self, name: &str) -> Result<Option<$type>> {
+        pub fn $name<'a>(&'a self, name: &str) -> Result<Option<$type>> {
             match self.0.get(name) {
                 None => Ok(None),
                 Some($pattern) => Ok(Some($value)),
@@ -90,6 +90,16 @@ macro_rules! getters {
     )*};
 }
 
+/// Getters of attributes that have a default.
+macro_rules! defaults {
+    ($($name_or:ident: $name:ident -> $type:ty;)*) => {$(
+        /// As the getter without `_or`; the operator's default where the attribute is not there.
+        pub(crate) fn $name_or<'a>(&'a self, name: &str, default: $type) -> Result<$type> {
+            Ok(self.$name(name)?.unwrap_or(default))
+        }
+    )*};
+}
+
 impl Attributes {
     getters! {
         /// An integer.
@@ -97,19 +107,28 @@ impl Attributes {
         /// A float.
         float -> f32, "a float": Attribute::Float(value) => *value;
         /// A byte string.
-        bytes -> &[u8], "a string": Attribute::String(value) => value;
+        bytes -> &'a [u8], "a string": Attribute::String(value) => value;
         /// A tensor.
-        tensor -> &Tensor, "a tensor": Attribute::Tensor(value) => value;
+        tensor -> &'a Tensor, "a tensor": Attribute::Tensor(value) => value;
         /// A graph.
-        graph -> &Arc<Block>, "a graph": Attribute::Graph(value) => value;
+        graph -> &'a Arc<Block>, "a graph": Attribute::Graph(value) => value;
         /// Integers.
-        ints -> &[i64], "integers": Attribute::Ints(value) => value;
+        ints -> &'a [i64], "integers": Attribute::Ints(value) => value;
         /// Floats.
-        floats -> &[f32], "floats": Attribute::Floats(value) => value;
+        floats -> &'a [f32], "floats": Attribute::Floats(value) => value;
         /// Byte strings.
-        strings -> &[Vec<u8>], "strings": Attribute::Strings(value) => value;
+        strings -> &'a [Vec<u8>], "strings": Attribute::Strings(value) => value;
         /// A type.
-        ty -> &Type, "a type": Attribute::Type(value) => value;
+        ty -> &'a Type, "a type": Attribute::Type(value) => value;
+    }
+
+    defaults! {
+        int_or: int -> i64;
+        float_or: float -> f32;
+        bytes_or: bytes -> &'a [u8];
+        ints_or: ints -> &'a [i64];
+        floats_or: floats -> &'a [f32];
+        strings_or: strings -> &'a [Vec<u8>];
     }
 
     /// The attribute of any kind.

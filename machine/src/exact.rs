@@ -9,6 +9,8 @@ use std::fmt::Debug;
 use std::panic::Location;
 use std::slice::SliceIndex;
 
+use onnx_container::Alignment;
+
 use crate::error::{Error, Result};
 
 /// Elements and parts of a slice, by positions that our own code has computed.
@@ -33,15 +35,16 @@ pub(crate) trait Exact<T> {
     where
         T: Copy;
 
-    /// The elements of `range`, as [`debug_at`](Self::debug_at) has one: none where they are
-    /// missing.
+    /// The elements of `range` in a loop that has no way to fail: builds with debug assertions stop
+    /// where they are missing, others go on without elements.
     fn debug_part<R: SliceIndex<[T], Output = [T]>>(&self, range: R) -> &[T];
 
-    /// The elements of `range` as of [`debug_part`](Self::debug_part), to be changed.
+    /// The elements of `range`, to be changed. What is missing is treated as by
+    /// [`debug_part`](Self::debug_part).
     fn debug_part_mut<R: SliceIndex<[T], Output = [T]>>(&mut self, range: R) -> &mut [T];
 
-    /// Sets element `i`, as [`debug_at`](Self::debug_at) has it: nothing is set where it is
-    /// missing.
+    /// Sets element `i` in a loop that has no way to fail: builds with debug assertions stop where
+    /// it is missing, others set nothing.
     fn debug_set(&mut self, i: usize, value: T);
 }
 
@@ -111,6 +114,15 @@ impl<T> Exact<T> for [T] {
             *element = value;
         }
     }
+}
+
+/// The smallest multiple of `alignment` that is at least `offset`, where the caller has checked that
+/// it fits: builds with debug assertions stop where it does not, others go on with the largest
+/// number.
+pub(crate) fn debug_aligned(alignment: Alignment, offset: u64) -> u64 {
+    let aligned = alignment.align_up(offset);
+    debug_assert!(aligned.is_some(), "offset {offset} is too large");
+    aligned.unwrap_or(u64::MAX)
 }
 
 /// A value that only a bug of this crate could leave out.

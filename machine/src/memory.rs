@@ -327,7 +327,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The error when the arena would need `len` bytes.
+    /// The error when the arena would need `len` bytes, or as many as the plan that was refused.
     fn exceeded(&self, len: u64) -> Error {
         exceeds("the memory", self.refused.unwrap_or(len), self.limit())
     }

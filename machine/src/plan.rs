@@ -31,6 +31,7 @@ pub(crate) use tensors::{plan_bound, plan_from_step};
 use timeline::Timeline;
 pub use verify::verify;
 
+use crate::exact::debug_aligned;
 use crate::{Error, ErrorKind, Result};
 
 /// A range of bytes in M that is needed from one step of a program to another.
@@ -79,15 +80,8 @@ impl Block {
     /// The smallest multiple of the block's alignment that is at least `offset`. It fits 63 bits,
     /// because [`check`] bounds the sum of all blocks.
     fn align_up(&self, offset: u64) -> u64 {
-        aligned(self.alignment, offset)
+        debug_aligned(self.alignment, offset)
     }
-}
-
-/// The smallest multiple of `alignment` that is at least `offset`, which fits 63 bits.
-fn aligned(alignment: Alignment, offset: u64) -> u64 {
-    let aligned = alignment.align_up(offset);
-    debug_assert!(aligned.is_some(), "offset {offset} is too large");
-    aligned.unwrap_or(u64::MAX)
 }
 
 /// A block of a plan as files show it.

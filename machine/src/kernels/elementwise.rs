@@ -183,7 +183,12 @@ fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
     let axis = call.node().attributes.int("axis")?.or(of_channels.then_some(1));
     if let (true, Some(axis), [first, second]) = (call.version() < 7, axis, shapes.as_mut_slice()) {
         let axis = crate::numeric::broadcast::axis(axis, first.len())?;
-        second.resize(first.len().saturating_sub(axis), 1);
+        let len = first.len().saturating_sub(axis);
+        if second.iter().skip(len).any(|dim| *dim != 1) {
+            let reason = format!("the shape {second:?} does not fit {first:?} from axis {axis} on");
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        second.resize(len, 1);
     }
     Ok(shapes)
 }

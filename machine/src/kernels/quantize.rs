@@ -150,6 +150,7 @@ fn infer_quantize(call: &Call<'_>) -> Result<Vec<OutSpec>> {
         let reason = format!("output_dtype is {asked}, but the zero point is {of_zero}");
         return Err(Error::new(ErrorKind::Type, reason));
     }
+    // ONNX has UINT8 where nothing states the type.
     let dtype = of_zero.or(asked).unwrap_or(DataType::Uint8);
     Ok(vec![OutSpec::tensor(dtype, call.shape(0)?)])
 }

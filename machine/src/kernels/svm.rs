@@ -115,7 +115,7 @@ impl<'a> Vectors<'a> {
 }
 
 fn floats<'a>(call: &Call<'a>, name: &str) -> Result<&'a [f32]> {
-    Ok(call.node().attributes.floats_or(name, &[])?)
+    call.node().attributes.floats_or(name, &[])
 }
 
 /// The first element of `rho`, which is added to every score that is not that of a pair.

@@ -79,6 +79,7 @@ fn group<T>(
         elements.debug_part(from..from + inner)
     };
     let ordering = |a: usize, b: usize| {
+        // Slices without a difference are equal.
         let pairs = (0..outer).flat_map(|o| part(o, a).iter().zip(part(o, b)));
         pairs.map(|(a, b)| compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     };

@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 
-use crate::exact::Exact;
-
 use super::Block;
+use crate::exact::Exact;
 
 /// A block that lies somewhere: between `offset` and `end`, while `sections` of the timeline last.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -83,11 +83,15 @@ fn parts(blocks: &[Block], offsets: &[u64], goal: u64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut end_step = 0;
     for ((i, block), offset) in order {
-        if parts.is_empty() || block.steps.start >= end_step {
-            parts.push(Part::default());
+        match parts.last_mut() {
+            Some(part) if block.steps.start < end_step => part.push(i, block, *offset),
+            _ => {
+                let mut part = Part::default();
+                part.push(i, block, *offset);
+                parts.push(part);
+            }
         }
         end_step = end_step.max(block.steps.end);
-        parts.last_mut().into_iter().for_each(|part| part.push(i, block, *offset));
     }
     for part in &mut parts {
         part.end = end_of(&part.blocks, &part.offsets);

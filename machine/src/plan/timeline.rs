@@ -7,9 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::exact::Exact;
-
-use super::{Block, aligned};
+use super::Block;
+use crate::exact::{Exact, debug_aligned};
 
 /// The sections of a list of blocks.
 #[derive(Debug)]
@@ -76,7 +75,7 @@ impl Timeline {
         let Some(unit) = needed().map(|block| block.alignment).min() else { return (0, 0) };
         let mut changes: Vec<_> = needed()
             .flat_map(|b| {
-                let padded = aligned(unit, b.bytes);
+                let padded = debug_aligned(unit, b.bytes);
                 [(b.steps.start, true), (b.steps.end, false)]
                     .map(|(step, starts)| (step, starts, padded, padded - b.bytes))
             })

@@ -76,7 +76,7 @@ pub struct Attributes(BTreeMap<String, Attribute>);
 macro_rules! getters {
     ($($(#[$doc:meta])* $name:ident -> $type:ty, $expected:literal: $pattern:pat => $value:expr;)*) => {$(
         $(#[$doc])*
-        pub fn $name<'a>(&'a self, name: &str) -> Result<Option<$type>> {
+        pub fn $name(&self, name: &str) -> Result<Option<$type>> {
             match self.0.get(name) {
                 None => Ok(None),
                 Some($pattern) => Ok(Some($value)),
@@ -94,6 +94,7 @@ macro_rules! getters {
 macro_rules! defaults {
     ($($name_or:ident: $name:ident -> $type:ty;)*) => {$(
         /// As the getter without `_or`; the operator's default where the attribute is not there.
+        #[allow(clippy::needless_lifetimes, reason = "a default that is a slice has the lifetime")]
         pub(crate) fn $name_or<'a>(&'a self, name: &str, default: $type) -> Result<$type> {
             Ok(self.$name(name)?.unwrap_or(default))
         }
@@ -107,19 +108,19 @@ impl Attributes {
         /// A float.
         float -> f32, "a float": Attribute::Float(value) => *value;
         /// A byte string.
-        bytes -> &'a [u8], "a string": Attribute::String(value) => value;
+        bytes -> &[u8], "a string": Attribute::String(value) => value;
         /// A tensor.
-        tensor -> &'a Tensor, "a tensor": Attribute::Tensor(value) => value;
+        tensor -> &Tensor, "a tensor": Attribute::Tensor(value) => value;
         /// A graph.
-        graph -> &'a Arc<Block>, "a graph": Attribute::Graph(value) => value;
+        graph -> &Arc<Block>, "a graph": Attribute::Graph(value) => value;
         /// Integers.
-        ints -> &'a [i64], "integers": Attribute::Ints(value) => value;
+        ints -> &[i64], "integers": Attribute::Ints(value) => value;
         /// Floats.
-        floats -> &'a [f32], "floats": Attribute::Floats(value) => value;
+        floats -> &[f32], "floats": Attribute::Floats(value) => value;
         /// Byte strings.
-        strings -> &'a [Vec<u8>], "strings": Attribute::Strings(value) => value;
+        strings -> &[Vec<u8>], "strings": Attribute::Strings(value) => value;
         /// A type.
-        ty -> &'a Type, "a type": Attribute::Type(value) => value;
+        ty -> &Type, "a type": Attribute::Type(value) => value;
     }
 
     defaults! {

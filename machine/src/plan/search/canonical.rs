@@ -15,8 +15,7 @@ use std::time::Instant;
 
 use onnx_container::Alignment;
 
-use crate::exact::Exact;
-use crate::plan::aligned;
+use crate::exact::{Exact, debug_aligned};
 
 /// A block that is to be placed. Lengths are in bytes, sections are those of the part.
 #[derive(Debug, Clone, Copy)]
@@ -170,7 +169,7 @@ impl Attempt<'_> {
 
     /// `item`, not lower than `offset`.
     fn raised(&self, mut item: Item, offset: u64) -> Item {
-        let aligned = |offset| aligned(item.alignment, offset);
+        let aligned = |offset| debug_aligned(item.alignment, offset);
         let mut lowest = item.lowest.max(aligned(offset));
         for obstacle in self.obstacles {
             let is_in_time = item.first < obstacle.end && obstacle.first < item.end;

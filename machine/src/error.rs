@@ -229,10 +229,10 @@ impl fmt::Display for Error {
         if let Some(step) = &self.0.step {
             write!(f, "step {step}: ")?;
         }
-        match (self.0.node.as_deref().unwrap_or_default(), &self.0.op) {
-            ("", Some(op)) => write!(f, "{op}: ")?,
-            (node, Some(op)) => write!(f, "node `{node}` ({op}): ")?,
-            (_, None) => {}
+        match (&self.0.op, self.0.node.as_deref()) {
+            (Some(op), None | Some("")) => write!(f, "{op}: ")?,
+            (Some(op), Some(node)) => write!(f, "node `{node}` ({op}): ")?,
+            (None, _) => {}
         }
         if let Some(value) = &self.0.value {
             write!(f, "value `{value}`: ")?;

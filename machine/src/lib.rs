@@ -47,6 +47,7 @@
 compile_error!("onnx-container-machine reads little-endian elements in place");
 
 mod error;
+mod exact;
 mod kernel;
 mod kernels;
 mod machine;

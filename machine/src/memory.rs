@@ -236,7 +236,7 @@ impl Memory {
 
     /// How many bytes the arena, or a value outside of it, may have.
     pub(crate) fn limit(&self) -> u64 {
-        self.budget.unwrap_or(WEIGHTS).min(WEIGHTS)
+        self.budget.map_or(WEIGHTS, |budget| budget.min(WEIGHTS))
     }
 
     /// How many hold `span`.
@@ -327,7 +327,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The error when the arena would need `len` bytes.
+    /// The error when the arena would need `len` bytes, or as many as the plan that was refused.
     fn exceeded(&self, len: u64) -> Error {
         exceeds("the memory", self.refused.unwrap_or(len), self.limit())
     }

@@ -398,7 +398,7 @@ pub(crate) fn smaller<N: Number>(a: N, b: N) -> N {
 
 /// A number of elements, as a number to calculate with.
 pub(crate) fn number<N: Number>(len: usize) -> N {
-    N::from_i128(i128::try_from(len).unwrap_or(i128::MAX))
+    N::from_i128(len as i128)
 }
 
 /// The error of an element type that an operator does not take.

@@ -31,6 +31,7 @@ pub(crate) use tensors::{plan_bound, plan_from_step};
 use timeline::Timeline;
 pub use verify::verify;
 
+use crate::exact::debug_aligned;
 use crate::{Error, ErrorKind, Result};
 
 /// A range of bytes in M that is needed from one step of a program to another.
@@ -66,6 +67,11 @@ impl Block {
         Self { offset: Some(offset), ..self }
     }
 
+    /// Where the block is fixed; 0, where one without bytes or steps lies, if it is not.
+    fn fixed_offset(&self) -> u64 {
+        self.offset.unwrap_or(0)
+    }
+
     /// Whether the block takes no place: it has no bytes, or no step needs them.
     fn is_empty(&self) -> bool {
         self.bytes == 0 || self.steps.is_empty()
@@ -74,7 +80,7 @@ impl Block {
     /// The smallest multiple of the block's alignment that is at least `offset`. It fits 63 bits,
     /// because [`check`] bounds the sum of all blocks.
     fn align_up(&self, offset: u64) -> u64 {
-        self.alignment.align_up(offset).unwrap_or(u64::MAX)
+        debug_aligned(self.alignment, offset)
     }
 }
 
@@ -177,7 +183,7 @@ pub fn plan(blocks: &[Block], options: PlanOptions) -> Result<Plan> {
     let (lower_bound, peak_step) = timeline.lower_bound(blocks);
     let naive_sum = unshared(blocks).max(lower_bound);
     let goal = lower_bound.max(options.capacity);
-    let offsets = greedy::best_of_all(blocks, &timeline, goal);
+    let offsets = greedy::best_of_all(blocks, &timeline, goal)?;
     let greedy = Found { offsets, least: lower_bound };
     let found = match options.effort {
         Effort::Greedy => greedy,
@@ -198,7 +204,7 @@ fn check(blocks: &[Block]) -> Result<()> {
             return Err(refused(format!("block {i} is needed from step {start} to step {end}")));
         }
         let padded = block.bytes.checked_add(block.alignment.bytes());
-        let reach = padded.and_then(|bytes| bytes.checked_add(block.offset.unwrap_or(0)));
+        let reach = padded.and_then(|bytes| bytes.checked_add(block.fixed_offset()));
         let end = reach.and_then(|reach| furthest.checked_add(reach));
         furthest = end
             .filter(|end| i64::try_from(*end).is_ok())
@@ -222,7 +228,7 @@ fn unshared(blocks: &[Block]) -> u64 {
 /// The length of the memory that holds `blocks` at `offsets`.
 fn end_of(blocks: &[Block], offsets: &[u64]) -> u64 {
     let places = blocks.iter().zip(offsets).filter(|(block, _)| !block.is_empty());
-    places.map(|(block, offset)| offset + block.bytes).max().unwrap_or(0)
+    places.map(|(block, offset)| offset + block.bytes).fold(0, u64::max)
 }
 
 /// An error about blocks that cannot be planned.

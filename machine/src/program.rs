@@ -17,7 +17,7 @@ mod order;
 mod room;
 mod sizes;
 mod sparse;
-mod text;
+pub(crate) mod text;
 
 use std::sync::Arc;
 

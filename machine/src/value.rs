@@ -44,7 +44,7 @@ impl Type {
         };
         match &proto.value {
             Some(TypeValue::TensorType(tensor)) => {
-                Ok(Self::Tensor(DataType::try_from(tensor.elem_type.unwrap_or_default())?))
+                Ok(Self::Tensor(element_type(tensor.elem_type)?))
             }
             Some(TypeValue::SequenceType(sequence)) => {
                 Ok(Self::Sequence(element(sequence.elem_type.as_deref())?))
@@ -53,7 +53,7 @@ impl Type {
                 Ok(Self::Optional(element(optional.elem_type.as_deref())?))
             }
             Some(TypeValue::MapType(map)) => {
-                let key = DataType::try_from(map.key_type.unwrap_or_default())?;
+                let key = element_type(map.key_type)?;
                 let Self::Tensor(value) = *element(map.value_type.as_deref())? else {
                     let reason = "maps to other values than elements of tensors are not supported";
                     return Err(Error::new(ErrorKind::Unsupported, reason));
@@ -176,9 +176,14 @@ impl Value {
     }
 }
 
+/// The element type of this number; one that is not written is 0, which stands for none.
+fn element_type(number: Option<i32>) -> Result<DataType> {
+    Ok(DataType::try_from(number.unwrap_or(0))?)
+}
+
 /// The bytes of the elements of `tensor`, and the fixed size of each string.
 fn held_by(tensor: &Tensor) -> u64 {
-    let strings = tensor.strings().unwrap_or_default().len();
+    let strings = tensor.strings().map_or(0, <[Buffer]>::len);
     let places = strings.saturating_mul(size_of::<Buffer>()) as u64;
     places.saturating_add(tensor.byte_len() as u64)
 }

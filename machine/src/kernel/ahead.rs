@@ -34,7 +34,9 @@ pub(crate) fn computed(
         Ok(()) => {
             let written = specs.iter().zip(&mut memories).filter(|_| kernel.leaves_nans());
             for (spec, memory) in written {
-                spec.dtype().into_iter().for_each(|dtype| settle(dtype, memory));
+                if let Some(dtype) = spec.dtype() {
+                    settle(dtype, memory)?;
+                }
             }
             Ok(Some(memories.into_iter().map(BufferMut::freeze).collect()))
         }

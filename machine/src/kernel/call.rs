@@ -117,6 +117,7 @@ impl<'a> Call<'a> {
 
     /// Input `i` as it is.
     pub fn operand(&self, i: usize) -> Operand<'a> {
+        // An input at the end may be left out by not writing it.
         self.inputs.get(i).copied().unwrap_or(Operand::Absent)
     }
 
@@ -282,7 +283,7 @@ impl<'a> Call<'a> {
     /// [`ErrorKind::InvalidModel`] when it is of another kind. The other methods for attributes
     /// have this error too.
     pub fn int_or(&self, name: &str, default: i64) -> Result<i64> {
-        Ok(self.node.attributes.int(name)?.unwrap_or(default))
+        self.node.attributes.int_or(name, default)
     }
 
     /// The integer attribute `name` as a truth value, or `default` where it is not set.
@@ -298,7 +299,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// As [`int_or`](Self::int_or).
     pub fn float_or(&self, name: &str, default: f32) -> Result<f32> {
-        Ok(self.node.attributes.float(name)?.unwrap_or(default))
+        self.node.attributes.float_or(name, default)
     }
 
     /// The string attribute `name`, or `default` where it is not set.
@@ -319,6 +320,30 @@ impl<'a> Call<'a> {
     /// As [`int_or`](Self::int_or).
     pub fn ints(&self, name: &str) -> Result<Option<&'a [i64]>> {
         self.node.attributes.ints(name)
+    }
+
+    /// The integers of attribute `name`, or `default` where it is not set.
+    pub(crate) fn ints_or(&self, name: &str, default: &'a [i64]) -> Result<&'a [i64]> {
+        self.node.attributes.ints_or(name, default)
+    }
+
+    /// The dimensions of the first `count` inputs, to be shown in an error: without any where an
+    /// input is left out.
+    pub(crate) fn shown_shapes(&self, count: usize) -> Vec<Vec<usize>> {
+        (0..count).map(|i| self.shape(i).unwrap_or_default()).collect()
+    }
+
+    /// As [`ints_or_input`](Self::ints_or_input), by default none.
+    pub(crate) fn ints_or_input_or_empty(&self, name: &str, i: usize) -> Result<Vec<i64>> {
+        Ok(self.ints_or_input(name, i)?.unwrap_or_default())
+    }
+
+    /// The elements of input `i`, or `default` where it is left out.
+    pub(crate) fn input_or<'d, T: Element>(&self, i: usize, default: &'d [T]) -> Result<&'d [T]>
+    where
+        'a: 'd,
+    {
+        Ok(self.input_if(i)?.unwrap_or(default))
     }
 
     /// The integer attribute `name`, which the operator needs.
@@ -354,7 +379,7 @@ impl<'a> Call<'a> {
         match operand {
             Operand::Absent => Error::new(ErrorKind::Input, format!("input {i} is missing")),
             _ => {
-                let ty = self.ty(i).map(|ty| ty.to_string()).unwrap_or_default();
+                let ty = self.ty(i).map_or_else(|| "missing".to_owned(), |ty| ty.to_string());
                 self.wrong_type(i, &format!("{ty}, not {expected}"))
             }
         }

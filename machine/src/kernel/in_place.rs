@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::exact::Exact;
 use crate::kernel::Kernel;
 use crate::kernel::call::{Call, Operand, OutSpec};
 use crate::kernel::run_cx::{Output, RunCx};
@@ -113,7 +114,7 @@ impl Parts {
             let output = Output { spec: &spec, bytes: Some(&mut *target), value: None };
             kernel.run(&mut RunCx::new(Call::new(call.node(), operands), vec![output]))?;
             if kernel.leaves_nans() {
-                settle(*dtype, target);
+                settle(*dtype, target)?;
             }
         }
         Ok(())
@@ -153,7 +154,7 @@ fn share<'a>(operand: Operand<'a>, shape: &[usize]) -> Option<(&'a [usize], Shar
         _ => return None,
     };
     let ones = own.iter().take_while(|dim| **dim == 1).count();
-    let row = own.get(ones..).unwrap_or_default();
+    let row = own.debug_part(ones..);
     if own == shape {
         return Some((row, Share::Rows));
     }

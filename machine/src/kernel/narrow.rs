@@ -129,7 +129,10 @@ impl Rounding {
         // The exponent of a `f64` has a bias of 1023.
         match (exponent + u64::from(up)).checked_sub(1023 - 127) {
             _ if value.is_nan() => NAN,
-            Some(code @ 0..=254) => u8::try_from(code).unwrap_or(NAN),
+            Some(code @ 0..=254) => {
+                let [code, ..] = code.to_le_bytes();
+                code
+            }
             _ if !self.saturate => NAN,
             Some(_) => 254,
             None => 0,

@@ -49,7 +49,7 @@ impl<'a> RunCx<'a> {
     /// [`ErrorKind::OutOfMemory`] when it is more than the run may use.
     pub(crate) fn check_sequence(&self, count: usize, rank: usize, bytes: usize) -> Result<()> {
         let len = Value::tensors_bytes(count, rank).saturating_add(bytes as u64);
-        check_outside(len, self.most().unwrap_or(u64::MAX))
+        self.most().map_or(Ok(()), |most| check_outside(len, most))
     }
 
     /// The element type of output `j`.
@@ -105,6 +105,11 @@ impl<'a> RunCx<'a> {
     /// As [`output`](Self::output).
     pub fn output_if<T: Element>(&mut self, j: usize) -> Result<Option<&'a mut [T]>> {
         if self.has_output(j) { self.output(j).map(Some) } else { Ok(None) }
+    }
+
+    /// As [`output`](Self::output), without elements where the output is left out.
+    pub(crate) fn output_or_empty<T: Element>(&mut self, j: usize) -> Result<&'a mut [T]> {
+        Ok(self.output_if(j)?.unwrap_or(&mut []))
     }
 
     /// The bytes of output `j`, to be written: packed where elements are narrower than a byte. Each

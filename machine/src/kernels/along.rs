@@ -9,6 +9,7 @@ use onnx_container::DataType;
 
 use super::elementwise::same;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -66,7 +67,7 @@ fn arg_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
         return Err(Error::new(ErrorKind::Shape, reason));
     }
     match call.flag("keepdims", true)? {
-        true => shape.get_mut(at).into_iter().for_each(|dim| *dim = 1),
+        true => *shape.at_mut(at)? = 1,
         false => drop(shape.remove(at)),
     }
     Ok(vec![OutSpec::tensor(DataType::Int64, shape)])
@@ -105,7 +106,7 @@ fn taken(call: &Call<'_>) -> Result<usize> {
 fn top_k_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (mut shape, k) = (call.shape(0)?, taken(call)?);
     let (at, _, _) = line(call, call.int_or("axis", -1)?)?;
-    shape.get_mut(at).into_iter().for_each(|dim| *dim = k);
+    *shape.at_mut(at)? = k;
     let values = OutSpec::tensor(call.dtype(0)?, shape.clone());
     Ok(vec![values, OutSpec::tensor(DataType::Int64, shape)])
 }

@@ -12,10 +12,11 @@ use super::attention_bias::Bias;
 use super::cast::dtype_of;
 use super::softmax::softmax;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::size;
+use crate::numeric::broadcast::{each_of, size};
 use crate::numeric::gemm::{Matrix, gemm};
 use crate::numeric::profile::Profile;
 use crate::numeric::{Float, Number, Real, for_type};
@@ -54,7 +55,10 @@ impl Sizes {
         let [_, kv_heads, keys, _] = heads_of(call, 1, "kv_num_heads")?;
         let [.., value] = heads_of(call, 2, "kv_num_heads")?;
         let past = match (call.has_input(4), call.has_input(5)) {
-            (true, true) => call.shape(4)?.get(2).copied().unwrap_or_default(),
+            (true, true) => match *call.shape(4)? {
+                [_, _, past, _] => past,
+                _ => return Err(unfit(call)),
+            },
             (false, false) => 0,
             _ => {
                 let reason = "a cache has both keys and values";
@@ -76,13 +80,7 @@ impl Sizes {
             && self.heads.checked_rem(self.kv_heads) == Some(0)
             && (!call.has_input(4) || call.shape(4)? == self.cache(self.past, self.head))
             && (!call.has_input(5) || call.shape(5)? == self.cache(self.past, self.value));
-        if fits {
-            return Ok(());
-        }
-        let shapes = (0..call.input_count()).map(|i| call.shape(i).unwrap_or_default());
-        let shapes: Vec<_> = shapes.collect();
-        let reason = format!("the shapes {shapes:?} are not those of an attention");
-        Err(Error::new(ErrorKind::Shape, reason))
+        if fits { Ok(()) } else { Err(unfit(call)) }
     }
 
     /// All keys: those of the cache and those of the input.
@@ -98,6 +96,12 @@ impl Sizes {
     fn cache(&self, keys: usize, len: usize) -> [usize; 4] {
         [self.batch, self.kv_heads, keys, len]
     }
+}
+
+/// The error of shapes that do not belong together.
+fn unfit(call: &Call<'_>) -> Error {
+    let shapes = call.shown_shapes(call.input_count());
+    Error::new(ErrorKind::Shape, format!("the shapes {shapes:?} are not those of an attention"))
 }
 
 /// Input `i` as batch, heads, sequence, and the length of a head. With three dimensions, the number
@@ -158,8 +162,8 @@ impl Rows {
         row * self.len..(row + 1) * self.len
     }
 
-    fn row<T>(self, elements: &[T], batch: usize, head: usize, at: usize) -> &[T] {
-        elements.get(self.range(batch, head, at)).unwrap_or_default()
+    fn row<T>(self, elements: &[T], batch: usize, head: usize, at: usize) -> Result<&[T]> {
+        elements.part(self.range(batch, head, at))
     }
 }
 
@@ -169,7 +173,7 @@ fn present<T: Float>(
     sizes: &Sizes,
     (i, cache, len): (usize, usize, usize),
 ) -> Result<Vec<T>> {
-    let (input, past) = (cx.input::<T>(i)?, cx.input_if::<T>(cache)?.unwrap_or_default());
+    let (input, past) = (cx.input::<T>(i)?, cx.input_or::<T>(cache, &[])?);
     let Sizes { kv_heads: heads, flat, .. } = *sizes;
     let rows = Rows { heads, sequence: sizes.keys, len, flat };
     let old = sizes.past.saturating_mul(len);
@@ -177,8 +181,10 @@ fn present<T: Float>(
     for b in 0..sizes.batch {
         for h in 0..heads {
             let start = (b * heads + h) * old;
-            present.extend_from_slice(past.get(start..start + old).unwrap_or_default());
-            (0..sizes.keys).for_each(|at| present.extend_from_slice(rows.row(input, b, h, at)));
+            present.extend_from_slice(past.part(start..start + old)?);
+            for at in 0..sizes.keys {
+                present.extend_from_slice(rows.row(input, b, h, at)?);
+            }
         }
     }
     Ok(present)
@@ -218,26 +224,33 @@ impl<R: Real> Steps<R> {
 
     /// Scores become probabilities. `shown` gets the scores as they are after the step that output
     /// 3 shows.
-    fn apply(&self, scores: &mut [R], shown: &mut [R], bias: &mut [R], add: impl FnOnce(&mut [R])) {
-        let show = |step: i64, scores: &[R], shown: &mut [R]| {
-            if step == self.shown && shown.len() == scores.len() {
+    fn apply(
+        &self,
+        scores: &mut [R],
+        mut shown: Option<&mut [R]>,
+        bias: &mut [R],
+        add: impl FnOnce(&mut [R]) -> Result<()>,
+    ) -> Result<()> {
+        let mut show = |step: i64, scores: &[R]| {
+            if let Some(shown) = shown.as_deref_mut().filter(|_| step == self.shown) {
                 shown.copy_from_slice(scores);
             }
         };
-        show(0, scores, shown);
+        show(0, scores);
         scores.iter_mut().for_each(|score| *score = self.capped(*score));
-        show(1, scores, shown);
+        show(1, scores);
         bias.fill(R::ZERO);
-        add(bias);
+        add(bias)?;
         let is_masked = bias.iter().all(|bias| *bias == R::LOWEST);
         scores.iter_mut().zip(bias).for_each(|(score, bias)| *score += *bias);
-        show(2, scores, shown);
+        show(2, scores);
         if is_masked {
             scores.fill(R::ZERO)
         } else {
             (self.softmax)(scores)
         }
-        show(3, scores, shown);
+        show(3, scores);
+        Ok(())
     }
 }
 
@@ -274,7 +287,7 @@ fn attention<T: Float, V: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     let steps = Steps::new::<T>(cx, sizes.head)?;
     let bias = Bias::new(cx, sizes.scores(), sizes.past)?;
     let run = Run { sizes, steps, bias, query: cx.input::<T>(0)? };
-    let (y, shown) = (cx.output::<T>(0)?, cx.output_if::<T>(3)?.unwrap_or_default());
+    let (y, shown) = (cx.output::<T>(0)?, cx.output_or_empty::<T>(3)?);
     y.fill(T::ZERO); // where there are no keys
     shown.fill(T::ZERO);
     let keys = keys.chunks_exact((sizes.total() * sizes.head).max(1));
@@ -314,21 +327,24 @@ impl<T: Float> Run<'_, T> {
         let shown_rows = Rows { heads, sequence, len: self.sizes.total(), flat: false };
         for first in (0..sequence).step_by(QUERIES) {
             let block = first..sequence.min(first + QUERIES);
-            let query: Vec<_> = block.clone().flat_map(|i| rows.row(self.query, b, h, i)).collect();
-            let query: Vec<_> = query.into_iter().map(|x| x.widen() * self.steps.scale).collect();
+            let mut query = Vec::with_capacity(block.len() * head);
+            for i in block.clone() {
+                let row = rows.row(self.query, b, h, i)?;
+                query.extend(row.iter().map(|x| x.widen() * self.steps.scale));
+            }
             let total = self.sizes.total();
             let len_shown = if shown.is_empty() { 0 } else { block.len() * total };
             let mut visible = vec![<T::Real as Number>::ZERO; len_shown];
             let scores = self.scores((b, h, first), &query, key, &mut visible)?;
             for (row, i) in visible.chunks_exact(shown_rows.len.max(1)).zip(block.clone()) {
-                let target = shown.get_mut(shown_rows.range(b, h, i)).unwrap_or_default();
+                let target = shown.part_mut(shown_rows.range(b, h, i))?;
                 target.iter_mut().zip(row).for_each(|(y, x)| *y = T::round_from(*x));
             }
             let mut results = vec![<T::Real as Number>::ZERO; block.len() * len];
             let scores = Matrix::new(&scores, block.len(), total)?;
             gemm(Profile::Strict, scores, &Matrix::new(value, total, len)?, &mut results)?;
             for (row, i) in results.chunks_exact(len.max(1)).zip(block) {
-                let target = y.get_mut(out_rows.range(b, h, i)).unwrap_or_default();
+                let target = y.part_mut(out_rows.range(b, h, i))?;
                 target.iter_mut().zip(row).for_each(|(y, x)| *y = T::round_from(*x));
             }
         }
@@ -346,15 +362,15 @@ impl<T: Float> Run<'_, T> {
     ) -> Result<Vec<T::Real>> {
         let total = self.sizes.total();
         let zero = <T::Real as Number>::ZERO;
-        let queries = query.len().checked_div(self.sizes.head).unwrap_or_default();
+        let queries = each_of(query.len(), self.sizes.head);
         let (mut scores, mut bias) = (vec![zero; queries * total], vec![zero; total]);
         let query = Matrix::new(query, queries, self.sizes.head)?;
         let key = Matrix::new(key, total, self.sizes.head)?;
         gemm(Profile::Strict, query, &key.transposed(), &mut scores)?;
         let mut shown_rows = shown.chunks_exact_mut(total.max(1));
         for (row, i) in scores.chunks_exact_mut(total.max(1)).zip(first..) {
-            let shown = shown_rows.next().unwrap_or_default();
-            self.steps.apply(row, shown, &mut bias, |bias| self.bias.add((b, h, i), bias));
+            let shown = shown_rows.next(); // none where output 3 is left out
+            self.steps.apply(row, shown, &mut bias, |bias| self.bias.add((b, h, i), bias))?;
             row.iter_mut().for_each(|x| *x = T::round_from(*x).widen());
         }
         Ok(scores)

@@ -5,6 +5,7 @@
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::strides;
 use crate::numeric::{Number, Real, for_type};
@@ -55,21 +56,24 @@ impl<R: Real> Bias<R> {
     }
 
     /// Adds the bias of the scores of one query, by batch, head and its place in the sequence.
-    pub(super) fn add(&self, (b, h, i): (usize, usize, usize), row: &mut [R]) {
+    pub(super) fn add(&self, (b, h, i): (usize, usize, usize), row: &mut [R]) -> Result<()> {
         if let Some(mask) = &self.mask {
-            mask.add((b, h, i), row);
+            mask.add((b, h, i), row)?;
         }
-        let offset = self.offsets.get(b).copied().unwrap_or_default();
-        let at = i64::try_from(i).unwrap_or(i64::MAX).saturating_add(offset);
+        let at = i64::try_from(i).map_err(Error::internal)?.saturating_add(*self.offsets.at(b)?);
         let (left, right) = self.window;
         let first = left.map_or(i64::MIN, |left| at.saturating_sub(left));
         let last = right.map_or(i64::MAX, |right| at.saturating_add(right));
-        let end = self.valid.as_ref().and_then(|valid| valid.get(b)).copied().unwrap_or(i64::MAX);
+        let end = match &self.valid {
+            Some(valid) => *valid.at(b)?,
+            None => i64::MAX,
+        };
         for (j, bias) in (0_i64..).zip(row) {
             if j < first || j > last || j >= end {
                 *bias += R::LOWEST;
             }
         }
+        Ok(())
     }
 }
 
@@ -95,12 +99,13 @@ impl<R: Real> Mask<R> {
         Ok(Some(Self { elements: elements(cx)?, strides: by, len: *len }))
     }
 
-    fn add(&self, (b, h, i): (usize, usize, usize), row: &mut [R]) {
+    fn add(&self, (b, h, i): (usize, usize, usize), row: &mut [R]) -> Result<()> {
         let [by_batch, by_head, by_query] = self.strides;
         let start = b * by_batch + h * by_head + i * by_query;
-        let own = self.elements.get(start..start + self.len).unwrap_or_default();
+        let own = self.elements.part(start..start + self.len)?;
         let padded = own.iter().copied().chain(std::iter::repeat(R::LOWEST));
         row.iter_mut().zip(padded).for_each(|(bias, mask)| *bias += mask);
+        Ok(())
     }
 }
 

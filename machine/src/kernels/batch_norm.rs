@@ -8,10 +8,11 @@ use super::elementwise::same;
 use super::normalization::reals;
 use super::reduce::Dims;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{around, axes, count, size};
+use crate::numeric::broadcast::{around, axes, count, each_of, size};
 use crate::numeric::{Float, Number, Real, for_type, number};
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -60,7 +61,7 @@ fn batch(cx: &mut RunCx<'_>) -> Result<()> {
 fn batch_of<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.shape(0)?;
     let from = if shape.len() > 1 { 1 } else { shape.len() };
-    let own = count(shape.get(from..).unwrap_or_default());
+    let own = count(shape.part(from..)?);
     let (_, channels, inner) = match cx.flag("spatial", true)? {
         true => around(&shape, from),
         false => (0, own, 1),
@@ -156,7 +157,7 @@ fn write_running<R: Real>(
 /// `(x - mean) / (deviation + 1e-9)` over `axes`.
 fn mean_variance(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.shape(0)?;
-    let axes = axes(cx.ints("axes")?.unwrap_or(&[0, 2, 3]), shape.len())?;
+    let axes = axes(cx.ints_or("axes", &[0, 2, 3])?, shape.len())?;
     let reduced: Vec<_> = (0..shape.len()).map(|i| axes.contains(&i)).collect();
     for_type!(cx.dtype(0)?, floats, T => mean_variance_of::<T>(cx, &Dims::new(&shape, &reduced)))
 }
@@ -165,7 +166,7 @@ fn mean_variance_of<T: Float>(cx: &mut RunCx<'_>, dims: &Dims) -> Result<()> {
     let (input, output) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
     let zero = <T::Real as Number>::ZERO;
     let terms = number::<T::Real>(dims.terms());
-    let totals = input.len().checked_div(dims.terms()).unwrap_or_default();
+    let totals = each_of(input.len(), dims.terms());
     let mut sums = vec![zero; totals];
     dims.fold(input, &mut sums, |sum, x| sum + x.widen());
     let mut moments: Vec<_> = sums.into_iter().map(|sum| (sum / terms, zero)).collect();
@@ -177,8 +178,7 @@ fn mean_variance_of<T: Float>(cx: &mut RunCx<'_>, dims: &Dims) -> Result<()> {
     let scaled = |(mean, squares): (T::Real, T::Real)| (mean, (squares / terms).sqrt() + tiny);
     let moments: Vec<_> = moments.into_iter().map(scaled).collect();
     output.copy_from_slice(input);
-    dims.each(output, &moments, |y, (mean, deviation)| *y = y.map(|x| (x - mean) / deviation));
-    Ok(())
+    dims.each(output, &moments, |y, (mean, deviation)| *y = y.map(|x| (x - mean) / deviation))
 }
 
 /// Divides each element by a power of the sum of the squares at its place in `size` neighbouring

@@ -13,6 +13,7 @@ use onnx_container::{Buffer, DataType, Element};
 
 use super::loops::map;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -114,7 +115,10 @@ fn convert<S: Number, D: Number>(x: S) -> D {
 /// From a type of [`decode`]: the result of every code once, and then of every element.
 fn from_codes(cx: &mut RunCx<'_>, to: DataType, decode: fn(u8) -> f32) -> Result<()> {
     let (from, codes) = (cx.dtype(0)?, codes(cx, 0)?);
-    let value = |code: usize| decode(u8::try_from(code).unwrap_or_default());
+    let values: [f32; 256] = std::array::from_fn(|code| {
+        let [code, ..] = code.to_le_bytes();
+        decode(code)
+    });
     if to == DataType::String && from.is_integer() {
         let text = |code: &u8| Buffer::from(decode(*code).to_i128().to_string().into_bytes());
         return cx.set_strings(0, codes.iter().map(text).collect());
@@ -126,8 +130,8 @@ fn from_codes(cx: &mut RunCx<'_>, to: DataType, decode: fn(u8) -> f32) -> Result
     }
     if self::decode(to).is_some() {
         let encode = Rounding::of(cx)?.encode(to)?;
-        let table: [u8; 256] = std::array::from_fn(|code| encode(f64::from(value(code))));
-        return set_codes(cx, 0, codes.iter().filter_map(|c| table.get(usize::from(*c)).copied()));
+        let table: [u8; 256] = values.map(|value| encode(f64::from(value)));
+        return set_codes(cx, 0, codes.iter().map(|code| table.debug_at(usize::from(*code), 0)));
     }
     if to == DataType::Bool {
         let output = cx.output::<bool>(0)?;
@@ -140,9 +144,9 @@ fn from_codes(cx: &mut RunCx<'_>, to: DataType, decode: fn(u8) -> f32) -> Result
             true => D::from_i128(x.to_i128()),
             false => convert::<f32, D>(x).one_nan(),
         };
-        let table: [D; 256] = std::array::from_fn(|code| convert(value(code)));
+        let table: [D; 256] = values.map(convert);
         for (y, code) in cx.output::<D>(0)?.iter_mut().zip(&*codes) {
-            table.get(usize::from(*code)).into_iter().for_each(|value| *y = *value);
+            *y = table.debug_at(usize::from(*code), D::ZERO);
         }
         Ok(())
     })
@@ -159,6 +163,7 @@ fn to_codes<S: Number>(cx: &mut RunCx<'_>, to: DataType) -> Result<()> {
 
 /// The number in a string.
 fn stated(string: &Buffer) -> Result<Stated<'_>> {
+    // What is no text is no number either.
     let text = str::from_utf8(string.as_ref()).unwrap_or_default();
     Stated::of(text).ok_or_else(|| {
         Error::new(ErrorKind::Value, format!("the string {:?} is not a number", text.trim()))
@@ -235,6 +240,7 @@ fn text(value: f64, same: impl Fn(f64) -> bool) -> Buffer {
         return Buffer::from(text.into_bytes());
     }
     let shorter = |digits: usize| format!("{value:.digits$e}").parse::<f64>().ok();
+    // A float that no fewer digits give is written in full.
     let shortest = (0..17).filter_map(shorter).find(|short| same(*short)).unwrap_or(value);
     let digits = shortest.to_string();
     let text = if digits.contains('.') { digits } else { digits + ".0" };

@@ -8,6 +8,7 @@ use onnx_container::{DataType, Element};
 use super::label_encoder::{Labels, Twice, by_key, places, write};
 use super::scores::{check_len, invalid};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -26,8 +27,8 @@ enum Categories<'a> {
 
 impl<'a> Categories<'a> {
     fn of(call: &Call<'a>) -> Result<Self> {
-        let strings = call.node().attributes.strings("cats_strings")?.unwrap_or_default();
-        let ints = call.ints("cats_int64s")?.unwrap_or_default();
+        let strings = call.node().attributes.strings_or("cats_strings", &[])?;
+        let ints = call.ints_or("cats_int64s", &[])?;
         let dtype = call.dtype(0)?;
         match (strings, ints, dtype == DataType::String) {
             ([], [], _) => Err(invalid("neither `cats_strings` nor `cats_int64s` has a category")),
@@ -80,7 +81,7 @@ fn one_hot(cx: &mut RunCx<'_>) -> Result<()> {
     output.fill(0.0);
     for (i, (row, place)) in output.chunks_mut(categories.len().max(1)).zip(places).enumerate() {
         match place {
-            Some(place) => row.get_mut(place).into_iter().for_each(|y| *y = 1.0),
+            Some(place) => *row.at_mut(place)? = 1.0,
             None if allows_others => {}
             None => {
                 let reason = format!("element {i} is not one of the categories, and `zeros` is 0");
@@ -93,8 +94,8 @@ fn one_hot(cx: &mut RunCx<'_>) -> Result<()> {
 
 /// The strings and the integers of a CategoryMapper.
 fn pairs<'a>(call: &Call<'a>) -> Result<(&'a [Vec<u8>], &'a [i64])> {
-    let strings = call.node().attributes.strings("cats_strings")?.unwrap_or_default();
-    let ints = call.ints("cats_int64s")?.unwrap_or_default();
+    let strings = call.node().attributes.strings_or("cats_strings", &[])?;
+    let ints = call.ints_or("cats_int64s", &[])?;
     check_len("cats_int64s", ints.len(), Some(strings.len()))?;
     Ok((strings, ints))
 }

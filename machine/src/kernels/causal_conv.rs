@@ -3,6 +3,7 @@
 //! kept for the next call.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -62,17 +63,20 @@ fn run(cx: &mut RunCx<'_>) -> Result<()> {
             }
             line.extend_from_slice(part(x, plane, len)?);
             let filter = part(w, channel, taps)?;
-            let start = bias.and_then(|bias| bias.get(channel)).map_or(Number::ZERO, |b| b.to_sum());
-            let y = y.get_mut(plane * len..).unwrap_or_default();
+            let start = match bias {
+                Some(bias) => bias.at(channel)?.to_sum(),
+                None => Number::ZERO,
+            };
+            let y = y.part_mut(plane * len..(plane + 1) * len)?;
             for (y, window) in y.iter_mut().zip(line.windows(taps)) {
                 let terms = window.iter().zip(filter).map(|(x, w)| (x.to_sum(), w.to_sum()));
                 let sum = T::from_sum(terms.fold(start, |sum, (x, w)| sum.add(x.mul(w))));
                 *y = if swish { T::from_sum(silu(sum.to_sum())) } else { sum };
             }
-            let kept = line.get(len..).unwrap_or_default();
             if let Some(state) = &mut state {
-                let state = state.get_mut(plane * kept.len()..).unwrap_or_default();
-                state.iter_mut().zip(kept).for_each(|(to, from)| *to = *from);
+                let kept = line.part(len..)?;
+                let places = plane * kept.len()..(plane + 1) * kept.len();
+                state.part_mut(places)?.copy_from_slice(kept);
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ use onnx_container::DataType;
 
 use super::window::{Window, image};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -67,7 +68,7 @@ impl Sizes {
 /// be if it is stated.
 pub(super) fn weights(call: &Call<'_>, w: usize) -> Result<(usize, usize, Vec<usize>)> {
     let (outputs, inputs, kernel) = image(call, w)?;
-    let stated = call.ints("kernel_shape")?.unwrap_or_default();
+    let stated = call.ints_or("kernel_shape", &[])?;
     if !stated.is_empty()
         && !stated.iter().map(|dim| usize::try_from(*dim).ok()).eq(kernel.iter().copied().map(Some))
     {
@@ -207,7 +208,7 @@ impl<T: Number> Patches<'_, T> {
     fn copy(&self, channel: usize, [s, t, u]: [usize; 3], segment: &Segment, packed: &mut [T]) {
         let [a, b, c] = &self.window.axes;
         let Segment { plane, line, outputs, at } = segment;
-        let Some(packed) = packed.get_mut(*at..at + outputs.len()) else { return };
+        let packed = packed.debug_part_mut(*at..at + outputs.len());
         let inside = c.outputs(u);
         let (first, end) = (inside.start.max(outputs.start), inside.end.min(outputs.end));
         if !a.taps(*plane).contains(&s) || !b.taps(*line).contains(&t) || first >= end {
@@ -219,7 +220,7 @@ impl<T: Number> Patches<'_, T> {
         front.fill(T::ZERO);
         behind.fill(T::ZERO);
         let line = (channel * a.input + a.at(*plane, s)) * b.input + b.at(*line, t);
-        let x = self.x.get(line * c.input + c.at(first, u)..).unwrap_or_default();
+        let x = self.x.debug_part(line * c.input + c.at(first, u)..);
         match c.stride {
             1 => middle.iter_mut().zip(x).for_each(|(to, from)| *to = *from),
             n => middle.iter_mut().zip(x.iter().step_by(n)).for_each(|(to, from)| *to = *from),
@@ -270,8 +271,8 @@ fn centred(cx: &RunCx<'_>, i: usize, zero: usize) -> Result<Vec<i32>> {
 fn centred_of<T: Number + Into<i32>>(cx: &RunCx<'_>, i: usize, zero: usize) -> Result<Vec<i32>> {
     let elements = cx.input::<T>(i)?;
     let none = [T::ZERO];
-    let zeros = cx.input_if::<T>(zero)?.unwrap_or(&none);
-    let first = cx.shape(i)?.first().copied().unwrap_or(1);
+    let zeros = cx.input_or::<T>(zero, &none)?;
+    let first = *cx.shape(i)?.at(0)?;
     if zeros.len() != 1 && zeros.len() != first {
         let reason = format!("{} zero points for a first dimension of {first}", zeros.len());
         return Err(Error::new(ErrorKind::Shape, reason));

@@ -13,6 +13,7 @@ use onnx_container::num_complex::Complex;
 use super::conv::weights;
 use super::window::{Axis, Window, attributes, image, list};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -57,7 +58,8 @@ fn window(call: &Call<'_>, spatial: &[usize], kernel: &[usize]) -> Result<Window
     let rank = spatial.len();
     let more = list(call, "output_padding", rank, 0)?;
     let wanted = call.ints("output_shape")?.filter(|shape| !shape.is_empty());
-    let wanted = wanted.map(|shape| shape.get(shape.len().saturating_sub(rank)..).unwrap_or(shape));
+    let last = |shape: &'_ [i64]| shape.len().saturating_sub(rank);
+    let wanted = wanted.map(|shape| shape.part(last(shape)..)).transpose()?;
     let mode = call.str_or("auto_pad", "NOTSET")?;
     let axes = attributes(call, spatial, kernel)?.into_iter().zip(&more).enumerate();
     let axes = axes.map(|(i, (axis, more))| {
@@ -90,6 +92,7 @@ fn unslide(axis: Axis, more: usize, mode: &str, wanted: Option<usize>) -> Option
         None => (axis.begin, axis.end),
     };
     let kept = covered.checked_sub(begin)?.checked_sub(end)?;
+    // Without a wanted length the image is what is kept.
     Some(Axis { input: wanted.unwrap_or(kept), output: axis.input, begin, end, ..axis })
 }
 
@@ -137,9 +140,11 @@ fn transposed<T: Number<Sum = T>>(
         for (part, y) in y.chunks_mut(at_once * to).enumerate() {
             let rows = y.len() / to * taps;
             let lines = w.chunks_exact(outputs * taps);
-            let lines = lines.filter_map(|line| line.get(part * at_once * taps..)?.get(..rows));
+            let first = part * at_once * taps;
             turned.clear();
-            turned.extend(lines.flatten().copied());
+            for line in lines {
+                turned.extend_from_slice(line.part(first..first + rows)?);
+            }
             cols.clear();
             cols.resize(rows * from, T::ZERO);
             let weights = Matrix::new(&turned, *inputs, rows)?.transposed();

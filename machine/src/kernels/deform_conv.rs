@@ -10,6 +10,7 @@ use super::conv::{Sizes, add_bias, spec};
 use super::resize_scale::float;
 use super::window::Axis;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{count, size};
@@ -62,14 +63,15 @@ fn deform_conv(cx: &mut RunCx<'_>) -> Result<()> {
             let outputs = y.chunks_exact_mut(sizes.outputs * places);
             for (i, y) in outputs.enumerate().filter(|_| rows > 0) {
                 let (image, group) = (i / sizes.groups, i % sizes.groups);
-                let w = w.get(group * sizes.outputs * rows..).unwrap_or_default();
-                let w = w.get(..sizes.outputs * rows).unwrap_or_default();
+                let len = sizes.outputs * rows;
+                let w = w.part(group * len..(group + 1) * len)?;
                 let moved = groups * taps * places;
+                let mask = mask.as_ref().map(|mask| mask.part(image * moved..)).transpose()?;
                 let source = Moved {
                     sizes: &sizes,
-                    x: x.get(i * inputs * window.input_len()..).unwrap_or_default(),
-                    offsets: offsets.get(image * moved * rank..).unwrap_or_default(),
-                    mask: mask.as_ref().and_then(|mask| mask.get(image * moved..)),
+                    x: x.part(i * inputs * window.input_len()..)?,
+                    offsets: offsets.part(image * moved * rank..)?,
+                    mask,
                     rank,
                     first: group * inputs,
                     of_offset: sizes.groups * inputs / groups,
@@ -100,33 +102,35 @@ impl<R: Real> Moved<'_, R> {
         let window = &self.sizes.window;
         let (places, plane) = (window.output_len(), window.input_len());
         let moved = (self.first + channel) / self.of_offset.max(1) * window.taps() + tap;
-        let offset = |axis: usize| {
-            // The axes that are not there come first.
-            let axis = (axis + self.rank).checked_sub(3)?;
-            self.offsets.get((moved * self.rank + axis) * places + place).copied()
+        let offset = |axis: usize| match (axis + self.rank).checked_sub(3) {
+            Some(axis) => {
+                let at = (moved * self.rank + axis) * places + place;
+                self.offsets.debug_at(at, R::ZERO)
+            }
+            // The axes that are not there come first, and have no offset.
+            None => R::ZERO,
         };
         let [a, b, c] = &window.axes;
         let (line, k) = (place / c.output, place % c.output);
         let (taps, t) = (tap / c.kernel, tap % c.kernel);
         let at = |axis: &Axis, i: usize, o: usize, tap: usize| {
             let start = float(o * axis.stride + tap * axis.dilation) - float(axis.begin);
-            between(R::of(start) + offset(i).unwrap_or(R::ZERO), axis.input)
+            between(R::of(start) + offset(i), axis.input)
         };
         let planes = at(a, 0, line / b.output, taps / b.kernel);
         let lines = at(b, 1, line % b.output, taps % b.kernel);
         let columns = at(c, 2, k, t);
-        let x = self.x.get(channel * plane..).unwrap_or_default();
+        let x = self.x.debug_part(channel * plane..);
         let mut sum = R::ZERO;
         for (i, u) in planes.into_iter().flatten() {
             for (j, v) in lines.into_iter().flatten() {
                 for (k, w) in columns.into_iter().flatten() {
-                    let x = x.get((i * b.input + j) * c.input + k).copied();
-                    sum += u * v * w * x.unwrap_or(R::ZERO);
+                    sum += u * v * w * x.debug_at((i * b.input + j) * c.input + k, R::ZERO);
                 }
             }
         }
-        let mask = self.mask.and_then(|mask| mask.get(moved * places + place));
-        mask.map_or(sum, |mask| sum * *mask)
+        let mask = self.mask.map(|mask| mask.debug_at(moved * places + place, R::ZERO));
+        mask.map_or(sum, |mask| sum * mask)
     }
 }
 

@@ -4,6 +4,7 @@
 //! pivot of a column.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -25,7 +26,7 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 }
 
 fn determinants<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
-    let size = cx.shape(0)?.last().copied().unwrap_or_default();
+    let size = *cx.shape(0)?.last().or_bug("a matrix without dimensions")?;
     let (input, output) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
     output.fill(T::ONE); // of matrices without elements
     for (y, matrix) in output.iter_mut().zip(input.chunks_exact(size.saturating_mul(size).max(1))) {
@@ -40,7 +41,7 @@ fn determinants<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
 /// first element of every other row.
 fn determinant<R: Real>(mut rows: Vec<Vec<R>>) -> R {
     let mut product = R::ONE;
-    let first = |row: &Vec<R>| row.first().copied().unwrap_or(R::ZERO);
+    let first = |row: &Vec<R>| row.debug_at(0, R::ZERO);
     while !rows.is_empty() {
         let higher = |best: usize, i: usize| {
             let abs = |i: usize| rows.get(i).map_or(R::ZERO, |row| Number::abs(first(row)));

@@ -52,7 +52,8 @@ fn dropout(cx: &mut RunCx<'_>) -> Result<()> {
     let (probability, elements) = (probability(cx)?, count(&cx.shape(0)?));
     if probability > 0.0 {
         let seed = cx.int_or("seed", 0)?;
-        let mut twister = Twister::new(u32::try_from(seed & 0xffff_ffff).unwrap_or_default());
+        let [a, b, c, d, ..] = seed.to_le_bytes();
+        let mut twister = Twister::new(u32::from_le_bytes([a, b, c, d]));
         let kept: Vec<_> = (0..elements).map(|_| twister.uniform() >= probability).collect();
         match decode(cx.dtype(0)?) {
             Some(decode) => drop_codes(cx, &kept, probability, decode)?,

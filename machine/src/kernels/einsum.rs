@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -80,8 +81,7 @@ impl Equation {
 
     fn check(&self) -> Result<()> {
         let known = |(i, label): (usize, &Label)| {
-            let before = self.output.get(..i).unwrap_or_default();
-            self.dims.contains_key(label) && !before.contains(label)
+            self.dims.contains_key(label) && !self.output.iter().take(i).any(|l| l == label)
         };
         if !self.output.iter().enumerate().all(known) {
             let reason = format!("the output {:?} of axes {:?}", self.output, self.dims);
@@ -105,15 +105,14 @@ impl Equation {
 
     /// How far apart the neighbours in each of the axes `labels` are in input `i`: 0 where it has
     /// no such axis, or repeats it; with more than one such axis, the diagonal.
-    fn strides(&self, i: usize, labels: &[Label]) -> Vec<usize> {
-        let shape = self.shapes.get(i).map(Vec::as_slice).unwrap_or_default();
-        let own = self.inputs.get(i).map(Vec::as_slice).unwrap_or_default();
+    fn strides(&self, i: usize, labels: &[Label]) -> Result<Vec<usize>> {
+        let (shape, own) = (self.shapes.at(i)?, self.inputs.at(i)?);
         let stride = |label: &Label| {
             let places = own.iter().zip(shape).zip(strides(shape));
             let same = places.filter(|((other, dim), _)| *other == label && **dim != 1);
             same.fold(0, |sum: usize, (_, stride)| sum.saturating_add(stride))
         };
-        labels.iter().map(stride).collect()
+        Ok(labels.iter().map(stride).collect())
     }
 
     fn summed(&self) -> Vec<Label> {
@@ -159,17 +158,15 @@ impl Matrices {
 
 /// The labels of a term, with as many for its ellipsis.
 fn labels(term: &str, ellipsis: usize) -> Result<Vec<Label>> {
-    let (before, behind) = match term.split_once("...") {
-        Some((before, behind)) => (before, Some(behind)),
-        None => (term, None),
+    let (before, rest, dots) = match term.split_once("...") {
+        Some((before, behind)) => (before, behind, ellipsis),
+        None => (term, "", 0),
     };
-    let rest = behind.unwrap_or_default();
     let letters = |text: &str| text.chars().map(Label::Letter).collect::<Vec<_>>();
     if !before.chars().chain(rest.chars()).all(|c| c.is_ascii_alphabetic()) {
         let reason = format!("the term `{term}` of the equation");
         return Err(Error::new(ErrorKind::InvalidModel, reason));
     }
-    let dots = behind.map_or(0, |_| ellipsis);
     let dots: Vec<_> = (0..dots).rev().map(Label::Ellipsis).collect();
     Ok([letters(before), dots, letters(rest)].concat())
 }
@@ -216,20 +213,19 @@ fn by_loop<T: Number>(cx: &mut RunCx<'_>, equation: &Equation) -> Result<()> {
     let inputs = (0..cx.input_count()).map(|i| cx.input::<T>(i)).collect::<Result<Vec<_>>>()?;
     let summed = equation.summed();
     let (shape, inner) = (equation.shape(&equation.output), equation.shape(&summed));
-    let all = |labels: &[Label]| -> Vec<_> {
+    let all = |labels: &[Label]| -> Result<Vec<_>> {
         (0..inputs.len()).map(|i| equation.strides(i, labels)).collect()
     };
-    let (outer_strides, inner_strides) = (all(&equation.output), all(&summed));
+    let (outer_strides, inner_strides) = (all(&equation.output)?, all(&summed)?);
     let mut starts: Vec<_> = outer_strides.iter().map(|by| offsets(&shape, by)).collect();
     for y in cx.output::<T>(0)? {
         let walks =
             inner_strides.iter().map(|by| offsets(&inner, by)).zip(&mut starts).zip(&inputs);
-        let mut factors: Vec<_> = walks
-            .map(|((walk, start), input)| {
-                let start = start.next().unwrap_or_default();
-                walk.map(move |at| input.get(start + at).map_or(T::Sum::ZERO, |x| x.to_sum()))
-            })
-            .collect();
+        let factors = walks.map(|((walk, start), input)| {
+            let start = start.next().or_bug("fewer places than elements of the output")?;
+            Ok(walk.map(move |at| input.debug_at(start + at, T::ZERO).to_sum()))
+        });
+        let mut factors = factors.collect::<Result<Vec<_>>>()?;
         let mut sum = T::Sum::ZERO;
         for _ in 0..count(&inner) {
             let factors = factors.iter_mut().filter_map(Iterator::next);
@@ -252,8 +248,8 @@ fn by_matrices<T: Number>(
     }
     let gather = |i: usize| -> Result<Vec<T::Sum>> {
         let (input, labels) = (cx.input::<T>(i)?, matrices.input(i));
-        let (shape, by) = (equation.shape(&labels), equation.strides(i, &labels));
-        Ok(offsets(&shape, &by).filter_map(|at| input.get(at)).map(|x| x.to_sum()).collect())
+        let (shape, by) = (equation.shape(&labels), equation.strides(i, &labels)?);
+        offsets(&shape, &by).map(|at| Ok(input.at(at)?.to_sum())).collect()
     };
     let size = |labels: &[Label]| count(&equation.shape(labels));
     let (m, n, k) = (size(rows), size(columns), size(summed));
@@ -261,8 +257,8 @@ fn by_matrices<T: Number>(
     let mut products = vec![T::Sum::ZERO; size(batch) * m * n];
     let each = products.chunks_exact_mut((m * n).max(1)).enumerate();
     for (b, product) in each {
-        let left = left.get(b * m * k..(b + 1) * m * k).unwrap_or_default();
-        let right = right.get(b * k * n..(b + 1) * k * n).unwrap_or_default();
+        let left = left.part(b * m * k..(b + 1) * m * k)?;
+        let right = right.part(b * k * n..(b + 1) * k * n)?;
         gemm(Profile::Strict, Matrix::new(left, m, k)?, &Matrix::new(right, k, n)?, product)?;
     }
     let order = [batch.as_slice(), rows, columns].concat();
@@ -274,7 +270,7 @@ fn by_matrices<T: Number>(
     };
     let by: Vec<_> = order.iter().map(stride).collect();
     for (product, at) in products.into_iter().zip(offsets(&shape, &by)) {
-        output.get_mut(at).into_iter().for_each(|y| *y = T::from_sum(product));
+        *output.at_mut(at)? = T::from_sum(product);
     }
     Ok(())
 }

@@ -183,7 +183,12 @@ fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
     let axis = call.node().attributes.int("axis")?.or(of_channels.then_some(1));
     if let (true, Some(axis), [first, second]) = (call.version() < 7, axis, shapes.as_mut_slice()) {
         let axis = crate::numeric::broadcast::axis(axis, first.len())?;
-        second.resize(first.len().saturating_sub(axis), 1);
+        let len = first.len().saturating_sub(axis);
+        if second.iter().skip(len).any(|dim| *dim != 1) {
+            let reason = format!("the shape {second:?} does not fit {first:?} from axis {axis} on");
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        second.resize(len, 1);
     }
     Ok(shapes)
 }
@@ -304,12 +309,10 @@ fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
     macro_rules! shift {
         ($type:ty, $x:ident => $fill:expr) => {
             zip(cx, |$x: $type, by: $type| {
-                let by = u32::try_from(by).unwrap_or(u32::MAX);
-                if left {
-                    $x.checked_shl(by).unwrap_or(0)
-                } else {
-                    $x.checked_shr(by).unwrap_or($fill)
-                }
+                let shift = |by| if left { $x.checked_shl(by) } else { $x.checked_shr(by) };
+                // Of a shift by all bits or more nothing is left.
+                let shifted = u32::try_from(by).ok().and_then(shift);
+                shifted.unwrap_or(if left { 0 } else { $fill })
             })
         };
     }

@@ -10,7 +10,9 @@ use onnx_container::num_complex::Complex;
 
 use super::resize_scale::float;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::numeric::Real;
+use crate::numeric::broadcast::each_of;
 
 pub(super) type C = Complex<f64>;
 
@@ -40,7 +42,7 @@ impl Fourier {
                 format!("a transform of {len} numbers is longer than any that is computed");
             return Err(Error::new(ErrorKind::Value, reason));
         }
-        let odd = len.checked_shr(len.trailing_zeros()).unwrap_or_default();
+        let odd = if len == 0 { 0 } else { len >> len.trailing_zeros() };
         let chirp = if odd > SUMMED { Some(Box::new(Chirp::new(odd, inverse)?)) } else { None };
         Ok(Self { len, roots: roots(len, inverse), chirp })
     }
@@ -53,8 +55,8 @@ impl Fourier {
 
     /// The transform of `x`, whose length divides the whole one by a power of 2.
     fn part(&self, x: &[C]) -> Vec<C> {
-        let (len, step) = (x.len(), self.len.checked_div(x.len()).unwrap_or_default());
-        let root = |i: usize| self.roots.get(i * step).copied().unwrap_or_default();
+        let (len, step) = (x.len(), each_of(self.len, x.len()));
+        let root = |i: usize| self.roots.debug_at(i * step, C::default());
         if len < 2 || len % 2 == 1 {
             let sum = |k: usize| {
                 let terms = x.iter().enumerate();
@@ -105,13 +107,13 @@ impl Chirp {
         let halves = roots(2 * len, inverse);
         let (mut powers, mut square) = (Vec::with_capacity(len), 0);
         for i in 0..len {
-            powers.push(halves.get(square).copied().unwrap_or_default());
+            powers.push(*halves.at(square)?);
             square = (square + 2 * i + 1) % (2 * len);
         }
         let mut filter = vec![C::default(); circle];
         for (i, power) in powers.iter().enumerate() {
             for at in [i, (circle - i) % circle] {
-                filter.get_mut(at).into_iter().for_each(|to| *to = power.conj());
+                *filter.at_mut(at)? = power.conj();
             }
         }
         let filter = forward.transform(&filter);

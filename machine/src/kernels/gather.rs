@@ -8,6 +8,7 @@ use onnx_container::DataType;
 use onnx_container::num_complex::Complex;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -41,8 +42,7 @@ pub(super) fn positions(
         return Err(Error::new(ErrorKind::Shape, reason));
     }
     let mut beside = strides(shape);
-    let along = beside.get_mut(at).map(std::mem::take).unwrap_or_default();
-    let dim = shape.get(at).copied().unwrap_or_default();
+    let (along, dim) = (std::mem::take(beside.at_mut(at)?), *shape.at(at)?);
     let position = |(offset, i): (usize, &i64)| Ok(offset + index(*i, dim)? * along);
     offsets(of_indices, &beside).zip(indices).map(position).collect()
 }
@@ -64,7 +64,7 @@ fn gather_elements(cx: &mut RunCx<'_>) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::Value`] for an index outside.
 pub(super) fn slices(shape: &[usize], indices: &[i64], k: usize) -> Result<Vec<usize>> {
-    let dims = shape.get(..k).unwrap_or_default();
+    let dims = shape.part(..k)?;
     let position = |tuple: &[i64]| {
         let each = tuple.iter().zip(dims);
         each.map(|(i, dim)| Ok((index(*i, *dim)?, dim)))
@@ -96,20 +96,20 @@ fn gather_nd_shapes(call: &Call<'_>) -> Result<(usize, Vec<usize>, Vec<usize>, u
 
 fn gather_nd_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (batch, shape, of_indices, k) = gather_nd_shapes(call)?;
-    let (_, tuples) = of_indices.split_last().unwrap_or((&0, &[]));
-    let slice = shape.get(batch + k..).unwrap_or_default();
+    let (_, tuples) = of_indices.split_last().or_bug("indices without tuples")?;
+    let slice = shape.part(batch + k..)?;
     Ok(vec![OutSpec::tensor(call.dtype(0)?, [tuples, slice].concat())])
 }
 
 fn gather_nd(cx: &mut RunCx<'_>) -> Result<()> {
     let (batch, shape, of_indices, k) = gather_nd_shapes(cx)?;
     let (_, of_batch) = shape.split_at(batch);
-    let len = count(of_batch.get(k..).unwrap_or_default());
+    let len = count(of_batch.part(k..)?);
     let slices = slices(of_batch, &cx.integers(1)?, k)?;
-    let tuples = count(of_indices.get(batch..).unwrap_or_default()) / k;
+    let tuples = count(of_indices.part(batch..)?) / k;
     let each = count(of_batch);
     let run = |(i, slice): (usize, usize)| {
-        let from = i.checked_div(tuples).unwrap_or_default() * each + slice * len;
+        let from = i / tuples.max(1) * each + slice * len;
         Run::Copy { input: 0, from, len }
     };
     arrange(cx, 0, slices.into_iter().enumerate().map(run))
@@ -118,11 +118,13 @@ fn gather_nd(cx: &mut RunCx<'_>) -> Result<()> {
 /// The axis, or `None` where the input is taken as one dimension, and the condition for each index.
 fn condition<'a>(call: &Call<'a>) -> Result<(Option<usize>, &'a [bool])> {
     let shape = call.shape(0)?;
-    let at = match call.node().attributes.int("axis")? {
-        Some(at) => Some(axis(at, shape.len())?),
-        None => None,
+    let (at, dim) = match call.node().attributes.int("axis")? {
+        Some(at) => {
+            let at = axis(at, shape.len())?;
+            (Some(at), *shape.at(at)?)
+        }
+        None => (None, count(&shape)),
     };
-    let dim = at.map_or(count(&shape), |at| shape.get(at).copied().unwrap_or_default());
     let condition = call.input::<bool>(1)?;
     if condition.len() > dim {
         let reason = format!("{} conditions for {dim} elements", condition.len());
@@ -223,11 +225,12 @@ fn one_hot(cx: &mut RunCx<'_>) -> Result<()> {
         let number = |i: &T| <i64 as Number>::from_i128(i.to_i128());
         Ok(cx.input::<T>(0)?.iter().map(|i| index(number(i), depth).ok()).collect())
     })?;
-    let (outer, _, inner) = around(cx.out_shape(0)?, at);
-    let class = |o: usize, class: usize| {
-        let of_outer = indices.get(o * inner..(o + 1) * inner).unwrap_or_default();
-        of_outer.iter().map(move |index| Run::one(2, usize::from(*index == Some(class))))
-    };
-    let runs = (0..outer).flat_map(|o| (0..depth).map(move |c| (o, c)));
-    arrange(cx, 0, runs.flat_map(|(o, c)| class(o, c)))
+    let (_, _, inner) = around(cx.out_shape(0)?, at);
+    let of_outer = indices.chunks_exact(inner.max(1));
+    let runs = of_outer.flat_map(|indices| (0..depth).map(move |class| (indices, class)));
+    let of_class = |index: &Option<usize>, class| usize::from(*index == Some(class));
+    let runs = runs.flat_map(|(indices, class)| {
+        indices.iter().map(move |index| Run::one(2, of_class(index, class)))
+    });
+    arrange(cx, 0, runs)
 }

@@ -4,6 +4,7 @@
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -61,9 +62,9 @@ where
     T::fill_sums(cx.output::<T>(0)?, |sums| {
         gemm(profile, a, &b, cast_slice_mut::<T::Sum, C::Sum>(sums))?;
         sums.iter_mut().for_each(|sum| *sum = scaled(*sum, alpha));
-        let places = offsets(shape, &strides).map(|at| c.unwrap_or_default().get(at));
-        for (sum, c) in sums.iter_mut().zip(places.map_while(|c| c)) {
-            *sum = sum.add(scaled(c.to_sum(), beta));
+        let Some(c) = c else { return Ok(()) };
+        for (sum, at) in sums.iter_mut().zip(offsets(shape, &strides)) {
+            *sum = sum.add(scaled(c.at(at)?.to_sum(), beta));
         }
         Ok(())
     })

@@ -11,6 +11,7 @@ use super::resize::cubic;
 use super::resize_scale::float;
 use super::window::image;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -228,7 +229,7 @@ fn grid_sample(cx: &mut RunCx<'_>) -> Result<()> {
                 let axes: Vec<Vec<_>> = axes.collect();
                 for (x, y) in x.chunks_exact(plane).zip(y.chunks_exact_mut(count)) {
                     let value = T::round_from(weighted(x, &axes));
-                    y.get_mut(i).into_iter().for_each(|y| *y = value);
+                    *y.at_mut(i)? = value;
                 }
             }
         }
@@ -249,7 +250,7 @@ fn weighted<T: Float>(x: &[T], axes: &[Vec<(usize, T::Real)>]) -> T::Real {
         return x.first().map_or(Number::ZERO, |x| x.widen());
     };
     taps.iter().fold(Number::ZERO, |sum: T::Real, (at, weight)| {
-        sum + *weight * weighted(x.get(*at..).unwrap_or_default(), axes)
+        sum + *weight * weighted(x.debug_part(*at..), axes)
     })
 }
 

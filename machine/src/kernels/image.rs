@@ -178,10 +178,15 @@ fn parts<'a>(call: &Call<'a>) -> Result<(Order, &'a [u8])> {
     }
 }
 
+/// How many bytes a picture may have: what the run says, or what is decoded without a run.
+fn most(call: &Call<'_>) -> u64 {
+    call.most().unwrap_or(MOST_BEFORE)
+}
+
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (order, stream) = parts(call)?;
     let samples = if order == Order::Gray { 1 } else { 3 };
-    let shape = match picture(stream, call.most().unwrap_or(MOST_BEFORE)) {
+    let shape = match picture(stream, most(call)) {
         Ok(picture) => [picture.height, picture.width, samples],
         Err(Failure::NoImage) => [0, 0, samples],
         Err(Failure::Refused(error)) if error.kind() == ErrorKind::OutOfMemory => {
@@ -194,7 +199,7 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn decode(cx: &mut RunCx<'_>) -> Result<()> {
     let (order, stream) = parts(cx)?;
-    let picture = match picture(stream, cx.most().unwrap_or(MOST_BEFORE)) {
+    let picture = match picture(stream, most(cx)) {
         Ok(picture) => picture,
         Err(Failure::NoImage) => return cx.output::<u8>(0).map(|_| ()),
         Err(Failure::Refused(error)) => return Err(error),
@@ -224,5 +229,6 @@ fn decode(cx: &mut RunCx<'_>) -> Result<()> {
 fn luma(pixel: &[u8]) -> u8 {
     let weights = [19_595_u32, 38_470, 7_471];
     let sum: u32 = pixel.iter().zip(weights).map(|(x, weight)| u32::from(*x) * weight).sum();
-    u8::try_from((sum + 0x8000) >> 16).unwrap_or(u8::MAX)
+    let [_, _, luma, _] = (sum + 0x8000).to_le_bytes(); // the weights add up to 65,536
+    luma
 }

@@ -10,6 +10,7 @@ use std::hash::Hash;
 use onnx_container::{Buffer, DataType, Element, Tensor};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -110,13 +111,11 @@ impl Labels {
         }
         Ok(match dtype {
             DataType::String => {
-                let text = attributes.bytes("default_string")?.unwrap_or(b"_Unused");
+                let text = attributes.bytes_or("default_string", b"_Unused")?;
                 Self::Strings(vec![Buffer::from(text.to_vec())])
             }
-            DataType::Int64 => Self::of_numbers(&[attributes.int("default_int64")?.unwrap_or(-1)]),
-            DataType::Float => {
-                Self::of_numbers(&[attributes.float("default_float")?.unwrap_or(-0.0)])
-            }
+            DataType::Int64 => Self::of_numbers(&[attributes.int_or("default_int64", -1)?]),
+            DataType::Float => Self::of_numbers(&[attributes.float_or("default_float", -0.0)?]),
             other => Self::Numbers(other, vec![Number128::Int(0)]),
         })
     }
@@ -201,6 +200,14 @@ pub(super) fn places(cx: &RunCx<'_>, keys: &Labels, twice: Twice) -> Result<Vec<
     }
 }
 
+/// The value at `place`, or the one that stands for keys that are not there.
+fn label<'v, T>(values: &'v [T], default: &'v [T], place: Option<usize>) -> Result<&'v T> {
+    match place {
+        Some(place) => values.at(place),
+        None => default.at(0),
+    }
+}
+
 /// Writes the value at each place, or the default.
 pub(super) fn write(
     cx: &mut RunCx<'_>,
@@ -210,16 +217,13 @@ pub(super) fn write(
 ) -> Result<()> {
     match (values, default) {
         (Labels::Strings(values), Labels::Strings(default)) => {
-            let label =
-                |place: &Option<usize>| place.and_then(|i| values.get(i)).or(default.first());
-            cx.set_strings(0, places.iter().filter_map(|p| label(p).cloned()).collect())
+            let labels = places.iter().map(|place| label(values, default, *place).cloned());
+            cx.set_strings(0, labels.collect::<Result<_>>()?)
         }
         (Labels::Numbers(dtype, values), Labels::Numbers(_, default)) => {
-            let label =
-                |place: &Option<usize>| place.and_then(|i| values.get(i)).or(default.first());
             for_type!(*dtype, numbers, T => {
                 for (y, place) in cx.output::<T>(0)?.iter_mut().zip(places) {
-                    *y = value_of(label(place).copied().unwrap_or(Number128::Int(0)));
+                    *y = value_of(*label(values, default, *place)?);
                 }
                 Ok(())
             })
@@ -239,7 +243,7 @@ fn infer_classes(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn encode_classes(cx: &mut RunCx<'_>) -> Result<()> {
     let attributes = &cx.node().attributes;
-    let classes = attributes.strings("classes_strings")?.unwrap_or_default();
+    let classes = attributes.strings_or("classes_strings", &[])?;
     let classes = Labels::of_strings(classes);
     let default = Labels::default_of(attributes, cx.out_dtype(0)?)?;
     if cx.dtype(0)? == DataType::String {
@@ -248,7 +252,7 @@ fn encode_classes(cx: &mut RunCx<'_>) -> Result<()> {
         let numbers: Vec<i64> = (0_i64..).take(highest).collect();
         return write(cx, &places, &Labels::of_numbers(&numbers), &default);
     }
-    let place = |x: &i64| usize::try_from(*x).ok();
+    let place = |x: &i64| usize::try_from(*x).ok().filter(|place| *place < classes.len());
     let places: Vec<_> = cx.input::<i64>(0)?.iter().map(place).collect();
     write(cx, &places, &classes, &default)
 }

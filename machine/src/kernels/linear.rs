@@ -11,10 +11,11 @@ use super::scores::{
     Classes, Label, Other, Transform, as_floats, check_len, dot, first_highest, invalid, row, sizes,
 };
 use crate::error::Result;
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::size;
+use crate::numeric::broadcast::{each_of, size};
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("LinearClassifier", infer_classifier, classify).domain("ai.onnx.ml"),
@@ -35,8 +36,8 @@ struct Linear<'a> {
 impl<'a> Linear<'a> {
     fn of(call: &Call<'a>, scores: usize, features: usize) -> Result<Self> {
         let attributes = &call.node().attributes;
-        let coefficients = attributes.floats("coefficients")?.unwrap_or_default();
-        let intercepts = attributes.floats("intercepts")?.unwrap_or_default();
+        let coefficients = attributes.floats_or("coefficients", &[])?;
+        let intercepts = attributes.floats_or("intercepts", &[])?;
         check_len("coefficients", coefficients.len(), scores.checked_mul(features))?;
         if !intercepts.is_empty() {
             check_len("intercepts", intercepts.len(), Some(scores))?;
@@ -45,10 +46,10 @@ impl<'a> Linear<'a> {
         Ok(Self { features, scores, coefficients, intercepts, transform })
     }
 
-    fn scores(&self, features: &[f32]) -> Vec<f32> {
+    fn scores(&self, features: &[f32]) -> Result<Vec<f32>> {
         let score = |i| {
-            let sum = dot(features, row(self.coefficients, i, self.features));
-            sum + self.intercepts.get(i).copied().unwrap_or(0.0)
+            let sum = dot(features, row(self.coefficients, i, self.features)?);
+            Ok(if self.intercepts.is_empty() { sum } else { sum + self.intercepts.at(i)? })
         };
         (0..self.scores).map(score).collect()
     }
@@ -59,9 +60,9 @@ fn classifier<'a>(call: &Call<'a>) -> Result<(Classes<'a>, Linear<'a>)> {
     let [_, features] = sizes(call)?;
     let classes = Classes::of(call, "classlabels_strings", "classlabels_ints")?;
     let attributes = &call.node().attributes;
-    let coefficients = attributes.floats("coefficients")?.unwrap_or_default().len();
+    let coefficients = attributes.floats_or("coefficients", &[])?.len();
     let scores = match attributes.floats("intercepts")? {
-        None | Some([]) => coefficients.checked_div(features).unwrap_or_default(),
+        None | Some([]) => each_of(coefficients, features),
         Some(intercepts) => intercepts.len(),
     };
     let linear = Linear::of(call, scores, features)?;
@@ -89,7 +90,7 @@ fn classify(cx: &mut RunCx<'_>) -> Result<()> {
     let (input, mut output) = (as_floats(cx)?, cx.output_if::<f32>(1)?.into_iter().flatten());
     let mut labels = Vec::with_capacity(rows);
     for i in 0..rows {
-        let mut scores = linear.scores(row(&input, i, features));
+        let mut scores = linear.scores(row(&input, i, features)?)?;
         labels.push(match (&*scores, classes.len()) {
             ([score], 0) => Label::Is(*score > 0.0),
             ([score], _) => Label::Class(usize::from(*score > 0.0)),
@@ -122,7 +123,7 @@ fn regress(cx: &mut RunCx<'_>) -> Result<()> {
     let linear = regressor(cx)?;
     let (input, mut output) = (as_floats(cx)?, cx.output::<f32>(0)?.iter_mut());
     for i in 0..rows {
-        let mut scores = linear.scores(row(&input, i, features));
+        let mut scores = linear.scores(row(&input, i, features)?)?;
         linear.transform.apply(&mut scores);
         // The scores end first, so that no place is passed over.
         scores.into_iter().zip(output.by_ref()).for_each(|(score, y)| *y = score);

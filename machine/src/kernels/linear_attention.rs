@@ -6,6 +6,7 @@
 
 use super::normalization::reals;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -38,7 +39,7 @@ impl Sizes {
         if fits {
             return Ok(sizes);
         }
-        let shapes: Vec<_> = (0..4).map(|i| call.shape(i).unwrap_or_default()).collect();
+        let shapes = call.shown_shapes(4);
         let reason =
             format!("{heads} heads of queries and {kv_heads} of keys with shapes {shapes:?}");
         Err(Error::new(ErrorKind::Shape, reason))
@@ -111,11 +112,16 @@ impl Gate {
     }
 
     /// The factors of one head of a token; the last one is repeated without end.
-    fn of(&self, token: usize, head: usize) -> impl Iterator<Item = f32> + '_ {
+    fn of(&self, token: usize, head: usize) -> Result<impl Iterator<Item = f32> + '_> {
         let start = token * self.row + head * self.head;
-        let own = self.elements.get(start..start + self.head.max(1)).unwrap_or_default();
-        let last = own.last().copied().unwrap_or_default();
-        own.iter().copied().chain(std::iter::repeat(last))
+        let own = self.elements.part(start..start + self.head.max(1))?;
+        let last = own.last().or_bug("a head without factors")?;
+        Ok(own.iter().chain(std::iter::repeat(last)).copied())
+    }
+
+    /// The first factor of one head of a token.
+    fn first(&self, token: usize, head: usize) -> Result<f32> {
+        self.elements.at(token * self.row + head * self.head).copied()
     }
 }
 
@@ -149,20 +155,20 @@ fn linear_attention(cx: &mut RunCx<'_>) -> Result<()> {
         let (b, h) = (at / sizes.kv_heads, at % sizes.kv_heads);
         for token in b * sizes.tokens..(b + 1) * sizes.tokens {
             let head = token * sizes.kv_heads + h;
-            let key = part(&key, head, sizes.key);
+            let key = part(&key, head, sizes.key)?;
             if let Some(decay) = &decay {
-                fade(state, sizes.value, decay.of(token, h));
+                fade(state, sizes.value, decay.of(token, h)?);
             }
-            let mut change = part(&value, head, sizes.value).to_vec();
+            let mut change = part(&value, head, sizes.value)?.to_vec();
             if let Some(beta) = &beta {
-                correct(&mut change, state, key, beta.of(token, h).next().unwrap_or_default());
+                correct(&mut change, state, key, beta.first(token, h)?);
             }
             write(state, key, &change);
             for query_head in h * group..(h + 1) * group {
                 let head = token * sizes.heads + query_head;
                 let start = head * sizes.value;
-                let output = outputs.get_mut(start..start + sizes.value).unwrap_or_default();
-                read(output, state, part(&query, head, sizes.key));
+                let output = outputs.part_mut(start..start + sizes.value)?;
+                read(output, state, part(&query, head, sizes.key)?);
                 output.iter_mut().for_each(|y| *y *= scale);
             }
         }
@@ -172,8 +178,8 @@ fn linear_attention(cx: &mut RunCx<'_>) -> Result<()> {
 }
 
 /// Part `i` of parts of `len` elements.
-fn part(elements: &[f32], i: usize, len: usize) -> &[f32] {
-    elements.get(i * len..(i + 1) * len).unwrap_or_default()
+fn part(elements: &[f32], i: usize, len: usize) -> Result<&[f32]> {
+    elements.part(i * len..(i + 1) * len)
 }
 
 /// Multiplies each row of the state by the exponential of its decay.

@@ -11,7 +11,8 @@ use std::ops::Range;
 use onnx_container::{DataType, Element};
 use pulp::Arch;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{broadcast_strides, count, offsets};
 use crate::numeric::nan::OneNan;
@@ -85,8 +86,7 @@ fn over_pairs<A: Element, B: Element, C: Element>(
 ) -> Result<()> {
     let (a, b) = (cx.input::<A>(0)?, cx.input::<B>(1)?);
     let rows = Rows::new(cx.out_shape(0)?, shapes);
-    slices(&rows, a, b, cx.output::<C>(0)?, row);
-    Ok(())
+    slices(&rows, a, b, cx.output::<C>(0)?, row)
 }
 
 /// As [`zip`], of input 0 and of `second`, which stands for input 1.
@@ -98,8 +98,7 @@ pub(super) fn zip_with<A: Element, B: Copy, C: OneNan>(
 ) -> Result<()> {
     let rows = Rows::new(cx.out_shape(0)?, shapes);
     let (a, y) = (cx.input::<A>(0)?, cx.output::<C>(0)?);
-    slices(&rows, a, second, y, &|y, a, b| pairs(y, a, b, &f));
-    Ok(())
+    slices(&rows, a, second, y, &|y, a, b| pairs(y, a, b, &f))
 }
 
 fn slices<A: Copy, B: Copy, C>(
@@ -108,14 +107,15 @@ fn slices<A: Copy, B: Copy, C>(
     b: &[B],
     y: &mut [C],
     row: Pairs<'_, A, B, C>,
-) {
+) -> Result<()> {
     let (mut copies_of_a, mut copies_of_b) = (Vec::new(), Vec::new());
     rows.each(&mut |part, starts| {
-        let [i, j] = starts else { return };
-        let a = part.of(a, *i, &mut copies_of_a);
-        let b = part.of(b, *j, &mut copies_of_b);
-        row(y.get_mut(part.output.clone()).unwrap_or_default(), a, b);
-    });
+        let [i, j] = starts else { return Err(Error::internal("not two operands")) };
+        let a = part.of(a, *i, &mut copies_of_a)?;
+        let b = part.of(b, *j, &mut copies_of_b)?;
+        row(y.part_mut(part.output.clone())?, a, b);
+        Ok(())
+    })
 }
 
 /// All inputs, which broadcast, combined by `f` from the first to the last; the output.
@@ -146,14 +146,15 @@ fn over_all<'a, T: OneNan>(
     for (i, of_input) in shapes.iter().enumerate() {
         let (input, rows) = (cx.input::<T>(i)?, Rows::new(shape, std::slice::from_ref(of_input)));
         rows.each(&mut |part, starts| {
-            let [start] = starts else { return };
-            let y = output.get_mut(part.output.clone()).unwrap_or_default();
-            let x = part.of(input, *start, &mut copies);
+            let [start] = starts else { return Err(Error::internal("not one operand")) };
+            let y = output.part_mut(part.output.clone())?;
+            let x = part.of(input, *start, &mut copies)?;
             match i {
                 0 => y.iter_mut().zip(x).for_each(|(y, x)| *y = x.one_nan()),
                 _ => row(y, x),
             }
-        });
+            Ok(())
+        })?;
     }
     Ok(output)
 }
@@ -189,14 +190,18 @@ struct Start {
 
 impl Part {
     /// The elements from `start` on, as many as the part has; `copies` is where repeated ones lie.
-    fn of<'x, T: Copy>(&self, elements: &'x [T], start: Start, copies: &'x mut Vec<T>) -> &'x [T] {
-        let from = elements.get(start.at..).unwrap_or_default();
+    fn of<'x, T: Copy>(
+        &self,
+        elements: &'x [T],
+        start: Start,
+        copies: &'x mut Vec<T>,
+    ) -> Result<&'x [T]> {
         if start.repeats && self.output.len() > 1 {
             copies.clear();
-            copies.extend(from.first().into_iter().flat_map(|x| repeat_n(*x, self.output.len())));
-            return copies;
+            copies.extend(repeat_n(*elements.at(start.at)?, self.output.len()));
+            return Ok(copies);
         }
-        from.get(..self.output.len()).unwrap_or_default()
+        elements.part(start.at..start.at + self.output.len())
     }
 }
 
@@ -204,7 +209,7 @@ impl Rows {
     /// The rows of an output of `shape`, to which operands of these `shapes` broadcast.
     fn new(shape: &[usize], shapes: &[Vec<usize>]) -> Self {
         let strides: Vec<_> = shapes.iter().map(|own| broadcast_strides(own, shape)).collect();
-        let of = |i: usize| strides.iter().map(move |all| all.get(i).copied().unwrap_or_default());
+        let of = |i: usize| strides.iter().map(move |all| all.debug_at(i, 0));
         // From the last dimension on, each with the strides of the operands.
         let mut joined: Vec<(usize, Vec<usize>)> = Vec::new();
         for (i, dim) in shape.iter().enumerate().rev().filter(|(_, dim)| **dim != 1) {
@@ -216,6 +221,7 @@ impl Rows {
             }
         }
         joined.reverse();
+        // Without a dimension of more than one element there is one element.
         let (len, inner) = joined.pop().unwrap_or((1, vec![1; shapes.len()]));
         let outer = |i: usize| joined.iter().filter_map(|(_, by)| by.get(i).copied()).collect();
         let operand = |(i, by): (usize, usize)| Strides { outer: outer(i), repeats: by == 0 };
@@ -224,7 +230,7 @@ impl Rows {
     }
 
     /// Calls `f` with each part, and where it starts in the operands.
-    fn each(&self, f: &mut dyn FnMut(&Part, &[Start])) {
+    fn each(&self, f: &mut dyn FnMut(&Part, &[Start]) -> Result<()>) -> Result<()> {
         let mut walks: Vec<_> =
             self.operands.iter().map(|operand| offsets(&self.outer, &operand.outer)).collect();
         let repeats = self.operands.iter().any(|operand| operand.repeats);
@@ -232,17 +238,18 @@ impl Rows {
         let mut starts = Vec::with_capacity(walks.len());
         for row in 0..count(&self.outer) {
             starts.clear();
-            starts.extend(walks.iter_mut().zip(&self.operands).map(|(walk, operand)| Start {
-                at: walk.next().unwrap_or_default(),
-                repeats: operand.repeats,
-            }));
+            for (walk, operand) in walks.iter_mut().zip(&self.operands) {
+                let at = walk.next().or_bug("an operand with fewer rows than the output")?;
+                starts.push(Start { at, repeats: operand.repeats });
+            }
             for from in (0..self.len).step_by(longest) {
                 let (first, len) = (row * self.len + from, longest.min(self.len - from));
-                f(&Part { output: first..first + len }, &starts);
+                f(&Part { output: first..first + len }, &starts)?;
                 let apart = starts.iter_mut().filter(|start| !start.repeats);
                 apart.for_each(|start| start.at += len);
             }
         }
+        Ok(())
     }
 }
 
@@ -287,7 +294,8 @@ mod tests {
                 &|y, a, b| {
                     y.iter_mut().zip(a.iter().zip(b)).for_each(|(y, (a, b))| *y = (*a, *b));
                 },
-            );
+            )
+            .unwrap();
             assert_eq!(found, defined(shape, &shapes), "{shape:?} of {a:?} and {b:?}");
         }
     }

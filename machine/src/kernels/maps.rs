@@ -11,10 +11,11 @@ use super::label_encoder::{Twice, by_key};
 use super::scores::{Classes, check_len, row, sizes};
 use super::words::one_of;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::size;
+use crate::numeric::broadcast::{count, saturated, size};
 use crate::numeric::{Number, for_type};
 use crate::value::{Map, Type, Value};
 
@@ -60,14 +61,15 @@ fn zip(cx: &mut RunCx<'_>) -> Result<()> {
         }
     };
     let map = |row: &[f32]| {
-        let values: Vec<_> = places.iter().filter_map(|place| row.get(*place).copied()).collect();
+        let values = places.iter().map(|place| row.at(*place).copied());
+        let values = values.collect::<Result<Vec<_>>>()?;
         let values = Value::from_elements([dim(values.len())?], &values)?;
         Ok(Value::Map(Map::new(keys.clone(), values.tensor()?.clone())?))
     };
     let each = map(&vec![0.0; columns])?.held_bytes();
-    let bytes = usize::try_from(each).unwrap_or(usize::MAX).saturating_mul(rows);
+    let bytes = saturated(each).saturating_mul(rows);
     cx.check_sequence(rows, 0, bytes)?;
-    let maps = (0..rows).map(|i| map(row(input, i, columns))).collect::<Result<_>>()?;
+    let maps = (0..rows).map(|i| map(row(input, i, columns)?)).collect::<Result<_>>()?;
     cx.set(0, Value::Sequence(Type::Map(keys.dtype(), DataType::Float), maps))
 }
 
@@ -113,7 +115,7 @@ fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
     let (map, keys) = (map(cx)?, vocabulary(cx)?);
     let places: Vec<Option<usize>> = match keys {
         Classes::Strings(keys) => {
-            let own = map.keys().strings().unwrap_or_default();
+            let own = map.keys().strings().or_bug("keys that are no strings")?;
             let own = by_key(own.iter().map(AsRef::as_ref), Twice::First);
             keys.iter().map(|key| own.get(key.as_slice()).copied()).collect()
         }
@@ -124,13 +126,19 @@ fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
         }
     };
     if let Some(strings) = map.values().strings() {
-        let string = |place: &Option<usize>| place.and_then(|place| strings.get(place).cloned());
-        return cx.set_strings(0, places.iter().map(|p| string(p).unwrap_or_default()).collect());
+        let string = |place: &Option<usize>| match place {
+            Some(place) => strings.at(*place).cloned(),
+            None => Ok(Buffer::default()),
+        };
+        return cx.set_strings(0, places.iter().map(string).collect::<Result<_>>()?);
     }
     for_type!(map.values().dtype(), numbers, T => {
         let values = map.values().to_slice::<T>()?;
         for (y, place) in cx.output::<T>(0)?.iter_mut().zip(places) {
-            *y = place.and_then(|place| values.get(place).copied()).unwrap_or(T::ZERO);
+            *y = match place {
+                Some(place) => *values.at(place)?,
+                None => T::ZERO,
+            };
         }
         Ok(())
     })
@@ -196,7 +204,7 @@ fn cast_to_numbers<T: Number>(cx: &mut RunCx<'_>, map: &Map, places: &[usize]) -
     let output = cx.output::<T>(0)?;
     output.fill(T::ZERO);
     for (place, value) in places.iter().zip(values) {
-        output.get_mut(*place).into_iter().for_each(|y| *y = value);
+        *output.at_mut(*place)? = value;
     }
     Ok(())
 }
@@ -212,10 +220,9 @@ fn cast_to_strings(cx: &mut RunCx<'_>, map: &Map, places: &[usize]) -> Result<()
             floats.iter().map(|x| Buffer::from(text(x).into_bytes())).collect()
         }
     };
-    let len = cx.out_shape(0)?.last().copied().unwrap_or_default();
-    let mut strings = vec![Buffer::from(b"0.f".to_vec()); len];
+    let mut strings = vec![Buffer::from(b"0.f".to_vec()); count(cx.out_shape(0)?)];
     for (place, value) in places.iter().zip(values) {
-        strings.get_mut(*place).into_iter().for_each(|string| *string = value.clone());
+        *strings.at_mut(*place)? = value;
     }
     cx.set_strings(0, strings)
 }

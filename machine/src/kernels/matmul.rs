@@ -3,6 +3,7 @@
 use bytemuck::{cast_slice, cast_slice_mut};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -62,8 +63,8 @@ impl Sizes {
         let places = offsets(stack, &step_a).zip(offsets(stack, &step_b));
         let matrices = c.chunks_exact_mut((m * n).max(1)).zip(places);
         for (c, (i, j)) in matrices.take(count(stack)) {
-            let a = a.get(i * m * k..(i + 1) * m * k).unwrap_or_default();
-            let b = b.get(j * k * n..(j + 1) * k * n).unwrap_or_default();
+            let a = a.part(i * m * k..(i + 1) * m * k)?;
+            let b = b.part(j * k * n..(j + 1) * k * n)?;
             product(profile, a, b, c, [*k, *n])?;
         }
         Ok(())

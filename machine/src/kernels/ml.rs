@@ -11,6 +11,7 @@ use super::elementwise::same;
 use super::loops::map;
 use super::scores::{check_len, invalid};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -68,7 +69,7 @@ fn binarize(cx: &mut RunCx<'_>) -> Result<()> {
 /// What FeatureVectorizer takes of each input: the rows, and the elements of a row that there are
 /// and that there have to be.
 fn parts(call: &Call<'_>) -> Result<(usize, Vec<[usize; 2]>)> {
-    let wanted = call.ints("inputdimensions")?.unwrap_or_default();
+    let wanted = call.ints_or("inputdimensions", &[])?;
     check_len("inputdimensions", wanted.len(), Some(call.input_count()))?;
     let (mut rows, mut parts) = (None, Vec::with_capacity(wanted.len()));
     for (i, wanted) in wanted.iter().enumerate() {
@@ -79,14 +80,14 @@ fn parts(call: &Call<'_>) -> Result<(usize, Vec<[usize; 2]>)> {
             [len] => (1, *len),
             [rows, others @ ..] => (*rows, crate::numeric::broadcast::count(others)),
         };
-        if *rows.get_or_insert(here) != here {
-            let rows = rows.unwrap_or_default();
+        let rows = *rows.get_or_insert(here);
+        if rows != here {
             let reason = format!("input {i} has {here} rows, input 0 has {rows}");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         parts.push([len, wanted]);
     }
-    Ok((rows.unwrap_or_default(), parts))
+    Ok((rows.unwrap_or(0), parts)) // without inputs there are no rows
 }
 
 fn infer_vectors(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -100,7 +101,7 @@ fn infer_vectors(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 /// those that there are.
 fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
     let (_, parts) = parts(cx)?;
-    let columns: usize = cx.out_shape(0)?.last().copied().unwrap_or_default();
+    let columns: usize = *cx.out_shape(0)?.at(1)?;
     let output = cx.output::<f32>(0)?;
     output.fill(0.0);
     let mut before = 0;
@@ -109,7 +110,7 @@ fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
             let input = cx.input::<T>(i)?;
             let rows = output.chunks_mut(columns.max(1)).zip(input.chunks(len.max(1)));
             for (to, from) in rows {
-                let to = to.get_mut(before..before + wanted).unwrap_or_default();
+                let to = to.part_mut(before..before + wanted)?;
                 to.iter_mut().zip(from).for_each(|(y, x)| *y = f32::of(x.to_odd_f64()));
             }
             Ok(())
@@ -122,11 +123,11 @@ fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
 /// Replaces one value by others: one, or one for each feature.
 fn impute(cx: &mut RunCx<'_>) -> Result<()> {
     let attributes = &cx.node().attributes;
-    let floats = attributes.floats("imputed_value_floats")?.unwrap_or_default();
-    let ints = attributes.ints("imputed_value_int64s")?.unwrap_or_default();
+    let floats = attributes.floats_or("imputed_value_floats", &[])?;
+    let ints = attributes.ints_or("imputed_value_int64s", &[])?;
     let replaced_float = f64::from(cx.float_or("replaced_value_float", 0.0)?);
     let replaced_int = cx.int_or("replaced_value_int64", 0)?;
-    let features = cx.shape(0)?.last().copied().unwrap_or(1);
+    let features = features(cx)?;
     for_type!(cx.dtype(0)?, numbers, T => {
         // Both kinds may be there: integers take integers, floats take floats.
         let of_floats = || floats.iter().map(|x| T::from_f64(f64::from(*x))).collect();
@@ -147,6 +148,11 @@ fn impute(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
+/// The number of features of a row of input 0; a scalar is one.
+fn features(call: &Call<'_>) -> Result<usize> {
+    Ok(call.shape(0)?.last().copied().unwrap_or(1))
+}
+
 /// There is one of something, or one for each feature.
 fn per_feature(len: usize, features: usize, what: &str) -> Result<()> {
     if len == 1 || len == features {
@@ -158,9 +164,9 @@ fn per_feature(len: usize, features: usize, what: &str) -> Result<()> {
 /// `(x - offset) * scale`, of DOUBLE in DOUBLE and of all else in FLOAT.
 fn scale(cx: &mut RunCx<'_>) -> Result<()> {
     let attributes = &cx.node().attributes;
-    let offsets = attributes.floats("offset")?.unwrap_or(&[0.0]);
-    let scales = attributes.floats("scale")?.unwrap_or(&[1.0]);
-    let features = cx.shape(0)?.last().copied().unwrap_or(1);
+    let offsets = attributes.floats_or("offset", &[0.0])?;
+    let scales = attributes.floats_or("scale", &[1.0])?;
+    let features = features(cx)?;
     per_feature(offsets.len(), features, "offsets")?;
     per_feature(scales.len(), features, "scales")?;
     for_type!(cx.dtype(0)?, numbers, T => {
@@ -190,7 +196,7 @@ fn normalize(cx: &mut RunCx<'_>) -> Result<()> {
             return Err(Error::new(ErrorKind::InvalidModel, reason));
         }
     };
-    let features = cx.shape(0)?.last().copied().unwrap_or(1).max(1);
+    let features = features(cx)?.max(1);
     for_type!(cx.dtype(0)?, numbers, T => {
         let (input, output) = (cx.input::<T>(0)?, cx.output::<f32>(0)?);
         output.iter_mut().zip(input).for_each(|(y, x)| *y = f32::of(x.to_f64()));

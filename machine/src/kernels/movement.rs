@@ -7,12 +7,13 @@
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{
-    around, axes, axis, broadcast, broadcast_strides, count, index, offsets, size, strides,
+    around, axes, axis, broadcast, broadcast_strides, count, each_of, index, offsets, size, strides,
 };
 use crate::numeric::{Number, for_type};
 use crate::value::Type;
@@ -56,7 +57,7 @@ fn reshaped(call: &Call<'_>, shape: Vec<usize>) -> Result<Vec<OutSpec>> {
 /// In the new shape, -1 is what is left, and 0 is the same dimension of the input unless
 /// `allowzero`.
 fn reshape(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let (from, wanted) = (call.shape(0)?, call.ints_or_input("shape", 1)?.unwrap_or_default());
+    let (from, wanted) = (call.shape(0)?, call.ints_or_input_or_empty("shape", 1)?);
     let keep_zero = call.flag("allowzero", false)?;
     if keep_zero && wanted.contains(&0) && wanted.contains(&-1) {
         let reason = "with allowzero the shape has a 0 and a -1, which stands for any number then";
@@ -73,25 +74,15 @@ fn reshape(call: &Call<'_>) -> Result<Vec<OutSpec>> {
             dim => size(*dim)?,
         });
     }
+    let others = count(&shape); // in which a -1 is 1 so far
     let mut left = wanted.iter().zip(&mut shape).filter(|(dim, _)| **dim == -1).map(|(_, d)| d);
     if let Some(left) = left.next() {
-        let others = count_others(&wanted, &from, keep_zero);
-        *left = count(&from).checked_div(others).unwrap_or_default();
+        *left = each_of(count(&from), others);
     }
     if left.next().is_some() {
         return Err(Error::new(ErrorKind::Shape, "the shape has more than one -1"));
     }
     reshaped(call, shape)
-}
-
-/// The product of the dimensions of `wanted` that are not -1.
-fn count_others(wanted: &[i64], from: &[usize], keep_zero: bool) -> usize {
-    let dims = wanted.iter().enumerate().filter(|(_, dim)| **dim != -1);
-    let sizes = dims.map(|(i, dim)| match dim {
-        0 if !keep_zero => from.get(i).copied().unwrap_or_default(),
-        dim => usize::try_from(*dim).unwrap_or_default(),
-    });
-    count(&sizes.collect::<Vec<_>>())
 }
 
 /// Two dimensions: those before `axis`, and the others.
@@ -122,17 +113,18 @@ fn squeeze(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 /// With an axis of one element at each of the axes of the output.
 fn unsqueeze(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let (shape, list) = (call.shape(0)?, call.ints_or_input("axes", 1)?.unwrap_or_default());
+    let (shape, list) = (call.shape(0)?, call.ints_or_input_or_empty("axes", 1)?);
     let rank = shape.len() + list.len();
     let new = axes(&list, rank)?;
     if new.len() != list.len() {
         return Err(Error::new(ErrorKind::Value, format!("the axes {list:?} repeat one")));
     }
     let mut dims = shape.iter();
-    let dim = |i: usize| {
-        if new.binary_search(&i).is_ok() { 1 } else { dims.next().copied().unwrap_or(1) }
+    let dim = |i: usize| match new.binary_search(&i) {
+        Ok(_) => Ok(1),
+        Err(_) => dims.next().copied().or_bug("more axes than dimensions"),
     };
-    let unsqueezed = (0..rank).map(dim).collect();
+    let unsqueezed = (0..rank).map(dim).collect::<Result<_>>()?;
     reshaped(call, unsqueezed)
 }
 
@@ -144,7 +136,7 @@ fn shape_range(call: &Call<'_>) -> Result<Vec<i64>> {
         |at: i64| usize::try_from(if at < 0 { at.saturating_add(rank) } else { at }.clamp(0, rank));
     let start = clamp(call.int_or("start", 0)?).map_err(Error::internal)?;
     let end = clamp(call.int_or("end", rank)?).map_err(Error::internal)?;
-    Ok(shape.get(start..end).unwrap_or_default().to_vec())
+    Ok(shape.part(start..end.max(start))?.to_vec())
 }
 
 fn shape_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -178,12 +170,12 @@ fn permutation(call: &Call<'_>) -> Result<Vec<usize>> {
 }
 
 /// The elements of `of` in the order of `perm`.
-fn permuted(of: &[usize], perm: &[usize]) -> Vec<usize> {
-    perm.iter().filter_map(|i| of.get(*i).copied()).collect()
+fn permuted(of: &[usize], perm: &[usize]) -> Result<Vec<usize>> {
+    perm.iter().map(|i| of.at(*i).copied()).collect()
 }
 
 fn transpose_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let shape = permuted(&call.shape(0)?, &permutation(call)?);
+    let shape = permuted(&call.shape(0)?, &permutation(call)?)?;
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
@@ -191,10 +183,10 @@ fn transpose(cx: &mut RunCx<'_>) -> Result<()> {
     let (perm, from, to) = (permutation(cx)?, cx.shape(0)?, cx.out_shape(0)?);
     // Axes at the end that stay where they are, are moved as one run.
     let stay = perm.iter().enumerate().rev().take_while(|(i, axis)| i == *axis).count();
-    let moved = to.get(..to.len() - stay).unwrap_or_default();
-    let len = count(to.get(moved.len()..).unwrap_or_default());
-    let strides = permuted(&strides(&from), &perm);
-    let starts = offsets(moved, strides.get(..moved.len()).unwrap_or_default());
+    let moved = to.part(..to.len() - stay)?;
+    let len = count(to.part(moved.len()..)?);
+    let strides = permuted(&strides(&from), &perm)?;
+    let starts = offsets(moved, strides.part(..moved.len())?);
     arrange(cx, 0, starts.map(|from| Run::Copy { input: 0, from, len }))
 }
 
@@ -219,8 +211,8 @@ pub(super) fn joined(shapes: &[Vec<usize>], at: usize) -> Result<Vec<usize>> {
             let reason = format!("the shapes {shape:?} and {other:?} differ beside axis {at}");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
-        let more = other.get(at).copied().unwrap_or_default();
-        shape.get_mut(at).into_iter().for_each(|dim| *dim = dim.saturating_add(more));
+        let dim = shape.at_mut(at)?;
+        *dim = dim.saturating_add(*other.at(at)?);
     }
     Ok(shape)
 }
@@ -252,8 +244,8 @@ struct Cut {
 /// What a slice takes of each axis.
 fn cuts(call: &Call<'_>) -> Result<Vec<Cut>> {
     let shape = call.shape(0)?;
-    let starts = call.ints_or_input("starts", 1)?.unwrap_or_default();
-    let ends = call.ints_or_input("ends", 2)?.unwrap_or_default();
+    let starts = call.ints_or_input_or_empty("starts", 1)?;
+    let ends = call.ints_or_input_or_empty("ends", 2)?;
     let axes = call.ints_or_input("axes", 3)?;
     let steps = if call.has_input(4) { call.integers(4)? } else { vec![1; starts.len()] };
     let axes = axes.unwrap_or_else(|| (0..).take(starts.len()).collect());
@@ -264,9 +256,7 @@ fn cuts(call: &Call<'_>) -> Result<Vec<Cut>> {
     let mut cuts: Vec<_> = shape.iter().map(|len| Cut { start: 0, step: 1, len: *len }).collect();
     for (((start, end), at), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
         let at = axis(*at, shape.len())?;
-        let dim = shape.get(at).copied().unwrap_or_default();
-        let taken = cut(*start, *end, *step, dim)?;
-        cuts.get_mut(at).into_iter().for_each(|cut| *cut = taken);
+        *cuts.at_mut(at)? = cut(*start, *end, *step, *shape.at(at)?)?;
     }
     Ok(cuts)
 }
@@ -300,8 +290,8 @@ fn slice(cx: &mut RunCx<'_>) -> Result<()> {
     // Axes at the end that are taken whole are moved as one run.
     let is_whole = |(cut, dim): &(&Cut, &usize)| cut.step == 1 && cut.len == **dim;
     let whole = cuts.iter().zip(&from).rev().take_while(is_whole).count();
-    let cut = cuts.get(..cuts.len() - whole).unwrap_or_default();
-    let len = count(from.get(cut.len()..).unwrap_or_default());
+    let cut = cuts.part(..cuts.len() - whole)?;
+    let len = count(from.part(cut.len()..)?);
     let strides = strides(&from);
     let places = cut.iter().zip(&strides).map(|(cut, stride)| {
         let stride = i64::try_from(*stride).map_err(Error::internal)?;
@@ -327,8 +317,7 @@ fn sums(lists: &[Vec<usize>]) -> Vec<usize> {
 fn gather_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (shape, indices) = (call.shape(0)?, call.shape(1)?);
     let at = axis(call.int_or("axis", 0)?, shape.len())?;
-    let (before, rest) = shape.split_at(at);
-    let behind = rest.get(1..).unwrap_or_default();
+    let (before, behind) = (shape.part(..at)?, shape.part(at + 1..)?);
     Ok(vec![OutSpec::tensor(call.dtype(0)?, [before, &indices, behind].concat())])
 }
 
@@ -357,9 +346,8 @@ fn expand(cx: &mut RunCx<'_>) -> Result<()> {
     // Axes at the end that are not repeated are moved as one run.
     let same = from.iter().rev().zip(to.iter().rev()).take_while(|(from, to)| from == to).count();
     let outer = to.len() - same;
-    let len = count(to.get(outer..).unwrap_or_default());
-    let starts =
-        offsets(to.get(..outer).unwrap_or_default(), strides.get(..outer).unwrap_or_default());
+    let len = count(to.part(outer..)?);
+    let starts = offsets(to.part(..outer)?, strides.part(..outer)?);
     arrange(cx, 0, starts.map(|from| Run::Copy { input: 0, from, len }))
 }
 
@@ -391,9 +379,9 @@ fn tile_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 fn tile(cx: &mut RunCx<'_>) -> Result<()> {
     let (from, to, repeats) = (cx.shape(0)?, cx.out_shape(0)?, repeats(cx)?);
     // The last axis that is repeated, with those behind it, is moved as one run.
-    let last = repeats.iter().rposition(|times| *times != 1).unwrap_or_default();
-    let len = count(from.get(last..).unwrap_or_default());
-    let times = repeats.get(last).copied().unwrap_or(1);
+    let repeated = repeats.iter().copied().enumerate().rfind(|(_, times)| *times != 1);
+    let (last, times) = repeated.unwrap_or((0, 1)); // without one, everything is moved once
+    let len = count(from.part(last..)?);
     let outer = from.iter().zip(to).zip(strides(&from)).take(last);
     let places: Vec<Vec<usize>> = match count(to) {
         0 => Vec::new(),
@@ -438,11 +426,10 @@ fn constant_of_shape(cx: &mut RunCx<'_>) -> Result<()> {
         return cx.set_strings(0, vec![string.clone(); count(cx.out_shape(0)?)]);
     }
     if value.dtype().bit_width().is_some_and(|bits| bits < 8) {
-        let code = value.unpack()?.first().copied().unwrap_or_default();
-        let codes = vec![code; count(cx.out_shape(0)?)];
+        let codes = vec![*value.unpack()?.at(0)?; count(cx.out_shape(0)?)];
         return cx.set_codes(0, &codes);
     }
-    let bytes = value.as_bytes().unwrap_or_default();
+    let bytes = value.as_bytes().or_bug("a number without bytes")?;
     let output = cx.out_bytes(0)?;
     output.chunks_exact_mut(bytes.len().max(1)).for_each(|element| element.copy_from_slice(bytes));
     Ok(())

@@ -11,6 +11,7 @@ use onnx_container::DataType;
 
 use super::elementwise::same;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -111,7 +112,7 @@ fn stage_one<T: Float, V: Float, S: Real, F>(
 fn row_shape(call: &Call<'_>) -> Result<(usize, usize)> {
     let shape = call.shape(0)?;
     let at = axis(call.int_or("axis", -1)?, shape.len())?;
-    Ok((at, count(shape.get(at..).unwrap_or_default())))
+    Ok((at, count(shape.part(at..)?)))
 }
 
 fn layer_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -140,7 +141,7 @@ fn per_row<R: Real>(cx: &RunCx<'_>, i: usize) -> Result<Vec<R>> {
         return Err(Error::new(ErrorKind::Shape, reason));
     }
     let strides = broadcast_strides(&own, &shape);
-    Ok(offsets(&shape, &strides).filter_map(|at| values.get(at).copied()).collect())
+    offsets(&shape, &strides).map(|at| values.at(at).copied()).collect()
 }
 
 fn layer(cx: &mut RunCx<'_>) -> Result<()> {
@@ -174,8 +175,9 @@ fn layer_of<T: Float, V: Float, S: Real>(
     for ((x, y), scale) in rows.zip(scales) {
         statistics.push(stage_one(x, y, &mut row, |row| f(row, epsilon)));
         y.iter_mut().zip(scale).for_each(|(y, scale)| *y = y.map(|y| y * *scale));
-        let bias = biases.as_mut().and_then(Iterator::next).unwrap_or_default();
-        y.iter_mut().zip(bias).for_each(|(y, bias)| *y = y.map(|y| y + *bias));
+        if let Some(bias) = biases.as_mut().and_then(Iterator::next) {
+            y.iter_mut().zip(bias).for_each(|(y, bias)| *y = y.map(|y| y + *bias));
+        }
     }
     write_statistics(cx, &statistics)
 }

@@ -3,11 +3,12 @@
 //! more or fewer elements at its ends.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{axis, count, size, strides};
+use crate::numeric::broadcast::{axis, count, saturated, size, strides};
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -21,7 +22,7 @@ type Pads = Vec<(i64, i64)>;
 /// Pads by the inputs `pads` and `axes`, which are attributes in early versions.
 fn pads(call: &Call<'_>) -> Result<Pads> {
     let name = if call.version() < 2 { "paddings" } else { "pads" };
-    let (rank, list) = (call.rank(0)?, call.ints_or_input(name, 1)?.unwrap_or_default());
+    let (rank, list) = (call.rank(0)?, call.ints_or_input_or_empty(name, 1)?);
     let axes = if call.has_input(3) { Some(call.integers(3)?) } else { None };
     let axes = match axes {
         Some(axes) => axes.iter().map(|i| axis(*i, rank)).collect::<Result<_>>()?,
@@ -34,7 +35,7 @@ fn pads(call: &Call<'_>) -> Result<Pads> {
     let (begins, ends) = list.split_at(axes.len());
     let mut pads = vec![(0, 0); rank];
     for ((at, begin), end) in axes.iter().zip(begins).zip(ends) {
-        pads.get_mut(*at).into_iter().for_each(|pad| *pad = (*begin, *end));
+        *pads.at_mut(*at)? = (*begin, *end);
     }
     Ok(pads)
 }
@@ -52,10 +53,10 @@ fn centred(call: &Call<'_>) -> Result<Pads> {
     }
     let mut pads = vec![(0, 0); shape.len()];
     for (at, wanted) in axes.iter().zip(&wanted) {
-        let dim = shape.get(*at).copied().unwrap_or_default();
+        let dim = *shape.at(*at)?;
         let more = i64::try_from(size(*wanted)?).ok().zip(i64::try_from(dim).ok());
         let more = more.map(|(wanted, dim)| wanted - dim).ok_or_else(|| too_large(dim))?;
-        pads.get_mut(*at).into_iter().for_each(|pad| *pad = (more / 2, more - more / 2));
+        *pads.at_mut(*at)? = (more / 2, more - more / 2);
     }
     Ok(pads)
 }
@@ -84,7 +85,7 @@ fn infer(call: &Call<'_>, pads: &Pads) -> Result<Vec<OutSpec>> {
 /// For each element of a padded axis, which element of `dim` it is; `None` for the constant.
 fn places(dim: usize, padded: usize, pad: (i64, i64), mode: &str) -> Result<Vec<Option<usize>>> {
     // What is cut off is gone before the rest is repeated.
-    let cut = |pad: i64| usize::try_from(pad.min(0).unsigned_abs()).unwrap_or(usize::MAX).min(dim);
+    let cut = |pad: i64| saturated(pad.min(0).unsigned_abs()).min(dim);
     let (first, len) = (cut(pad.0), (dim - cut(pad.0)).saturating_sub(cut(pad.1)));
     let (begin, kept) = (pad.0.max(0), i64::try_from(len).map_err(|_| too_large(dim))?);
     let inside = |i: i64| match mode {
@@ -114,7 +115,7 @@ fn runs(cx: &RunCx<'_>, pads: &Pads, mode: &str) -> Result<Vec<(Option<usize>, u
     // Axes at the end that stay as they are, are moved as one run.
     let whole = pads.iter().rev().take_while(|pad| **pad == (0, 0)).count();
     let split = from.len() - whole;
-    let inner = count(from.get(split..).unwrap_or_default());
+    let inner = count(from.part(split..)?);
     let axes = from.iter().zip(to).zip(pads).zip(strides(&from)).take(split);
     let mut runs = vec![(Some(0), inner)];
     for (((dim, padded), pad), stride) in axes.rev() {

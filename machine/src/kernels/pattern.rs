@@ -6,11 +6,12 @@
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{around, count, size};
+use crate::numeric::broadcast::{count, saturated, size};
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -77,27 +78,29 @@ pub(super) fn out_type(call: &Call<'_>) -> Result<Option<DataType>> {
     Ok(Some(DataType::try_from(number)?))
 }
 
+/// The element type that attribute `dtype` names, or the operator's default.
+pub(super) fn out_type_or(call: &Call<'_>, default: DataType) -> Result<DataType> {
+    Ok(out_type(call)?.unwrap_or(default))
+}
+
 /// The elements on diagonal `k` of a matrix of `rows` by `columns`.
 fn diagonal(rows: usize, columns: usize, k: i64) -> impl Iterator<Item = usize> {
-    let first = usize::try_from(k.max(0)).unwrap_or(usize::MAX);
-    let skipped = usize::try_from(k.min(0).unsigned_abs()).unwrap_or(usize::MAX);
+    let (first, skipped) = (saturated(k.max(0)), saturated(k.min(0).unsigned_abs()));
     let pairs = (skipped..rows).zip(first..columns);
     pairs.map(move |(row, column)| row * columns + column)
 }
 
 fn eye_like(cx: &mut RunCx<'_>) -> Result<()> {
     let [rows, columns] = *cx.out_shape(0)? else { return Err(Error::internal("no matrix")) };
-    let ones = diagonal(rows, columns, cx.int_or("k", 0)?);
+    let mut ones = diagonal(rows, columns, cx.int_or("k", 0)?);
     if cx.out_dtype(0)? == DataType::Bool {
         let output = cx.output::<bool>(0)?;
-        ones.for_each(|at| output.get_mut(at).into_iter().for_each(|one| *one = true));
-        return Ok(());
+        return ones.try_for_each(|at| output.at_mut(at).map(|one| *one = true));
     }
     for_type!(cx.out_dtype(0)?, numbers, T => {
         let output = cx.output::<T>(0)?;
         output.fill(T::ZERO);
-        ones.for_each(|at| output.get_mut(at).into_iter().for_each(|one| *one = T::ONE));
-        Ok(())
+        ones.try_for_each(|at| output.at_mut(at).map(|one| *one = T::ONE))
     })
 }
 
@@ -114,14 +117,17 @@ fn trilu_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 /// The elements of a row that are kept are one run, with zeros at one side of it.
 fn trilu(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.shape(0)?;
-    let (_, rows, columns) = around(&shape, shape.len().saturating_sub(2));
+    let [batch @ .., rows, columns] = &*shape else {
+        return Err(Error::internal("fewer than two dimensions"));
+    };
+    let (rows, columns) = (*rows, *columns);
     let (is_upper, k) =
         (cx.flag("upper", true)?, if cx.has_input(1) { cx.scalar::<i64>(1)? } else { 0 });
-    let matrices = count(shape.get(..shape.len().saturating_sub(2)).unwrap_or_default());
+    let matrices = count(batch);
     // The first column on or above the diagonal, or behind it for the lower part.
     let border = |row: usize| {
         let behind = i128::from(k) + row as i128 + i128::from(!is_upper);
-        usize::try_from(behind.clamp(0, columns as i128)).unwrap_or_default()
+        saturated(behind.max(0)).min(columns)
     };
     let row = |i: usize| {
         let (border, start) = (border(i % rows), i * columns);
@@ -156,16 +162,16 @@ fn reverse_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 fn reverse_sequence(cx: &mut RunCx<'_>) -> Result<()> {
     let (shape, lens) = (cx.shape(0)?, cx.integers(1)?);
     let (time, _) = sequence_axes(cx)?;
-    let (Some(first), Some(second)) = (shape.first().copied(), shape.get(1).copied()) else {
+    let [first, second, inner @ ..] = &*shape else {
         return Err(Error::internal("fewer than two dimensions"));
     };
+    let (first, second, len) = (*first, *second, count(inner));
     let (times, batches) = if time == 0 { (first, second) } else { (second, first) };
     let lens = lens.iter().map(|len| size(*len)).collect::<Result<Vec<_>>>()?;
     if lens.len() != batches || lens.iter().any(|len| *len > times) {
         let reason = format!("the lengths {lens:?} for {batches} sequences of {times} elements");
         return Err(Error::new(ErrorKind::Value, reason));
     }
-    let len = count(shape.get(2..).unwrap_or_default());
     let reversed = |t: usize, b: usize| match lens.get(b) {
         Some(len) if t < *len => len - 1 - t,
         _ => t,

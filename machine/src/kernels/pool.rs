@@ -9,6 +9,7 @@ use onnx_container::DataType;
 
 use super::window::{Axis, Window, attributes, image, list};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -101,6 +102,7 @@ fn max_with_indices<T: Number>(
             });
         });
         for ((y, index), best) in y.iter_mut().zip(indices).zip(&best) {
+            // Of a window over padding alone.
             let (value, place) = best.unwrap_or((T::LOWEST, 0));
             *y = value;
             let at =
@@ -291,7 +293,7 @@ fn max_unpool(cx: &mut RunCx<'_>) -> Result<()> {
                 left -= coordinate * own;
                 at += coordinate * stride;
             }
-            y.get_mut(at).into_iter().for_each(|y| *y = *x);
+            *y.at_mut(at)? = *x;
         }
         Ok(())
     })

@@ -11,6 +11,7 @@ use onnx_container::{DataType, Element};
 
 use super::cast::dtype_of;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::narrow::{self, Rounding, bounds, codes, decode};
@@ -73,15 +74,15 @@ impl Grain {
     }
 
     /// The parameters of row `row`.
-    fn parameters<'p>(&self, all: &'p [Parameter], row: usize) -> Row<'p> {
-        let one = |at: usize| Row::One(all.get(at).copied().unwrap_or_default());
+    fn parameters<'p>(&self, all: &'p [Parameter], row: usize) -> Result<Row<'p>> {
+        let one = |at: usize| Ok(Row::One(*all.at(at)?));
         match self.kind {
             Kind::Tensor => one(0),
             Kind::Axis(dim) => one(row % dim.max(1)),
             Kind::Blocks { block, dim } => {
                 let (outer, index) = (row / dim.max(1), row % dim.max(1));
                 let start = (outer * dim.div_ceil(block.max(1)) + index / block.max(1)) * self.len;
-                Row::Each(all.get(start..start + self.len).unwrap_or_default())
+                Ok(Row::Each(all.part(start..start + self.len)?))
             }
         }
     }
@@ -93,17 +94,18 @@ impl Grain {
         input: &[A],
         output: &mut [B],
         f: impl Fn(A, Parameter) -> B,
-    ) {
+    ) -> Result<()> {
         let rows = input.chunks(self.len).zip(output.chunks_mut(self.len)).enumerate();
         for (row, (input, output)) in rows {
             let pairs = output.iter_mut().zip(input);
-            match self.parameters(all, row) {
+            match self.parameters(all, row)? {
                 Row::One(parameter) => pairs.for_each(|(y, x)| *y = f(*x, parameter)),
                 Row::Each(each) => {
                     pairs.zip(each).for_each(|((y, x), parameter)| *y = f(*x, *parameter));
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -114,7 +116,7 @@ enum Row<'p> {
 }
 
 /// A scale and its zero point.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Parameter {
     scale: f32,
     zero: f64,
@@ -148,6 +150,7 @@ fn infer_quantize(call: &Call<'_>) -> Result<Vec<OutSpec>> {
         let reason = format!("output_dtype is {asked}, but the zero point is {of_zero}");
         return Err(Error::new(ErrorKind::Type, reason));
     }
+    // ONNX has UINT8 where nothing states the type.
     let dtype = of_zero.or(asked).unwrap_or(DataType::Uint8);
     Ok(vec![OutSpec::tensor(dtype, call.shape(0)?)])
 }
@@ -159,8 +162,7 @@ fn quantize(cx: &mut RunCx<'_>) -> Result<()> {
     macro_rules! integers {
         ($type:ty) => {{
             let output = cx.output::<$type>(0)?;
-            grain.apply(&all, &quotients, output, |x, p| <$type>::from_f64(rounded(x, p)));
-            Ok(())
+            grain.apply(&all, &quotients, output, |x, p| <$type>::from_f64(rounded(x, p)))
         }};
     }
     match dtype {
@@ -178,7 +180,7 @@ fn quantize(cx: &mut RunCx<'_>) -> Result<()> {
                 None => {
                     grain.apply(&all, &quotients, &mut codes, |x, p| encode(f64::from(x) + p.zero))
                 }
-            }
+            }?;
             narrow::set_codes(cx, 0, codes.into_iter())
         }
     }
@@ -212,7 +214,7 @@ fn quotients_in<S: Number, P: Number>(cx: &RunCx<'_>) -> Result<Vec<f32>> {
     grain.apply(&all, input, &mut quotients, |x, p| {
         let scale = P::from_f64(f64::from(p.scale));
         f32::of(P::from_f64(x.to_f64()).div(scale).to_f64())
-    });
+    })?;
     Ok(quotients)
 }
 
@@ -246,8 +248,7 @@ fn dequantize_as<S: Copy, O: Number>(
     let (grain, all, output) = (Grain::of(cx)?, parameters(cx)?, cx.output::<O>(0)?);
     grain.apply(&all, input, output, |x, p| {
         O::from_f64(f64::from(f32::of(value(x) - p.zero) * p.scale))
-    });
-    Ok(())
+    })
 }
 
 fn infer_dynamic(call: &Call<'_>) -> Result<Vec<OutSpec>> {

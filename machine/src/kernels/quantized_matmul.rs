@@ -10,6 +10,7 @@ use onnx_container::DataType;
 
 use super::matmul::Sizes;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::narrow::{Rounding, decode, set_codes, values};
@@ -41,15 +42,18 @@ fn spread(
     [matrices, rows, columns]: [usize; 3],
 ) -> Result<impl Iterator<Item = f64> + use<>> {
     check_count(call, i, along, [matrices, rows, columns])?;
-    let all = if call.has_input(i) { values(call, i)? } else { vec![default] };
+    let mut all = if call.has_input(i) { values(call, i)? } else { Vec::new() };
+    if all.is_empty() {
+        all.push(default);
+    }
     let (rows, columns) = (rows.max(1), columns.max(1));
-    let (matrix, count) = (rows * columns, all.len().max(1));
+    let (matrix, count) = (rows * columns, all.len());
     Ok((0_usize..).map(move |at| {
         let line = match along {
             Along::Rows => at / columns,
             Along::Columns => at / matrix * columns + at % columns,
         };
-        all.get(line % count).copied().unwrap_or(default)
+        all.debug_at(line % count, default)
     }))
 }
 
@@ -116,6 +120,7 @@ fn infer_linear(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 /// The number and shape of the matrices of a product.
 fn product(sizes: &Sizes) -> [usize; 3] {
+    // Without elements there is nothing to spread over matrices, and one is enough.
     let matrices = count(&sizes.output).checked_div(sizes.m * sizes.n).unwrap_or(1);
     [matrices, sizes.m, sizes.n]
 }

@@ -11,8 +11,9 @@
 
 use onnx_container::DataType;
 
-use super::pattern::out_type;
+use super::pattern::{out_type, out_type_or};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::OrBug;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -43,6 +44,7 @@ impl Philox {
         Ok(Self {
             key: match seed {
                 Some(seed) => [seed.to_bits(), 0],
+                // More outputs than that are not in memory.
                 None => [u32::try_from(number).unwrap_or(u32::MAX), 1],
             },
         })
@@ -71,8 +73,8 @@ impl Philox {
 
 /// The low and the high half.
 fn halves(word: u64) -> [u32; 2] {
-    let half = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or_default();
-    [half(word), half(word >> 32)]
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
 }
 
 /// The upper 53 bits of a word as a number in [0, 1).
@@ -82,9 +84,9 @@ fn unit(low: u32, high: u32) -> f64 {
 }
 
 fn shape_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let shape = call.ints("shape")?.unwrap_or_default();
+    let shape = call.ints_or("shape", &[])?;
     let shape = shape.iter().map(|dim| size(*dim)).collect::<Result<Vec<_>>>()?;
-    Ok(vec![OutSpec::tensor(out_type(call)?.unwrap_or(DataType::Float), shape)])
+    Ok(vec![OutSpec::tensor(out_type_or(call, DataType::Float)?, shape)])
 }
 
 fn like_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -141,15 +143,16 @@ fn multinomial_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
         return Err(Error::new(ErrorKind::Shape, "the input does not have two dimensions"));
     };
     let samples = size(call.int_or("sample_size", 1)?)?;
-    let dtype = out_type(call)?.unwrap_or(DataType::Int32);
+    let dtype = out_type_or(call, DataType::Int32)?;
     Ok(vec![OutSpec::tensor(dtype, [batches, samples])])
 }
 
 /// The input has logarithms of chances, one row for each batch; every sample is a class of it.
 fn multinomial(cx: &mut RunCx<'_>) -> Result<()> {
     let philox = Philox::of(cx)?;
-    let (classes, samples) = (cx.shape(0)?.last().copied(), cx.out_shape(0)?.last().copied());
-    let (classes, samples) = (classes.unwrap_or_default(), samples.unwrap_or_default());
+    let (&[_, classes], &[_, samples]) = (&*cx.shape(0)?, cx.out_shape(0)?) else {
+        return Err(Error::internal("no matrix"));
+    };
     let logits: Vec<f64> = for_type!(cx.dtype(0)?, floats, T => {
         Ok(cx.input::<T>(0)?.iter().map(|x| Number::to_f64(*x)).collect())
     })?;
@@ -159,11 +162,12 @@ fn multinomial(cx: &mut RunCx<'_>) -> Result<()> {
     let rows = logits.chunks_exact(classes.max(1)).map(cumulative);
     let drawn = rows.enumerate().flat_map(|(batch, sums)| {
         (0..samples).map(move |sample| {
-            let total = sums.last().copied().unwrap_or_default();
+            let total = sums.last().or_bug("no chances")?;
             let at = philox.draw(batch * samples + sample)[0] * total;
-            sums.partition_point(|sum| *sum <= at).min(classes.saturating_sub(1))
+            Ok(sums.partition_point(|sum| *sum <= at).min(classes.saturating_sub(1)))
         })
     });
+    let drawn = drawn.collect::<Result<Vec<_>>>()?;
     for_type!(cx.out_dtype(0)?, integers, T => {
         let output = cx.output::<T>(0)?.iter_mut().zip(drawn);
         output.for_each(|(element, class)| *element = T::from_i128(class as i128));

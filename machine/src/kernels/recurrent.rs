@@ -17,9 +17,11 @@ use self::cell::{Cell, Gru, Lstm, Rnn};
 use self::function::functions;
 use self::weights::Weights;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
+use crate::numeric::broadcast::each_of;
 use crate::numeric::{Float, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -199,19 +201,24 @@ fn run(cx: &mut RunCx<'_>, layer: &Layer) -> Result<()> {
 
 /// The elements of input `i` in the type in which they are computed; none where it is left out.
 fn wide<T: Float>(call: &Call<'_>, i: usize) -> Result<Vec<T::Real>> {
-    let input = call.input_if::<T>(i)?.unwrap_or_default();
+    let input = call.input_or::<T>(i, &[])?;
     Ok(input.iter().map(|x| x.widen()).collect())
 }
 
-/// Part `i` of `len` elements; nothing where there is no such part.
-fn part<T>(elements: &[T], i: usize, len: usize) -> &[T] {
+/// Part `i` of `len` elements.
+fn part<T>(elements: &[T], i: usize, len: usize) -> Result<&[T]> {
     let end = i.saturating_add(1).saturating_mul(len);
-    elements.get(i.saturating_mul(len)..end).unwrap_or_default()
+    elements.part(i.saturating_mul(len)..end)
 }
 
-fn part_mut<T>(elements: &mut [T], i: usize, len: usize) -> &mut [T] {
+/// As [`part`], of an input that may be left out; then there are no elements.
+fn part_if<T>(elements: &[T], i: usize, len: usize) -> Result<&[T]> {
+    if elements.is_empty() { Ok(&[]) } else { part(elements, i, len) }
+}
+
+fn part_mut<T>(elements: &mut [T], i: usize, len: usize) -> Result<&mut [T]> {
     let end = i.saturating_add(1).saturating_mul(len);
-    elements.get_mut(i.saturating_mul(len)..end).unwrap_or_default()
+    elements.part_mut(i.saturating_mul(len)..end)
 }
 
 /// The cell of one direction.
@@ -223,7 +230,7 @@ fn cell<'a, T: Float>(
 ) -> Result<Box<dyn Cell<T::Real> + 'a>> {
     let recurrent = Weights::of::<T>(call, layer, 2, sizes.hidden, direction)?;
     let bias = wide::<T>(call, 3)?;
-    let bias = part(&bias, direction, sizes.hidden * layer.gates * 2);
+    let bias = part_if(&bias, direction, sizes.hidden * layer.gates * 2)?;
     Ok(match layer.kind {
         Kind::Rnn => {
             Box::new(Rnn::new(recurrent, bias, functions(call, direction, RNN_FUNCTIONS)?))
@@ -236,7 +243,7 @@ fn cell<'a, T: Float>(
         Kind::Lstm => {
             let functions = functions(call, direction, LSTM_FUNCTIONS)?;
             let peepholes = wide::<T>(call, 7)?;
-            let peepholes = part(&peepholes, direction, sizes.hidden * 3);
+            let peepholes = part_if(&peepholes, direction, sizes.hidden * 3)?;
             let coupled = call.flag("input_forget", false)?;
             Box::new(Lstm::new(recurrent, bias, functions, peepholes, coupled))
         }
@@ -254,9 +261,9 @@ fn run_as<T: Float>(cx: &mut RunCx<'_>, layer: &Layer) -> Result<()> {
         let mut states = State::first::<T>(cx, layer, sizes, direction)?;
         for step in 0..sizes.steps {
             states.step(&*cell, &products, (sizes, *reverse, step, &lengths))?;
-            outputs.write_step(&states, (sizes, *reverse, step, &lengths), direction);
+            outputs.write_step(&states, (sizes, *reverse, step, &lengths), direction)?;
         }
-        outputs.write_last(&states, sizes, direction);
+        outputs.write_last(&states, sizes, direction)?;
     }
     Ok(())
 }
@@ -314,7 +321,7 @@ impl<R: Real> State<R> {
             let mut state = vec![R::ZERO; sizes.batch * sizes.hidden];
             let given = wide::<T>(call, i)?;
             for (entry, state) in state.chunks_mut(sizes.hidden.max(1)).enumerate() {
-                let given = part(&given, sizes.state_row(direction, entry), sizes.hidden);
+                let given = part_if(&given, sizes.state_row(direction, entry), sizes.hidden)?;
                 state.iter_mut().zip(given).for_each(|(to, from)| *to = *from);
             }
             Ok(state)
@@ -325,17 +332,21 @@ impl<R: Real> State<R> {
     /// One step of `cell`; `products` are those of all inputs with W.
     fn step(&mut self, cell: &dyn Cell<R>, products: &[R], step: Step<'_>) -> Result<()> {
         let (sizes, hidden) = (step.0, step.0.hidden);
-        let width = products.len().checked_div(sizes.steps * sizes.batch).unwrap_or_default();
+        let width = each_of(products.len(), sizes.steps * sizes.batch);
         let mut gates = vec![R::ZERO; sizes.batch * width];
         for (entry, at) in active(step) {
-            let from = part(products, sizes.input_row(at, entry), width);
-            part_mut(&mut gates, entry, width).copy_from_slice(from);
+            let from = part(products, sizes.input_row(at, entry), width)?;
+            part_mut(&mut gates, entry, width)?.copy_from_slice(from);
         }
         cell.add_recurrent(&self.h, &mut gates)?;
         for (entry, _) in active(step) {
-            let gates = part_mut(&mut gates, entry, width);
-            let h = part_mut(&mut self.h, entry, hidden);
-            cell.step(gates, h, part_mut(&mut self.c, entry, hidden))?;
+            let gates = part_mut(&mut gates, entry, width)?;
+            let h = part_mut(&mut self.h, entry, hidden)?;
+            let c = match self.c.as_mut_slice() {
+                [] => &mut [], // a layer without memory
+                c => part_mut(c, entry, hidden)?,
+            };
+            cell.step(gates, h, c)?;
         }
         Ok(())
     }
@@ -357,23 +368,35 @@ impl<'a, T: Float + Element> Outputs<'a, T> {
         Ok(Self { y, last: [cx.output_if::<T>(1)?, c] })
     }
 
-    fn write_step(&mut self, states: &State<T::Real>, step: Step<'_>, direction: usize) {
-        let Some(y) = &mut self.y else { return };
+    fn write_step(
+        &mut self,
+        states: &State<T::Real>,
+        step: Step<'_>,
+        direction: usize,
+    ) -> Result<()> {
+        let Some(y) = &mut self.y else { return Ok(()) };
         let sizes = step.0;
         for (entry, at) in active(step) {
-            let row = part_mut(y, sizes.output_row(at, direction, entry), sizes.hidden);
-            round(part(&states.h, entry, sizes.hidden), row);
+            let row = part_mut(y, sizes.output_row(at, direction, entry), sizes.hidden)?;
+            round(part(&states.h, entry, sizes.hidden)?, row);
         }
+        Ok(())
     }
 
-    fn write_last(&mut self, states: &State<T::Real>, sizes: Sizes, direction: usize) {
+    fn write_last(
+        &mut self,
+        states: &State<T::Real>,
+        sizes: Sizes,
+        direction: usize,
+    ) -> Result<()> {
         for (state, last) in [&states.h, &states.c].into_iter().zip(&mut self.last) {
             let Some(last) = last else { continue };
             for entry in 0..sizes.batch {
-                let row = part_mut(last, sizes.state_row(direction, entry), sizes.hidden);
-                round(part(state, entry, sizes.hidden), row);
+                let row = part_mut(last, sizes.state_row(direction, entry), sizes.hidden)?;
+                round(part(state, entry, sizes.hidden)?, row);
             }
         }
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 use onnx_container::{DataType, Element};
 
 use crate::error::Result;
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -65,7 +66,7 @@ pub(super) const KERNELS: &[Builtin] = &[
 /// For each axis, whether it is reduced. Without axes all are, or none with `noop_with_empty_axes`.
 fn reduced(call: &Call<'_>) -> Result<Vec<bool>> {
     let rank = call.rank(0)?;
-    let given = call.ints_or_input("axes", 1)?.unwrap_or_default();
+    let given = call.ints_or_input_or_empty("axes", 1)?;
     let chosen = axes(&given, rank)?;
     let all = given.is_empty() && !call.flag("noop_with_empty_axes", false)?;
     Ok((0..rank).map(|i| all || chosen.contains(&i)).collect())
@@ -159,7 +160,7 @@ impl Dims {
         shape.pop();
         strides.pop();
         for (row, at) in elements.chunks_exact((*len).max(1)).zip(offsets(&shape, &strides)) {
-            let targets = totals.get_mut(at..).unwrap_or_default();
+            let targets = totals.debug_part_mut(at..);
             match (targets, is_reduced) {
                 ([total, ..], true) => step.all(total, row),
                 (targets, _) => step.each(targets, row),
@@ -168,11 +169,17 @@ impl Dims {
     }
 
     /// Calls `f` with each element and its total.
-    pub(super) fn each<T, A: Copy>(&self, elements: &mut [T], totals: &[A], f: impl Fn(&mut T, A)) {
+    pub(super) fn each<T, A: Copy>(
+        &self,
+        elements: &mut [T],
+        totals: &[A],
+        f: impl Fn(&mut T, A),
+    ) -> Result<()> {
         let (shape, strides) = Self::walk(&self.0);
         for (element, at) in elements.iter_mut().zip(offsets(&shape, &strides)) {
-            totals.get(at).into_iter().for_each(|total| f(element, *total));
+            f(element, *totals.at(at)?);
         }
+        Ok(())
     }
 }
 

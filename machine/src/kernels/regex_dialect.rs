@@ -70,7 +70,7 @@ fn escape(chars: &mut Peekable<Chars<'_>>, in_class: bool, out: &mut String) {
         Some('b') if !in_class => out.push_str(r"(?-u:\b)"),
         Some('Q') if !in_class => {
             let rest: String = chars.clone().collect();
-            let quoted = rest.split(r"\E").next().unwrap_or_default();
+            let quoted = rest.split_once(r"\E").map_or(rest.as_str(), |(quoted, _)| quoted);
             out.push_str(&regex::escape(quoted));
             let used = quoted.chars().count() + if quoted.len() < rest.len() { 2 } else { 0 };
             chars.by_ref().take(used).for_each(drop);

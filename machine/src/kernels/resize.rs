@@ -11,6 +11,7 @@ use onnx_container::{DataType, Element};
 
 use super::resize_scale::{Scale, scales};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -54,7 +55,7 @@ fn check_modes(call: &Call<'_>) -> Result<()> {
         modes.iter_mut().skip(3).for_each(|(_, known)| known.push(FOR_NEAREST));
     }
     for (name, known) in modes {
-        let mode = call.str_or(name, known.first().copied().unwrap_or_default())?;
+        let mode = call.str_or(name, known.at(0)?)?;
         if !known.contains(&mode) {
             let reason = format!("there is no {name} `{mode}` at version {}", call.version());
             return Err(Error::new(ErrorKind::InvalidModel, reason));
@@ -264,23 +265,24 @@ fn interpolate<R: Real>(
         let blocks = x.chunks_exact((dim * inner).max(1));
         for (x, y) in blocks.zip(y.chunks_exact_mut((outputs.len() * inner).max(1))) {
             for (taps, y) in outputs.iter().zip(y.chunks_exact_mut(inner.max(1))) {
-                blend(x, taps, y, outside);
+                blend(x, taps, y, outside)?;
             }
         }
-        shape.get_mut(i).into_iter().for_each(|dim| *dim = outputs.len());
+        *shape.at_mut(i)? = outputs.len();
         x = y;
     }
     Ok(x)
 }
 
 /// `y`, which is zero, gets the weighted sum of the lines of `x` that `taps` name.
-fn blend<R: Real>(x: &[R], taps: &Taps, y: &mut [R], outside: R) {
+fn blend<R: Real>(x: &[R], taps: &Taps, y: &mut [R], outside: R) -> Result<()> {
     if taps.is_empty() {
         y.fill(outside);
     }
     let inner = y.len();
     for (at, weight) in taps {
-        let (line, weight) = (x.get(at * inner..).unwrap_or_default(), R::of(*weight));
+        let (line, weight) = (x.part(at * inner..(at + 1) * inner)?, R::of(*weight));
         y.iter_mut().zip(line).for_each(|(y, x)| *y += weight * *x);
     }
+    Ok(())
 }

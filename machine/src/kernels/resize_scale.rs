@@ -2,6 +2,7 @@
 //! versions.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::call::Call;
 use crate::numeric::broadcast::{axis, size};
 use crate::numeric::{Number, Real, for_type, larger, smaller};
@@ -38,6 +39,7 @@ impl Scale {
 
     /// The input at `index`, or the first or last one.
     pub(super) fn clamp(&self, index: f64) -> usize {
+        // An index that is no length is far behind the last input.
         length(larger(index, 0.0)).unwrap_or(usize::MAX).min(self.input.saturating_sub(1))
     }
 
@@ -100,14 +102,14 @@ pub(super) fn scales(call: &Call<'_>) -> Result<Vec<Scale>> {
         }
         (None, Some(factors)) if factors.len() == axes.len() => {
             for (at, factor) in axes.iter().zip(factors) {
-                let Some(scale) = scales.get_mut(*at) else { continue };
+                let scale = scales.at_mut(*at)?;
                 scale.factor = factor;
                 let part = scale.end - scale.start;
                 scale.output = length(Real::floor(float(scale.input) * part * factor))?;
             }
         }
         (sizes, factors) => {
-            let given = sizes.map(|s| s.len()).or(factors.map(|f| f.len())).unwrap_or_default();
+            let given = sizes.map_or_else(|| factors.map_or(0, |f| f.len()), |s| s.len());
             let reason = format!("{given} scales or sizes for {} axes", axes.len());
             return Err(Error::new(ErrorKind::Shape, reason));
         }
@@ -133,7 +135,8 @@ fn crop(call: &Call<'_>, axes: &[usize], scales: &mut [Scale]) -> Result<()> {
     }
     let (starts, ends) = roi.split_at(axes.len());
     for ((at, start), end) in axes.iter().zip(starts).zip(ends) {
-        scales.get_mut(*at).into_iter().for_each(|s| (s.start, s.end) = (*start, *end));
+        let scale = scales.at_mut(*at)?;
+        (scale.start, scale.end) = (*start, *end);
     }
     Ok(())
 }
@@ -156,7 +159,7 @@ fn factors(call: &Call<'_>) -> Result<Option<Vec<f64>>> {
         vec![1.0, 1.0, height, call.float_or("width_scale", 1.0)?]
     } else {
         let i = if call.version() < 11 { 1 } else { 2 };
-        call.input_if::<f32>(i)?.unwrap_or_default().to_vec()
+        call.input_or::<f32>(i, &[])?.to_vec()
     };
     Ok((!factors.is_empty()).then(|| factors.into_iter().map(f64::from).collect()))
 }
@@ -165,13 +168,14 @@ fn factors(call: &Call<'_>) -> Result<Option<Vec<f64>>> {
 /// than its size.
 fn resize(keep: &str, axes: &[usize], sizes: &[usize], scales: &mut [Scale]) -> Result<()> {
     for (at, size) in axes.iter().zip(sizes) {
-        let Some(scale) = scales.get_mut(*at) else { continue };
+        let scale = scales.at_mut(*at)?;
         (scale.output, scale.factor) = (*size, float(*size) / float(scale.input));
         if *size == scale.input {
             scale.factor = 1.0;
         }
     }
-    let factors = axes.iter().filter_map(|at| scales.get(*at)).map(|scale| scale.factor);
+    let factors = axes.iter().map(|at| Ok(scales.at(*at)?.factor));
+    let factors = factors.collect::<Result<Vec<_>>>()?.into_iter();
     let factor = match keep {
         "stretch" => return Ok(()),
         "not_larger" => factors.fold(f64::INFINITY, smaller),
@@ -182,7 +186,7 @@ fn resize(keep: &str, axes: &[usize], sizes: &[usize], scales: &mut [Scale]) -> 
         }
     };
     for at in axes {
-        let Some(scale) = scales.get_mut(*at) else { continue };
+        let scale = scales.at_mut(*at)?;
         scale.output = length(Real::floor(factor * float(scale.input) + 0.5))?;
         scale.factor = factor;
     }

@@ -9,10 +9,11 @@ use std::ops::Range;
 
 use super::resize_scale::float;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{index, size};
+use crate::numeric::broadcast::{index, saturated, size};
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -68,7 +69,7 @@ fn samples<R: Real>(
             return None;
         }
         let at = if at > 0.0 { at } else { 0.0 };
-        let low = usize::try_from(<u64 as Number>::from_f64(at)).unwrap_or(last);
+        let low = saturated(<u64 as Number>::from_f64(at));
         if low >= last {
             return Some((last, last, R::ZERO));
         }
@@ -81,7 +82,7 @@ fn samples<R: Real>(
 fn samples_of_bin(ratio: i64, bin: f64) -> Result<usize> {
     let samples = match ratio {
         1.. => size(ratio)?,
-        _ => usize::try_from(<u64 as Number>::from_f64(Real::ceil(bin))).unwrap_or(usize::MAX),
+        _ => saturated(<u64 as Number>::from_f64(Real::ceil(bin))),
     };
     if samples > MOST_SAMPLES {
         let reason = format!("{samples} samples along a bin of a region");
@@ -124,12 +125,12 @@ fn roi_align(cx: &mut RunCx<'_>) -> Result<()> {
             let [rows, columns] = pooled;
             let (lines, places) = (axis(y1, y2, rows, height)?, axis(x1, x2, columns, width)?);
             check_samples(&lines, &places)?;
-            let x = x.get(index(*image, batch)? * channels * height * width..).unwrap_or_default();
+            let x = x.part(index(*image, batch)? * channels * height * width..)?;
             let planes = x.chunks_exact((height * width).max(1));
             for (x, y) in planes.zip(y.chunks_exact_mut((rows * columns).max(1))) {
                 let bins = lines.iter().flat_map(|l| places.iter().map(move |p| (l, p)));
                 for (y, (lines, places)) in y.iter_mut().zip(bins) {
-                    *y = T::round_from(bin(x, width, lines, places, max));
+                    *y = T::round_from(bin(x, width, lines, places, max)?);
                 }
             }
         }
@@ -144,26 +145,31 @@ fn bin<T: Float>(
     lines: &[Sample<T::Real>],
     places: &[Sample<T::Real>],
     max: bool,
-) -> T::Real {
+) -> Result<T::Real> {
     let (one, zero) = (T::Real::ONE, T::Real::ZERO);
-    let element = |i: usize, j: usize| x.get(i * width + j).map_or(zero, |x| x.widen());
+    let element = |i: usize, j: usize| Ok::<_, Error>(x.at(i * width + j)?.widen());
     let (mut sum, mut greatest) = (zero, None);
     for (line, place) in lines.iter().flat_map(|l| places.iter().map(move |p| (l, p))) {
-        let terms = line.zip(*place).map_or([zero; 4], |((y1, y2, v), (x1, x2, u))| {
-            [
-                (one - v) * (one - u) * element(y1, x1),
-                (one - v) * u * element(y1, x2),
-                v * (one - u) * element(y2, x1),
-                v * u * element(y2, x2),
-            ]
-        });
+        let terms = match line.zip(*place) {
+            Some(((y1, y2, v), (x1, x2, u))) => [
+                (one - v) * (one - u) * element(y1, x1)?,
+                (one - v) * u * element(y1, x2)?,
+                v * (one - u) * element(y2, x1)?,
+                v * u * element(y2, x2)?,
+            ],
+            None => [zero; 4],
+        };
         let [a, b, c, d] = terms;
         sum += a + b + c + d;
         let most = terms.into_iter().fold(a, |most, term| if term > most { term } else { most });
-        greatest = Some(greatest.filter(|g| *g > most).unwrap_or(most));
+        greatest = Some(match greatest {
+            Some(greatest) if greatest > most => greatest,
+            _ => most,
+        });
     }
     let count = (lines.len() * places.len()).max(1);
-    if max { greatest.unwrap_or(zero) } else { sum / T::Real::of(float(count)) }
+    // A bin without samples is 0.
+    Ok(if max { greatest.unwrap_or(zero) } else { sum / T::Real::of(float(count)) })
 }
 
 fn pooled(call: &Call<'_>) -> Result<[usize; 2]> {
@@ -182,7 +188,7 @@ fn max_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 fn bin_range(i: usize, bins: usize, start: f64, end: f64, len: usize) -> Range<usize> {
     let span = end - start + 1.0;
     let bin = if span > 1.0 { span } else { 1.0 } / float(bins);
-    let clamp = |at: f64| usize::try_from(<u64 as Number>::from_f64(at)).unwrap_or(len).min(len);
+    let clamp = |at: f64| saturated(<u64 as Number>::from_f64(at)).min(len);
     let first = start + Real::floor(float(i) * bin);
     clamp(first)..clamp(start + Real::ceil(float(i + 1) * bin))
 }
@@ -196,16 +202,17 @@ fn max_roi_pool(cx: &mut RunCx<'_>) -> Result<()> {
         for ([image, edges @ ..], y) in rois.as_chunks::<5>().0.iter().zip(outputs) {
             let image = index(<i64 as Number>::from_f64(image.to_f64()), batch)?;
             let [x1, y1, x2, y2] = edges.map(|edge| (edge.to_f64() * scale).round());
-            let x = x.get(image * channels * height * width..).unwrap_or_default();
+            let x = x.part(image * channels * height * width..)?;
             let planes = x.chunks_exact((height * width).max(1));
             for (x, y) in planes.zip(y.chunks_exact_mut((rows * columns).max(1))) {
                 for (at, y) in y.iter_mut().enumerate() {
                     let lines = bin_range(at / columns, rows, y1, y2, height);
                     let places = bin_range(at % columns, columns, x1, x2, width);
                     let elements = x.chunks_exact(width.max(1)).take(lines.end).skip(lines.start);
-                    let elements = elements.flat_map(|line| line.get(places.clone()).unwrap_or_default());
+                    let elements = elements
+                        .flat_map(|line| line.iter().take(places.end).skip(places.start));
                     let greatest = elements.copied().reduce(|a, b| if b > a { b } else { a });
-                    *y = greatest.unwrap_or(T::ZERO);
+                    *y = greatest.unwrap_or(T::ZERO); // of an empty bin
                 }
             }
         }

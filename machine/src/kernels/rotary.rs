@@ -4,10 +4,11 @@
 
 use super::elementwise::same;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::Call;
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{index, size};
+use crate::numeric::broadcast::{each_of, index, size};
 use crate::numeric::{Float, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new(
@@ -84,14 +85,14 @@ fn rotary<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
         let reason = format!("caches of shape {:?} for {half} pairs of elements", cx.shape(1)?);
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    let rows = rows(cx, layout, cos.len().checked_div(half).unwrap_or_default())?;
+    let rows = rows(cx, layout, each_of(cos.len(), half))?;
     let interleaved = cx.flag("interleaved", false)?;
     let (input, output) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
     output.copy_from_slice(input);
     for ((b, s), head) in layout.places().zip(output.chunks_exact_mut(layout.head.max(1))) {
-        let row = rows.get(b * layout.sequence + s).copied().unwrap_or_default() * half;
+        let row = rows.at(b * layout.sequence + s)? * half;
         let angles = cos.iter().zip(sin).skip(row).take(half);
-        let turned = head.get_mut(..layout.turned).unwrap_or_default();
+        let turned = head.part_mut(..layout.turned)?;
         if interleaved {
             for ([x, y], angle) in turned.as_chunks_mut::<2>().0.iter_mut().zip(angles) {
                 turn((x, y), angle);

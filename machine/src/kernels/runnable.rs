@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::exact::Exact;
 use crate::kernel::bodies::{self, Composite};
 use crate::kernel::call::OutSpec;
 use crate::kernels::registry::Registry;
@@ -63,7 +64,7 @@ fn check_graphs(node: &Node, composite: Composite) -> Result<()> {
         }
         Composite::Scan => {
             let inputs = given.saturating_sub(usize::from(is_first));
-            let scanned = node.attributes.int("num_scan_inputs")?.unwrap_or_default();
+            let scanned = node.attributes.int_or("num_scan_inputs", 0)?;
             let states = usize::try_from(scanned).ok().filter(|scanned| *scanned > 0);
             let Some(states) = states.and_then(|scanned| inputs.checked_sub(scanned)) else {
                 return refused(format!("{scanned} of {inputs} inputs are scanned"));
@@ -137,7 +138,7 @@ impl<'p> Checker<'p> {
     ) -> Types {
         let mut types = vec![None; block.names.len()];
         let set = |types: &mut Types, value: ValueId, ty: Option<Type>| {
-            types.get_mut(value.index()).into_iter().for_each(|slot| slot.clone_from(&ty));
+            types.debug_set(value.index(), ty);
         };
         for (outside, inside) in &block.captures {
             set(&mut types, *inside, get(outer, *outside));
@@ -227,11 +228,12 @@ fn given(node: &Node, composite: Composite, types: &[Option<Type>]) -> Types {
 /// The types of the outputs of `node` whose graphs have `outputs` of these types.
 fn outputs(node: &Node, composite: Composite, all: Vec<Types>) -> Types {
     let mut all = all.into_iter();
-    let first = all.next().unwrap_or_default();
+    // A graph that is missing gives nothing; the node is refused for it elsewhere.
+    let mut next = || all.next().unwrap_or_default();
+    let first = next();
     match composite {
         Composite::If => {
-            let second = all.next().unwrap_or_default().into_iter();
-            first.into_iter().zip(second).map(|(a, b)| if a == b { a } else { None }).collect()
+            first.into_iter().zip(next()).map(|(a, b)| if a == b { a } else { None }).collect()
         }
         Composite::Loop => first.into_iter().skip(1).collect(),
         Composite::Scan => first,

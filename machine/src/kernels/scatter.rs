@@ -11,6 +11,7 @@ use super::gather::{positions, slices};
 use super::reduce::{higher, lower};
 use super::words::one_of;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -61,7 +62,7 @@ fn scatter_nd(cx: &mut RunCx<'_>) -> Result<()> {
             return Err(Error::new(ErrorKind::Shape, reason));
         }
     };
-    let slice = shape.get(k..).unwrap_or_default();
+    let slice = shape.part(k..)?;
     expect_updates(cx, &[tuples, slice].concat())?;
     // Indices without coordinates each name the whole tensor.
     let targets = match k {
@@ -100,12 +101,14 @@ fn update(cx: &mut RunCx<'_>, len: usize, targets: &[usize], updates: usize) -> 
 }
 
 fn replace(cx: &mut RunCx<'_>, len: usize, targets: &[usize], updates: usize) -> Result<()> {
-    let slices = count(&cx.shape(0)?).checked_div(len).unwrap_or_default();
-    let own = (0..slices).map(|i| Run::Copy { input: 0, from: i * len, len });
+    let elements = count(&cx.shape(0)?);
+    if elements == 0 {
+        return arrange(cx, 0, []);
+    }
+    let own = (0..elements / len.max(1)).map(|i| Run::Copy { input: 0, from: i * len, len });
     let mut runs: Vec<_> = own.collect();
     for (i, target) in targets.iter().enumerate() {
-        let update = Run::Copy { input: updates, from: i * len, len };
-        runs.get_mut(*target).into_iter().for_each(|run| *run = update);
+        *runs.at_mut(*target)? = Run::Copy { input: updates, from: i * len, len };
     }
     arrange(cx, 0, runs)
 }
@@ -119,7 +122,7 @@ fn reduce<T: Element + Copy>(
     let (data, updates, output) = (cx.input::<T>(0)?, cx.input::<T>(2)?, cx.output::<T>(0)?);
     output.copy_from_slice(data);
     for (target, update) in targets.iter().zip(updates.chunks_exact(len.max(1))) {
-        let slice = output.get_mut(target * len..).unwrap_or_default();
+        let slice = output.part_mut(target * len..(target + 1) * len)?;
         slice.iter_mut().zip(update).for_each(|(old, new)| *old = f(*old, *new));
     }
     Ok(())
@@ -140,7 +143,7 @@ fn tensor_scatter(cx: &mut RunCx<'_>) -> Result<()> {
         let reason = format!("an update of shape {of_update:?} along axis {at} of {shape:?}");
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    let batches = shape.first().copied().unwrap_or_default();
+    let batches = *shape.at(0)?;
     let starts = if cx.has_input(2) { cx.integers(2)? } else { vec![0; batches] };
     if starts.len() != batches {
         let reason = format!("{} write indices for {batches} batches", starts.len());
@@ -152,9 +155,9 @@ fn tensor_scatter(cx: &mut RunCx<'_>) -> Result<()> {
     }
     let mut targets = Vec::with_capacity(outer * new);
     for o in 0..outer {
-        let start = starts.get(o / (outer / batches)).copied().unwrap_or_default();
+        let start = starts.at(o / (outer / batches))?;
         for i in 0..new {
-            let to = place(start, i, dim, is_circular)?;
+            let to = place(*start, i, dim, is_circular)?;
             targets.push(o * dim + to);
         }
     }

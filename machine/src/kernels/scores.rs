@@ -11,6 +11,7 @@ use onnx_container::{Buffer, DataType};
 use super::activation::sigmoid;
 use super::words;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Number, Real, for_type};
@@ -52,9 +53,9 @@ pub(super) fn as_floats<'a>(call: &Call<'a>) -> Result<Cow<'a, [f32]>> {
 }
 
 /// Row `i` of `elements`.
-pub(super) fn row<T>(elements: &[T], i: usize, len: usize) -> &[T] {
+pub(super) fn row<T>(elements: &[T], i: usize, len: usize) -> Result<&[T]> {
     let end = i.saturating_add(1).saturating_mul(len);
-    elements.get(i.saturating_mul(len)..end).unwrap_or_default()
+    elements.part(i.saturating_mul(len)..end)
 }
 
 /// The sum of the products, from the first to the last.
@@ -182,8 +183,8 @@ pub(super) enum Label {
 impl<'a> Classes<'a> {
     /// Those of the two attributes, of which one may have any.
     pub(super) fn of(call: &Call<'a>, strings: &str, ints: &str) -> Result<Self> {
-        let of_strings = call.node().attributes.strings(strings)?.unwrap_or_default();
-        let of_ints = call.ints(ints)?.unwrap_or_default();
+        let of_strings = call.node().attributes.strings_or(strings, &[])?;
+        let of_ints = call.ints_or(ints, &[])?;
         match (of_strings, of_ints) {
             ([], ints) => Ok(Self::Ints(ints)),
             (strings, []) => Ok(Self::Strings(strings)),

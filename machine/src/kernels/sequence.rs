@@ -7,8 +7,9 @@
 
 use onnx_container::DataType;
 
-use super::pattern::out_type;
+use super::pattern::out_type_or;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -39,7 +40,8 @@ pub(super) fn spec_of(value: &Value) -> OutSpec {
 pub(super) fn give(cx: &mut RunCx<'_>, j: usize, value: &Value) -> Result<()> {
     match value {
         Value::Tensor(tensor) if tensor.dtype() != DataType::String => {
-            let (bytes, output) = (tensor.as_bytes().unwrap_or_default(), cx.out_bytes(j)?);
+            let bytes = tensor.as_bytes().or_bug("numbers without bytes")?;
+            let output = cx.out_bytes(j)?;
             if bytes.len() != output.len() {
                 return Err(Error::internal("a value of another length than was inferred"));
             }
@@ -73,11 +75,11 @@ fn same(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 }
 
 fn empty_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    Ok(vec![of_tensors(out_type(call)?.unwrap_or(DataType::Float))])
+    Ok(vec![of_tensors(out_type_or(call, DataType::Float)?)])
 }
 
 fn empty(cx: &mut RunCx<'_>) -> Result<()> {
-    let element = Type::Tensor(out_type(cx)?.unwrap_or(DataType::Float));
+    let element = Type::Tensor(out_type_or(cx, DataType::Float)?);
     cx.set(0, Value::Sequence(element, Vec::new()))
 }
 
@@ -185,7 +187,7 @@ fn lengths(call: &Call<'_>, dim: usize) -> Result<Vec<usize>> {
 fn split(cx: &mut RunCx<'_>) -> Result<()> {
     let mut shape = cx.shape(0)?;
     let at = axis(cx.int_or("axis", 0)?, shape.len())?;
-    let dim = shape.get(at).copied().unwrap_or_default();
+    let dim = *shape.at(at)?;
     let lengths = lengths(cx, dim)?;
     let is_dropped = !cx.flag("keepdims", true)? && !cx.has_input(1);
     let dtype = cx.dtype(0)?;
@@ -201,7 +203,7 @@ fn split(cx: &mut RunCx<'_>) -> Result<()> {
             part.extend(&whole, (o * dim + start) * inner, len * inner)?;
         }
         start += len;
-        shape.get_mut(at).into_iter().for_each(|dim| *dim = len);
+        *shape.at_mut(at)? = len;
         let mut of_part = shape.clone();
         if is_dropped {
             of_part.remove(at);

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::fourier::{C, Fourier};
 use super::resize_scale::float;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -39,12 +40,12 @@ fn dft_of(call: &Call<'_>) -> Result<Dft> {
         _ => -2,
     };
     let at = axis(at, shape.len())?;
-    let parts = shape.last().copied().unwrap_or_default();
+    let parts = *shape.last().or_bug("an axis of a scalar")?;
     if at + 1 == shape.len() || !(1..=2).contains(&parts) {
         let reason = format!("a transform along axis {at} of the shape {shape:?}");
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    let dim = shape.get(at).copied().unwrap_or_default();
+    let dim = *shape.at(at)?;
     let len = match call.has_input(1) {
         true => length(call, 1)?,
         false if inverse && onesided => dim.saturating_sub(1) * 2,
@@ -96,8 +97,8 @@ fn dft_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let dft = dft_of(call)?;
     let (len, parts) = dft.output();
     let mut shape = dft.shape.clone();
-    shape.get_mut(dft.axis).into_iter().for_each(|dim| *dim = len);
-    shape.last_mut().into_iter().for_each(|dim| *dim = parts);
+    *shape.at_mut(dft.axis)? = len;
+    *shape.last_mut().or_bug("an axis of a scalar")? = parts;
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
@@ -108,9 +109,10 @@ fn number<T: Number>(x: &[T], place: usize, parts: usize) -> C {
 }
 
 /// Writes the parts of `number` to `place`.
-fn set_number<T: Number>(y: &mut [T], place: usize, parts: usize, number: C) {
-    let places = y.get_mut(place..).unwrap_or_default().iter_mut().take(parts);
+fn set_number<T: Number>(y: &mut [T], place: usize, parts: usize, number: C) -> Result<()> {
+    let places = y.part_mut(place..place + parts)?.iter_mut();
     places.zip([number.re, number.im]).for_each(|(y, part)| *y = T::from_f64(part));
+    Ok(())
 }
 
 fn dft(cx: &mut RunCx<'_>) -> Result<()> {
@@ -131,7 +133,7 @@ fn dft(cx: &mut RunCx<'_>) -> Result<()> {
             let numbers = fourier.transform(&dft.complete(line));
             for (k, number) in numbers.into_iter().take(out_len).enumerate() {
                 let place = ((o * out_len + k) * lines + i) * out_parts;
-                set_number(y, place, out_parts, number / scale);
+                set_number(y, place, out_parts, number / scale)?;
             }
         }
         Ok(())
@@ -169,15 +171,14 @@ fn kept(call: &Call<'_>, frame: usize) -> Result<Range<usize>> {
 
 fn stft_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (_, frame, _, frames) = frames(call)?;
-    let batch = call.shape(0)?.first().copied().unwrap_or_default();
-    let shape = [batch, frames, kept(call, frame)?.len(), 2];
+    let shape = [*call.shape(0)?.at(0)?, frames, kept(call, frame)?.len(), 2];
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
 fn stft(cx: &mut RunCx<'_>) -> Result<()> {
     let (parts, frame, step, _) = frames(cx)?;
     let kept = kept(cx, frame)?.len();
-    let len = cx.shape(0)?.get(1).copied().unwrap_or_default();
+    let len = *cx.shape(0)?.at(1)?;
     if cx.out_shape(0)?.contains(&0) {
         return Ok(());
     }
@@ -188,13 +189,13 @@ fn stft(cx: &mut RunCx<'_>) -> Result<()> {
         let starts = signals.flat_map(|signal| (0..=len - frame).step_by(step).map(move |at| (signal, at)));
         for (y, (signal, start)) in cx.output::<T>(0)?.chunks_exact_mut(kept * 2).zip(starts) {
             let weight = |i: usize| match window {
-                Some(window) => window.get(i).map_or(0.0, |w| w.to_f64()),
+                Some(window) => window.debug_at(i, T::ZERO).to_f64(),
                 None => 1.0,
             };
             let line = (0..frame).map(|i| number(signal, (start + i) * parts, parts) * weight(i));
             let numbers = fourier.transform(&line.collect::<Vec<_>>());
             for (k, number) in numbers.into_iter().take(kept).enumerate() {
-                set_number(y, k * 2, 2, number);
+                set_number(y, k * 2, 2, number)?;
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! Both are a transpose of the image seen with six axes.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -91,7 +92,7 @@ fn space_to_depth(cx: &mut RunCx<'_>) -> Result<()> {
 fn transpose(cx: &mut RunCx<'_>, dims: [usize; 6], perm: [usize; 6]) -> Result<()> {
     let of_input = strides(&dims);
     let permuted =
-        |of: &[usize]| perm.iter().filter_map(|i| of.get(*i).copied()).collect::<Vec<_>>();
-    let (shape, strides) = (permuted(&dims), permuted(&of_input));
+        |of: &[usize]| perm.iter().map(|i| of.at(*i).copied()).collect::<Result<Vec<_>>>();
+    let (shape, strides) = (permuted(&dims)?, permuted(&of_input)?);
     arrange(cx, 0, offsets(&shape, &strides).map(|from| Run::one(0, from)))
 }

@@ -1,6 +1,7 @@
 //! [Split](https://onnx.ai/onnx/operators/onnx__Split.html): the parts of a tensor along an axis.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -16,7 +17,7 @@ pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Split", infer, split)];
 fn parts(call: &Call<'_>) -> Result<(usize, Vec<usize>)> {
     let shape = call.shape(0)?;
     let at = axis(call.int_or("axis", 0)?, shape.len())?;
-    let dim = shape.get(at).copied().unwrap_or_default();
+    let dim = *shape.at(at)?;
     let parts = call.output_count();
     let stated = call.node().attributes.int("num_outputs")?;
     if let Some(stated) = stated.filter(|stated| usize::try_from(*stated) != Ok(parts)) {
@@ -58,7 +59,7 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let dtype = call.dtype(0)?;
     let part = |len: &usize| {
         let mut shape = call.shape(0)?;
-        shape.get_mut(at).into_iter().for_each(|dim| *dim = *len);
+        *shape.at_mut(at)? = *len;
         Ok(OutSpec::tensor(dtype, shape))
     };
     lens.iter().map(part).collect()

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{broadcast, broadcast_strides, offsets};
+use crate::numeric::broadcast::{broadcast, broadcast_strides, offsets, saturated};
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("StringConcat", concat_infer, concat),
@@ -55,7 +55,7 @@ struct Splits<'a> {
 impl<'a> Splits<'a> {
     fn of(call: &Call<'a>) -> Result<Self> {
         let most = match call.node().attributes.int("maxsplit")? {
-            Some(splits) => usize::try_from(splits).unwrap_or(usize::MAX),
+            Some(splits) => saturated(splits),
             None => usize::MAX,
         };
         Ok(Self { delimiter: call.str_or("delimiter", "")?, most })
@@ -79,8 +79,10 @@ fn words(string: &str, most: usize) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let end = rest.find(char::is_whitespace).filter(|_| count < most);
-        let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        let (word, behind) = match rest.find(char::is_whitespace) {
+            Some(end) if count < most => rest.split_at(end),
+            _ => (rest, ""),
+        };
         (rest, count) = (behind.trim_start(), count + 1);
         Some(word)
     })
@@ -108,7 +110,7 @@ fn split(cx: &mut RunCx<'_>) -> Result<()> {
     if !cx.has_output(0) {
         return Ok(());
     }
-    let most = strings.iter().map(|string| count(string)).max().unwrap_or_default();
+    let most = strings.iter().map(|string| count(string)).fold(0, usize::max);
     let padded = strings
         .iter()
         .flat_map(|string| splits.parts(string).chain(std::iter::repeat("")).take(most));
@@ -137,7 +139,7 @@ impl Normalizer {
         let action = one_of(call, "case_change_action", &["NONE", "LOWER", "UPPER"])?;
         let is_exact = call.flag("is_case_sensitive", false)?;
         let mut normalizer = Self { action, is_exact, stopwords: HashSet::new() };
-        for word in call.node().attributes.strings("stopwords")?.unwrap_or_default() {
+        for word in call.node().attributes.strings_or("stopwords", &[])? {
             let word = normalizer.folded(text(word)?).into_owned();
             normalizer.stopwords.insert(word);
         }

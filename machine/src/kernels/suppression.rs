@@ -4,9 +4,11 @@
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
+use crate::numeric::broadcast::saturated;
 use crate::numeric::{larger, smaller};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("NonMaxSuppression", infer, run)];
@@ -65,7 +67,7 @@ fn select(call: &Call<'_>) -> Result<Vec<[usize; 3]>> {
         return Err(Error::new(ErrorKind::Shape, reason));
     }
     let most = if call.has_input(2) { call.scalar::<i64>(2)? } else { 0 };
-    let most = usize::try_from(most).unwrap_or(0);
+    let most = saturated(most.max(0));
     let iou = if call.has_input(3) { call.scalar::<f32>(3)? } else { 0.0 };
     let least = if call.has_input(4) { Some(call.scalar::<f32>(4)?) } else { None };
     let by_centre = call.flag("center_point_box", false)?;
@@ -75,7 +77,7 @@ fn select(call: &Call<'_>) -> Result<Vec<[usize; 3]>> {
     let lists = scores.chunks_exact(count.max(1)).enumerate();
     for (i, scores) in lists.take(if most == 0 { 0 } else { batches * classes }) {
         let (batch, class) = (i / classes.max(1), i % classes.max(1));
-        let boxes = boxes.get(batch * count..).unwrap_or_default();
+        let boxes = boxes.part(batch * count..(batch + 1) * count)?;
         let kept = suppress(boxes, scores, most, iou, least);
         selected.extend(kept.into_iter().map(|at| [batch, class, at]));
     }

@@ -16,6 +16,7 @@ use super::scores::{
 };
 use super::words::meaning_of;
 use crate::error::Result;
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -54,7 +55,7 @@ struct Likeness {
 impl Likeness {
     fn of(call: &Call<'_>) -> Result<Self> {
         let kind = meaning_of(call, "kernel_type", &KINDS, Kind::Linear)?;
-        let parameters = call.node().attributes.floats("kernel_params")?.unwrap_or_default();
+        let parameters = call.node().attributes.floats_or("kernel_params", &[])?;
         match *parameters {
             [gamma, coef0, degree] => Ok(Self { kind, gamma, coef0, degree }),
             [] if kind == Kind::Linear => Ok(Self { kind, gamma: 0.0, coef0: 0.0, degree: 0.0 }),
@@ -101,20 +102,20 @@ struct Vectors<'a> {
 
 impl<'a> Vectors<'a> {
     fn of(call: &Call<'a>, count: usize, features: usize) -> Result<Self> {
-        let elements = call.node().attributes.floats("support_vectors")?.unwrap_or_default();
+        let elements = call.node().attributes.floats_or("support_vectors", &[])?;
         check_len("support_vectors", elements.len(), count.checked_mul(features))?;
         Ok(Self { elements, count, features, likeness: Likeness::of(call)? })
     }
 
     /// How alike `features` and each support vector are.
-    fn alike(&self, features: &[f32]) -> Vec<f32> {
+    fn alike(&self, features: &[f32]) -> Result<Vec<f32>> {
         let vector = |i| row(self.elements, i, self.features);
-        (0..self.count).map(|i| self.likeness.of_rows(features, vector(i))).collect()
+        (0..self.count).map(|i| Ok(self.likeness.of_rows(features, vector(i)?))).collect()
     }
 }
 
 fn floats<'a>(call: &Call<'a>, name: &str) -> Result<&'a [f32]> {
-    Ok(call.node().attributes.floats(name)?.unwrap_or_default())
+    call.node().attributes.floats_or(name, &[])
 }
 
 /// The first element of `rho`, which is added to every score that is not that of a pair.
@@ -152,16 +153,16 @@ impl<'a> Regressor<'a> {
         })
     }
 
-    fn score(&self, features: &[f32]) -> f32 {
+    fn score(&self, features: &[f32]) -> Result<f32> {
         let sum = match &self.vectors {
-            Some(vectors) => dot(&vectors.alike(features), self.coefficients),
+            Some(vectors) => dot(&vectors.alike(features)?, self.coefficients),
             None => dot(features, self.coefficients),
         };
-        match (self.is_one_class, sum + self.offset) {
+        Ok(match (self.is_one_class, sum + self.offset) {
             (false, score) => score,
             (true, score) if score > 0.0 => 1.0,
             (true, _) => -1.0,
-        }
+        })
     }
 }
 
@@ -175,7 +176,7 @@ fn regress(cx: &mut RunCx<'_>) -> Result<()> {
     let [_, features] = sizes(cx)?;
     let (regressor, input) = (Regressor::of(cx)?, as_floats(cx)?);
     for (i, y) in cx.output::<f32>(0)?.iter_mut().enumerate() {
-        *y = regressor.score(row(&input, i, features));
+        *y = regressor.score(row(&input, i, features)?)?;
     }
     Ok(())
 }
@@ -210,7 +211,7 @@ impl<'a> Classifier<'a> {
         if classes.len() == 0 {
             return Err(invalid("there are no class labels"));
         }
-        let of_class = call.ints("vectors_per_class")?.unwrap_or_default();
+        let of_class = call.ints_or("vectors_per_class", &[])?;
         let of_class: Option<Vec<_>> = of_class.iter().map(|n| usize::try_from(*n).ok()).collect();
         let of_class = of_class.ok_or_else(|| invalid("`vectors_per_class` has a negative one"))?;
         let count = of_class.iter().try_fold(0_usize, |sum, n| sum.checked_add(*n));
@@ -244,76 +245,78 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    fn decide(&self, features: &[f32]) -> Decision {
+    fn decide(&self, features: &[f32]) -> Result<Decision> {
         match &self.model {
             Model::Linear { features: len, offset } => {
-                let score = |i| dot(features, row(self.coefficients, i, *len)) + offset;
-                let scores: Vec<_> = (0..self.classes.len()).map(score).collect();
-                let class = self.class_of_linear(&scores);
-                Decision { scores, class }
+                let score = |i| Ok(dot(features, row(self.coefficients, i, *len)?) + offset);
+                let scores = (0..self.classes.len()).map(score).collect::<Result<Vec<_>>>()?;
+                let class = self.class_of_linear(&scores)?;
+                Ok(Decision { scores, class })
             }
             Model::Pairs { vectors, of_class, offsets } => {
-                let alike = vectors.alike(features);
-                let scores = self.of_pairs(&alike, of_class, offsets);
+                let alike = vectors.alike(features)?;
+                let scores = self.of_pairs(&alike, of_class, offsets)?;
                 let mut votes = vec![0_usize; of_class.len()];
                 for ((i, j), score) in all_pairs(of_class.len()).zip(&scores) {
-                    let winner = if *score > 0.0 { i } else { j };
-                    votes.get_mut(winner).into_iter().for_each(|votes| *votes += 1);
+                    *votes.at_mut(if *score > 0.0 { i } else { j })? += 1;
                 }
-                Decision { scores, class: first_highest(&votes) }
+                Ok(Decision { scores, class: first_highest(&votes) })
             }
         }
     }
 
     /// The class with the highest score. In onnxruntime the second of two also has a row of which
     /// any score is above zero or, where no coefficient is negative, from 0.5 on.
-    fn class_of_linear(&self, scores: &[f32]) -> usize {
+    fn class_of_linear(&self, scores: &[f32]) -> Result<usize> {
         let best = first_highest(scores);
-        let highest = scores.get(best).copied().unwrap_or(0.0);
+        let highest = *scores.at(best)?;
         let all_positive = self.coefficients.iter().all(|x| *x >= 0.0);
         let is_second = if all_positive { highest >= 0.5 } else { highest > 0.0 };
-        if self.classes.len() == 2 && !self.is_probable() && is_second { 1 } else { best }
+        Ok(if self.classes.len() == 2 && !self.is_probable() && is_second { 1 } else { best })
     }
 
     /// The score of each pair of classes, of which the first has those above zero. Products are
     /// added in DOUBLE.
-    fn of_pairs(&self, alike: &[f32], of_class: &[usize], offsets: &[f32]) -> Vec<f32> {
-        let mut starts = Vec::with_capacity(of_class.len());
+    fn of_pairs(&self, alike: &[f32], of_class: &[usize], offsets: &[f32]) -> Result<Vec<f32>> {
+        let mut parts = Vec::with_capacity(of_class.len());
         let mut next = 0_usize;
         for count in of_class {
-            starts.push(next);
+            let start = next;
             next = next.saturating_add(*count);
+            parts.push(start..next);
         }
-        let at = |list: &[usize], class: usize| list.get(class).copied().unwrap_or_default();
         // Of the coefficients of a vector, one for each other class, number `other`.
         let add = |sum: f64, class: usize, other: usize| {
-            let (start, count) = (at(&starts, class), at(of_class, class));
-            let vectors = alike.iter().skip(start).take(count);
-            let own = row(self.coefficients, other, alike.len()).iter().skip(start);
-            own.zip(vectors).fold(sum, |sum, (c, alike)| sum + f64::from(c * alike))
+            let part = parts.at(class)?;
+            let vectors = alike.part(part.clone())?;
+            let own = row(self.coefficients, other, alike.len())?.part(part.clone())?;
+            let pairs = own.iter().zip(vectors);
+            Ok::<_, crate::error::Error>(
+                pairs.fold(sum, |sum, (c, alike)| sum + f64::from(c * alike)),
+            )
         };
         let score = |((i, j), offset): ((usize, usize), &f32)| {
-            let sum = add(add(0.0, i, j - 1), j, i) + f64::from(*offset);
-            f32::of(sum)
+            let sum = add(add(0.0, i, j - 1)?, j, i)? + f64::from(*offset);
+            Ok(f32::of(sum))
         };
         all_pairs(of_class.len()).zip(offsets).map(score).collect()
     }
 
     /// What is written for a row with these scores.
-    fn written(&self, mut scores: Vec<f32>) -> Vec<f32> {
+    fn written(&self, mut scores: Vec<f32>) -> Result<Vec<f32>> {
         if let (Model::Pairs { .. }, true) = (&self.model, self.is_probable()) {
-            scores = self.probabilities(&scores);
+            scores = self.probabilities(&scores)?;
         } else if let (Model::Pairs { .. }, [score]) = (&self.model, &*scores) {
             let is_plain = self.transform == Transform::None;
             let other = if is_plain { Other::Negative } else { Other::Rest };
-            return self.transform.both(*score, other).to_vec();
+            return Ok(self.transform.both(*score, other).to_vec());
         }
         self.transform.apply(&mut scores);
-        scores
+        Ok(scores)
     }
 
     /// The probability of each class, from those that the sigmoid of each pair gives its first one.
-    fn probabilities(&self, scores: &[f32]) -> Vec<f32> {
+    fn probabilities(&self, scores: &[f32]) -> Result<Vec<f32>> {
         let (a, b) = self.sigmoids;
         let first = scores.iter().zip(a.iter().zip(b)).map(|(score, (a, b))| {
             let p = 1.0 - super::activation::sigmoid(score * a + b);
@@ -365,9 +368,9 @@ fn classify(cx: &mut RunCx<'_>) -> Result<()> {
     let (input, mut output) = (as_floats(cx)?, cx.output_if::<f32>(1)?.into_iter().flatten());
     let mut labels = Vec::with_capacity(rows);
     for i in 0..rows {
-        let Decision { scores, class } = classifier.decide(row(&input, i, features));
+        let Decision { scores, class } = classifier.decide(row(&input, i, features)?)?;
         labels.push(Label::Class(class));
-        let written = classifier.written(scores);
+        let written = classifier.written(scores)?;
         // The scores end first, so that no place is passed over.
         written.into_iter().zip(output.by_ref()).for_each(|(score, y)| *y = score);
     }

@@ -11,6 +11,7 @@ use onnx_container::DataType;
 
 use super::words::one_of;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -27,7 +28,7 @@ const MODES: [&str; 3] = ["TF", "IDF", "TFIDF"];
 
 /// The coordinate in the output of each n-gram of the pool, and the number of coordinates.
 fn coordinates(call: &Call<'_>) -> Result<(Vec<usize>, usize)> {
-    let indexes = call.ints("ngram_indexes")?.unwrap_or_default();
+    let indexes = call.ints_or("ngram_indexes", &[])?;
     let indexes = indexes.iter().map(|index| size(*index)).collect::<Result<Vec<_>>>()?;
     let width = indexes.iter().max().map_or(0, |highest| highest.saturating_add(1));
     Ok((indexes, width))
@@ -51,18 +52,18 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn run(cx: &mut RunCx<'_>) -> Result<()> {
     if cx.dtype(0)? == DataType::String {
-        let pool = cx.node().attributes.strings("pool_strings")?.unwrap_or_default();
+        let pool = cx.node().attributes.strings_or("pool_strings", &[])?;
         let pool: Vec<&[u8]> = pool.iter().map(Vec::as_slice).collect();
         let words: Vec<&[u8]> = cx.strings(0)?.iter().map(|word| word.as_ref()).collect();
         return vectorize(cx, &pool, &words);
     }
-    let (pool, words) = (cx.ints("pool_int64s")?.unwrap_or_default(), cx.integers(0)?);
+    let (pool, words) = (cx.ints_or("pool_int64s", &[])?, cx.integers(0)?);
     vectorize(cx, pool, &words)
 }
 
 /// The n-grams of the pool, each with its number.
 fn grams<'p, T: Eq + Hash>(call: &Call<'_>, pool: &'p [T]) -> Result<HashMap<&'p [T], usize>> {
-    let starts = call.ints("ngram_counts")?.unwrap_or_default();
+    let starts = call.ints_or("ngram_counts", &[])?;
     let starts = starts.iter().map(|start| size(*start)).collect::<Result<Vec<_>>>()?;
     let ends = starts.iter().skip(1).copied().chain([pool.len()]);
     let mut grams = HashMap::new();
@@ -106,9 +107,9 @@ impl Window {
         &self,
         row: &[T],
         grams: &HashMap<&[T], usize>,
-        mut found: impl FnMut(usize),
-    ) {
-        let longest = grams.keys().map(|gram| gram.len()).max().unwrap_or_default();
+        mut found: impl FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        let longest = grams.keys().map(|gram| gram.len()).fold(0, usize::max);
         let mut gram = Vec::new();
         // A distance of more than the row has nothing but n-grams of one item.
         for distance in 1..=self.skips.saturating_add(1).min(row.len()) {
@@ -118,11 +119,12 @@ impl Window {
                     gram.push(*item);
                     let is_counted = gram.len() >= self.min && (gram.len() > 1 || distance == 1);
                     if let Some(number) = grams.get(gram.as_slice()).filter(|_| is_counted) {
-                        found(*number);
+                        found(*number)?;
                     }
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -138,27 +140,28 @@ fn vectorize<T: Eq + Hash + Copy>(cx: &mut RunCx<'_>, pool: &[T], words: &[T]) -
     let rows = words.chunks_exact(len.max(1)).zip(output.chunks_exact_mut(width.max(1)));
     for (row, counts) in rows {
         window.search(row, &grams, |number| {
-            let at = coordinates.get(number).copied();
-            let count = at.and_then(|at| counts.get_mut(at));
-            count.into_iter().for_each(|count| *count += 1.0);
-        });
+            // An n-gram without a coordinate is not counted.
+            let Some(at) = coordinates.get(number) else { return Ok(()) };
+            *counts.at_mut(*at)? += 1.0;
+            Ok(())
+        })?;
     }
     weigh(cx, output, width)
 }
 
 /// Counts become what attribute `mode` says; weights are those of the coordinates.
 fn weigh(call: &Call<'_>, counts: &mut [f32], width: usize) -> Result<()> {
-    let weights = call.node().attributes.floats("weights")?;
+    let weights = match call.node().attributes.floats("weights")? {
+        Some(weights) => weights.part(..width)?,
+        None => &vec![1.0; width],
+    };
     let f: fn(f32, f32) -> f32 = match one_of(call, "mode", &MODES)? {
         "IDF" => |count, weight| if count > 0.0 { weight } else { 0.0 },
         "TFIDF" => |count, weight| count * weight,
         _ => |count, _| count,
     };
     for row in counts.chunks_exact_mut(width.max(1)) {
-        for (i, count) in row.iter_mut().enumerate() {
-            let weight = weights.and_then(|weights| weights.get(i)).copied().unwrap_or(1.0);
-            *count = f(*count, weight);
-        }
+        row.iter_mut().zip(weights).for_each(|(count, weight)| *count = f(*count, *weight));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use onnx_container::DataType;
 
 use super::words::one_of;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -97,9 +98,7 @@ fn each<R: Real, const K: usize>(
         let mut results: Vec<Vec<R>> = vec![Vec::with_capacity(tensor.len()); K + 1];
         let kept = kept.into_iter().collect::<Result<Vec<_>>>()?;
         for (i, (x, g)) in tensor.iter().zip(gradient).enumerate() {
-            let old = std::array::from_fn(|k| {
-                kept.get(k).and_then(|kept| kept.get(i)).copied().unwrap_or(R::ZERO)
-            });
+            let old = std::array::from_fn(|k| kept.debug_at(k, &[]).debug_at(i, R::ZERO));
             let (x, new) = step(*x, *g, old);
             let all = std::iter::once(x).chain(new);
             results.iter_mut().zip(all).for_each(|(results, x)| results.push(x));

@@ -8,6 +8,7 @@ use super::matmul::Sizes;
 use bytemuck::{cast_slice, cast_slice_mut};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
@@ -66,8 +67,7 @@ fn by_left<T: Number>(
     let left = Matrix::new(a, k, m)?.transposed();
     let each = c.chunks_exact_mut((m * n).max(1)).enumerate();
     for (i, c) in each {
-        let b = b.get(i * k * n..(i + 1) * k * n).unwrap_or_default();
-        let b = Matrix::new(b, k, n)?;
+        let b = Matrix::new(b.part(i * k * n..(i + 1) * k * n)?, k, n)?;
         T::fill_sums(c, |sums| gemm(profile, left, &b, sums))?;
     }
     Ok(())

@@ -104,12 +104,12 @@ impl Regressor {
         let trees = R::of(self.forest.trees() as f64);
         let mut sums = vec![None; self.targets];
         for i in 0..rows {
-            collect(&self.forest, row(&input, i, features), self.aggregate, &mut sums)?;
+            collect(&self.forest, row(&input, i, features)?, self.aggregate, &mut sums)?;
             let score = |(j, sum): (usize, &Option<R>)| {
                 // In onnxruntime one of several targets for which no leaf has a weight has no base
                 // value either.
                 let is_left_out = sum.is_none() && self.targets > 1;
-                let sum = sum.unwrap_or(R::ZERO);
+                let sum = or_zero(*sum);
                 let is_mean = self.aggregate == Aggregate::Average;
                 let score = if is_mean { sum / trees } else { sum };
                 let base = self.base.get(j).filter(|_| !is_left_out);
@@ -176,6 +176,11 @@ fn classify(cx: &mut RunCx<'_>) -> Result<()> {
         DataType::Double => classifier.classify::<f64>(cx),
         _ => classifier.classify::<f32>(cx),
     }
+}
+
+/// What was collected for a target; 0 where no leaf has a weight for it.
+fn or_zero<R: Real>(sum: Option<R>) -> R {
+    sum.unwrap_or(R::ZERO)
 }
 
 /// What one row of features collects, for every target; `None` where no leaf has a weight for it.

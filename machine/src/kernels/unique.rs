@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 use onnx_container::{DataType, Element};
 
 use crate::error::{Error, Result};
+use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::arrange::{Run, arrange};
 use crate::kernel::call::{Call, OutSpec};
@@ -75,9 +76,10 @@ fn group<T>(
     let outer = if elements.is_empty() { 0 } else { outer };
     let part = |o: usize, i: usize| {
         let from = (o * dim + i) * inner;
-        elements.get(from..from + inner).unwrap_or_default()
+        elements.debug_part(from..from + inner)
     };
     let ordering = |a: usize, b: usize| {
+        // Slices without a difference are equal.
         let pairs = (0..outer).flat_map(|o| part(o, a).iter().zip(part(o, b)));
         pairs.map(|(a, b)| compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     };
@@ -86,22 +88,22 @@ fn group<T>(
     let mut order: Vec<usize> = (0..slices).collect();
     order.sort_by(|a, b| ordering(*a, *b)); // stable: the first of equal ones stays in front
     let groups: Vec<&[usize]> = order.chunk_by(|a, b| ordering(*a, *b).is_eq()).collect();
-    Ok(numbered(groups, slices, call.flag("sorted", true)?))
+    numbered(groups, slices, call.flag("sorted", true)?)
 }
 
 /// The groups in the order of their slices, or of the first slice of each.
-fn numbered(mut groups: Vec<&[usize]>, slices: usize, is_sorted: bool) -> Found {
+fn numbered(mut groups: Vec<&[usize]>, slices: usize, is_sorted: bool) -> Result<Found> {
     if !is_sorted {
         groups.sort_by_key(|group| group.first().copied());
     }
     let mut inverse = vec![0; slices];
     for (number, group) in groups.iter().enumerate() {
         for slice in *group {
-            inverse.get_mut(*slice).into_iter().for_each(|which| *which = number);
+            *inverse.at_mut(*slice)? = number;
         }
     }
     let first = groups.iter().filter_map(|group| group.first().copied()).collect();
-    Found { first, counts: groups.iter().map(|group| group.len()).collect(), inverse }
+    Ok(Found { first, counts: groups.iter().map(|group| group.len()).collect(), inverse })
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::call::Call;
 use crate::numeric::broadcast::size;
 
@@ -77,8 +78,8 @@ impl Row {
     /// Calls `f` with each output of the row and its input.
     #[inline(always)]
     pub(super) fn zip<O, I>(&self, outputs: &mut [O], inputs: &[I], f: impl Fn(&mut O, &I)) {
-        let outputs = outputs.get_mut(self.output.clone()).unwrap_or_default();
-        let inputs = inputs.get(self.input..).unwrap_or_default();
+        let outputs = outputs.debug_part_mut(self.output.clone());
+        let inputs = inputs.debug_part(self.input..);
         match self.stride {
             1 => outputs.iter_mut().zip(inputs).for_each(|(o, i)| f(o, i)),
             stride => {
@@ -90,8 +91,8 @@ impl Row {
 
     /// As [`zip`](Self::zip), to change the inputs.
     pub(super) fn zip_back<O, I>(&self, outputs: &[O], inputs: &mut [I], f: impl Fn(&O, &mut I)) {
-        let outputs = outputs.get(self.output.clone()).unwrap_or_default();
-        let inputs = inputs.get_mut(self.input..).unwrap_or_default();
+        let outputs = outputs.debug_part(self.output.clone());
+        let inputs = inputs.debug_part_mut(self.input..);
         let inputs = inputs.iter_mut().step_by(self.stride.max(1));
         outputs.iter().zip(inputs).for_each(|(o, i)| f(o, i));
     }

@@ -8,6 +8,7 @@ use onnx_container::{Buffer, ByteSize, DataType, element_count};
 use super::places::Places;
 use super::runner::{At, Runner, Watch, not_in_memory, slot_of};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::call::{Call, Operand, OutSpec};
 use crate::kernel::in_place::{self, Parts};
 use crate::kernel::run_cx::{Output, RunCx};
@@ -77,7 +78,8 @@ impl Runner {
     /// type.
     fn settle(&mut self, slots: &[Option<Slot>], spans: &[Span]) -> Result<()> {
         let (_, written) = self.memory.borrow_step(&[], spans)?;
-        slots.iter().flatten().zip(written).for_each(|(slot, bytes)| settle(slot.dtype, bytes));
+        let mut written = slots.iter().flatten().zip(written);
+        written.try_for_each(|(slot, bytes)| settle(slot.dtype, bytes))?;
         Ok(())
     }
 
@@ -123,7 +125,7 @@ impl Runner {
         let bytes = same.iter().zip(slots()).filter(|(_, slot)| slot.is_some());
         let bytes = bytes.map(|(same, _)| if *same { None } else { reads.next() }).collect();
         let call = Call::new(node, operands(inputs, bytes)?);
-        let is_same = |j: usize| same.get(j).copied().unwrap_or(false);
+        let is_same = |j: usize| same.debug_at(j, false);
         for bytes in writes {
             parts.run(kernel, &call, specs, &is_same, bytes)?;
         }

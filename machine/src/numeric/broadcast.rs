@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 /// [`ErrorKind::Shape`] when two dimensions differ and none of them is 1.
 pub(crate) fn broadcast(shapes: &[Vec<usize>]) -> Result<Vec<usize>> {
-    let rank = shapes.iter().map(Vec::len).max().unwrap_or_default();
+    let rank = shapes.iter().map(Vec::len).fold(0, usize::max);
     let mut result = vec![1; rank];
     for shape in shapes {
         for (dim, size) in result.iter_mut().rev().zip(shape.iter().rev()) {
@@ -33,6 +33,18 @@ pub(crate) fn count(shape: &[usize]) -> usize {
         return 0;
     }
     shape.iter().fold(1, |count: usize, dim| count.saturating_mul(*dim))
+}
+
+/// How many of `len` elements each of `parts` equal parts has: none where there are no parts, which
+/// then have no elements either.
+pub(crate) fn each_of(len: usize, parts: usize) -> usize {
+    len.checked_div(parts).unwrap_or(0)
+}
+
+/// The number as a length; `usize::MAX` for a larger one, which no memory has, and for a negative
+/// one.
+pub(crate) fn saturated(number: impl TryInto<usize>) -> usize {
+    number.try_into().unwrap_or(usize::MAX)
 }
 
 /// How far apart, in elements, neighbours in each dimension of a contiguous tensor are.
@@ -124,7 +136,8 @@ pub(crate) fn size(dim: i64) -> Result<usize> {
 }
 
 /// `shape` as three: the product of the dimensions before `axis`, that dimension, and the product
-/// of those behind it. An element (o, i, n) is at `(o * dim + i) * inner + n`.
+/// of those behind it. An element (o, i, n) is at `(o * dim + i) * inner + n`. A dimension that is
+/// not there has one element.
 pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     let outer = shape.get(..axis).map_or(1, count);
     let inner = shape.get(axis + 1..).map_or(1, count);

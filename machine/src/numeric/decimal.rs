@@ -66,6 +66,7 @@ impl Decimal {
     /// That of `text`, which the standard library reads as a float; `None` for a word.
     fn of(text: &str) -> Option<Self> {
         let unsigned = text.trim_start_matches(['+', '-']);
+        // What is not written is 0.
         let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let digits = whole.bytes().chain(fraction.bytes());
@@ -84,14 +85,15 @@ impl Decimal {
         const FAR: i64 = i64::MAX / 4;
         let far = if exponent.starts_with('-') { -FAR } else { FAR };
         let exponent = exponent.parse::<i64>().unwrap_or(far).clamp(-FAR, FAR);
-        let len = |len: usize| i64::try_from(len).unwrap_or(FAR);
-        Some(Self { point: exponent + len(whole.len()) - len(zeros), digits })
+        let len = |len: usize| i64::try_from(len).ok();
+        Some(Self { point: exponent + len(whole.len())? - len(zeros)?, digits })
     }
 
     /// That of a finite number, whose decimal digits are at most 767.
     fn of_f64(value: f64) -> Self {
-        let none = Self { point: i64::MIN, digits: Vec::new() };
-        Self::of(&format!("{value:.766e}")).unwrap_or(none)
+        let decimal = Self::of(&format!("{value:.766e}"));
+        debug_assert!(decimal.is_some(), "{value} is not finite");
+        decimal.unwrap_or(Self { point: i64::MIN, digits: Vec::new() })
     }
 }
 

@@ -9,6 +9,8 @@
 use half::{bf16, f16};
 use onnx_container::{DataType, Element};
 
+use crate::error::{Error, Result};
+
 /// An element with the one NaN of its type for every NaN.
 pub(crate) trait OneNan: Element {
     fn one_nan(self) -> Self;
@@ -45,18 +47,27 @@ with_nan! {
 
 /// Every NaN in `bytes`, the elements of a tensor of `dtype`, becomes the one NaN. Floats of 8 bits
 /// and fewer are always written with it.
-pub(crate) fn settle(dtype: DataType, bytes: &mut [u8]) {
+///
+/// # Errors
+/// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when they are not elements of that type.
+pub(crate) fn settle(dtype: DataType, bytes: &mut [u8]) -> Result<()> {
     match dtype {
         DataType::Float | DataType::Complex64 => settle_all::<f32>(bytes),
         DataType::Double | DataType::Complex128 => settle_all::<f64>(bytes),
         DataType::Float16 => settle_all::<f16>(bytes),
         DataType::Bfloat16 => settle_all::<bf16>(bytes),
-        _ => {}
+        _ => Ok(()),
     }
 }
 
-fn settle_all<T: OneNan + PartialEq>(bytes: &mut [u8]) {
-    settle_elements(bytemuck::checked::try_cast_slice_mut::<u8, T>(bytes).unwrap_or_default());
+fn settle_all<T: OneNan + PartialEq>(bytes: &mut [u8]) -> Result<()> {
+    // An empty slice may have any address.
+    if !bytes.is_empty() {
+        settle_elements(
+            bytemuck::checked::try_cast_slice_mut::<u8, T>(bytes).map_err(Error::internal)?,
+        );
+    }
+    Ok(())
 }
 
 /// Every NaN in `elements` becomes the one NaN. Nearly all results have none, so a part is looked
@@ -85,7 +96,7 @@ mod tests {
         ) {
             let mut elements = [nans, others].concat().repeat(600);
             let before: Vec<u8> = bytemuck::cast_slice(others).to_vec();
-            settle(dtype, bytemuck::cast_slice_mut(&mut elements));
+            settle(dtype, bytemuck::cast_slice_mut(&mut elements)).unwrap();
             for found in elements.chunks(nans.len() + others.len()) {
                 let (nans, others) = found.split_at(nans.len());
                 assert_eq!(bytemuck::cast_slice::<T, u8>(nans), one.repeat(nans.len()), "{dtype}");

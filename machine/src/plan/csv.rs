@@ -13,6 +13,8 @@ use csv::{ReaderBuilder, StringRecord};
 use onnx_container::Alignment;
 
 use super::{Block, Row, refused};
+use crate::exact::Exact;
+use crate::numeric::broadcast::saturated;
 use crate::{Error, Result};
 
 /// The longest file that is read, in bytes.
@@ -54,7 +56,7 @@ pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
         return Err(refused("the file is longer than 256 MiB".to_owned()));
     }
     let text = std::str::from_utf8(&bytes).map_err(|error| {
-        let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let before = bytes.debug_part(..error.valid_up_to());
         at_line(
             before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1,
             "this is not UTF-8",
@@ -77,10 +79,9 @@ pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
 /// empty lines before it on.
 fn line_of(text: &str, row: &StringRecord) -> u64 {
     let Some(position) = row.position() else { return 1 };
-    let start = usize::try_from(position.byte()).ok();
-    let rest = start.and_then(|start| text.get(start..)).unwrap_or_default();
-    let is_break = |c: &char| matches!(c, '\r' | '\n');
-    let breaks = rest.chars().take_while(is_break).filter(|c| *c == '\n').count();
+    let rest = text.as_bytes().debug_part(saturated(position.byte())..).iter();
+    let is_break = |c: &&u8| matches!(c, b'\r' | b'\n');
+    let breaks = rest.take_while(is_break).filter(|c| **c == b'\n').count();
     position.line() + breaks as u64
 }
 
@@ -272,9 +273,12 @@ fn push_quoted(text: &mut String, name: &str) {
 
 /// `field` with what [`push_quoted`] escaped as it was. What is no escape stays.
 fn unescaped(field: &str) -> String {
-    let mut parts = field.split("\\u{");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
+    let (before, escapes) = match field.split_once("\\u{") {
+        Some((before, escapes)) => (before, Some(escapes)),
+        None => (field, None),
+    };
+    let mut text = before.to_owned();
+    for part in escapes.into_iter().flat_map(|escapes| escapes.split("\\u{")) {
         let escape = part.split_once('}').and_then(|(digits, rest)| {
             let code = u32::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
             Some((char::from_u32(code)?, rest))

@@ -10,6 +10,8 @@ use std::ops::Range;
 use super::placed::{Placed, PlacedBlocks};
 use super::timeline::Timeline;
 use super::{Block, end_of};
+use crate::error::Result;
+use crate::exact::{Exact, OrBug};
 
 /// The orders in which blocks are placed; of two that are equal, the one that is needed first comes
 /// first.
@@ -62,7 +64,11 @@ type Key = (Reverse<u128>, Reverse<u128>, u64);
 
 /// The offsets of the best order; an order whose plan is not longer than `goal` bytes is good
 /// enough.
-pub fn best_of_all(blocks: &[Block], timeline: &Timeline, goal: u64) -> Vec<u64> {
+///
+/// # Errors
+/// Internal ones.
+pub fn best_of_all(blocks: &[Block], timeline: &Timeline, goal: u64) -> Result<Vec<u64>> {
+    // More sections than that, and blocks, are not in memory.
     let short = |section: usize| u32::try_from(section).unwrap_or(u32::MAX);
     let sections = |block| timeline.sections(block);
     let sections = blocks.iter().map(sections).map(|s| short(s.start)..short(s.end));
@@ -71,7 +77,7 @@ pub fn best_of_all(blocks: &[Block], timeline: &Timeline, goal: u64) -> Vec<u64>
     for order in Order::ALL {
         let order = order.sort(blocks, timeline);
         let least = best.as_ref().map_or(u64::MAX, |(least, _)| *least);
-        let Some(offsets) = place_all(blocks, &order, &sections, least) else { continue };
+        let Some(offsets) = place_all(blocks, &order, &sections, least)? else { continue };
         let end = end_of(blocks, &offsets);
         if end < least {
             best = Some((end, offsets));
@@ -80,7 +86,7 @@ pub fn best_of_all(blocks: &[Block], timeline: &Timeline, goal: u64) -> Vec<u64>
             break;
         }
     }
-    best.map(|(_, offsets)| offsets).unwrap_or_default()
+    best.map(|(_, offsets)| offsets).or_bug("no plan in any order")
 }
 
 /// The offset of each block when they are placed in `order`, after the fixed ones; nothing when
@@ -90,24 +96,24 @@ fn place_all(
     order: &[(usize, &Block)],
     sections: &[Range<u32>],
     least: u64,
-) -> Option<Vec<u64>> {
-    let mut offsets: Vec<_> = blocks.iter().map(|block| block.offset.unwrap_or(0)).collect();
+) -> Result<Option<Vec<u64>>> {
+    let mut offsets: Vec<_> = blocks.iter().map(Block::fixed_offset).collect();
     let mut placed = PlacedBlocks::default();
-    let sections = |i: usize| sections.get(i).cloned().unwrap_or_default();
     for (i, block) in order {
         if let Some(offset) = block.offset {
-            placed.insert(Placed { offset, end: offset + block.bytes, sections: sections(*i) });
+            let (end, sections) = (offset + block.bytes, sections.at(*i)?.clone());
+            placed.insert(Placed { offset, end, sections });
         }
     }
     for (i, block) in order.iter().filter(|(_, block)| block.offset.is_none()) {
-        let sections = sections(*i);
+        let sections = sections.at(*i)?.clone();
         let offset = placed.best_fit(block, &sections);
         let end = offset + block.bytes;
         if end >= least {
-            return None;
+            return Ok(None);
         }
         placed.insert(Placed { offset, end, sections });
-        offsets.get_mut(*i).into_iter().for_each(|place| *place = offset);
+        *offsets.at_mut(*i)? = offset;
     }
-    Some(offsets)
+    Ok(Some(offsets))
 }

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::Block;
+use crate::exact::Exact;
 
 /// A block that lies somewhere: between `offset` and `end`, while `sections` of the timeline last.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl PlacedBlocks {
         if self.short.len() < spans.end {
             self.short.resize(spans.end, Vec::new());
         }
-        for span in self.short.get_mut(spans).into_iter().flatten() {
+        for span in self.short.debug_part_mut(spans) {
             span.push(placed.clone());
         }
     }
@@ -122,7 +123,7 @@ fn packed(bits: &[u8; COMPARED]) -> u64 {
 
 /// The spans that `sections` are in.
 fn spans(sections: &Range<u32>) -> Range<usize> {
-    let span = |section: u32| usize::try_from(section).unwrap_or(usize::MAX);
+    let span = |section: u32| section as usize;
     span(sections.start / SECTIONS_OF_SPAN)..span(sections.end.div_ceil(SECTIONS_OF_SPAN))
 }
 

@@ -16,6 +16,7 @@ use canonical::{Answer, Item, Limits, Obstacle};
 use super::greedy::Order;
 use super::timeline::Timeline;
 use super::{Block, end_of};
+use crate::exact::Exact;
 use crate::{Error, Result};
 
 /// The best plan of a search.
@@ -29,6 +30,8 @@ pub struct Found {
 
 /// The placements of one attempt in the first round.
 const FIRST_PLACEMENTS: u64 = 1024;
+/// The last round with more placements than the one before: time is the only limit by then.
+const LAST_ROUND: u32 = 50;
 /// The most blocks of a part that is searched: the memory that a search takes grows with their
 /// square.
 pub const LARGEST_PART: usize = 2048;
@@ -42,6 +45,7 @@ const STACK_OF_PLACEMENT: usize = 4096;
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) when the system gives no thread.
 pub fn search(blocks: &[Block], found: Found, goal: u64, time: Duration) -> Result<Found> {
     let now = Instant::now();
+    // A time that no clock has is as good as for ever.
     let deadline = now.checked_add(time).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
     // Placements are nested as deep as a part has blocks.
     let stack = STACK_OF_PLACEMENT * (LARGEST_PART + 256);
@@ -65,7 +69,7 @@ fn improved(blocks: &[Block], mut found: Found, goal: u64, deadline: Instant) ->
     for part in &parts {
         found.least = found.least.max(part.least);
         for (i, offset) in part.indices.iter().zip(&part.offsets) {
-            found.offsets.get_mut(*i).into_iter().for_each(|place| *place = *offset);
+            found.offsets.debug_set(*i, *offset);
         }
     }
     found
@@ -79,11 +83,15 @@ fn parts(blocks: &[Block], offsets: &[u64], goal: u64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut end_step = 0;
     for ((i, block), offset) in order {
-        if parts.is_empty() || block.steps.start >= end_step {
-            parts.push(Part::default());
+        match parts.last_mut() {
+            Some(part) if block.steps.start < end_step => part.push(i, block, *offset),
+            _ => {
+                let mut part = Part::default();
+                part.push(i, block, *offset);
+                parts.push(part);
+            }
         }
         end_step = end_step.max(block.steps.end);
-        parts.last_mut().into_iter().for_each(|part| part.push(i, block, *offset));
     }
     for part in &mut parts {
         part.end = end_of(&part.blocks, &part.offsets);
@@ -153,7 +161,7 @@ impl Part {
 
     /// One round: for each capacity, an attempt with each order, until one finds a shorter plan.
     fn improve(&mut self, goal: u64, deadline: Instant) {
-        let placements = FIRST_PLACEMENTS.checked_shl(self.rounds).unwrap_or(u64::MAX);
+        let placements = FIRST_PLACEMENTS << self.rounds.min(LAST_ROUND);
         let limits = Limits { placements, deadline };
         for capacity in capacities(self.least.max(goal), self.end) {
             for items in self.orders.clone() {
@@ -175,7 +183,7 @@ impl Part {
 
     fn accept(&mut self, places: &[(usize, u64)]) {
         for (i, offset) in places {
-            self.offsets.get_mut(*i).into_iter().for_each(|place| *place = *offset);
+            self.offsets.debug_set(*i, *offset);
         }
         self.end = end_of(&self.blocks, &self.offsets);
     }

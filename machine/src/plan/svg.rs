@@ -50,8 +50,10 @@ struct Drawing<'p> {
 impl<'p> Drawing<'p> {
     fn new(rows: &[Row<'_>], plan: &'p Plan) -> Self {
         let steps = || rows.iter().filter(|row| !row.block.is_empty()).map(|row| &row.block.steps);
-        let first_step = steps().map(|steps| steps.start).min().unwrap_or(0);
-        let end_step = steps().map(|steps| steps.end).max().unwrap_or(first_step + 1);
+        let first = steps().map(|steps| steps.start).min();
+        let end = steps().map(|steps| steps.end).max();
+        // Without blocks one step is drawn.
+        let (first_step, end_step) = first.zip(end).unwrap_or((0, 1));
         Self { plan, blocks: rows.len(), first_step, end_step }
     }
 
@@ -175,6 +177,7 @@ fn ticks(first: u64, end: u64) -> impl Iterator<Item = u64> {
     let least = ((end - first) / TICKS).max(1);
     let power = 10_u64.saturating_pow(least.ilog10());
     let distance = [1, 2, 5, 10].map(|n| power.saturating_mul(n));
+    // Only where ten times the power does not fit none is enough.
     let distance = distance.into_iter().find(|distance| *distance >= least).unwrap_or(least);
     (first.div_ceil(distance)..=end / distance).map(move |n| n * distance)
 }

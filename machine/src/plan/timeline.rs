@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Block;
+use crate::exact::{Exact, debug_aligned};
 
 /// The sections of a list of blocks.
 #[derive(Debug)]
@@ -47,7 +48,8 @@ impl Timeline {
             let sections = self.sections(block);
             let ends_of_steps = [(&mut starts, sections.start), (&mut ends, sections.end)];
             for (sums, section) in ends_of_steps {
-                sums.get_mut(section).into_iter().for_each(|sum| *sum += block.bytes);
+                let sum = sums.debug_at(section, 0) + block.bytes;
+                sums.debug_set(section, sum);
             }
         }
         let changes = starts.iter().zip(&ends).take(self.len());
@@ -73,7 +75,7 @@ impl Timeline {
         let Some(unit) = needed().map(|block| block.alignment).min() else { return (0, 0) };
         let mut changes: Vec<_> = needed()
             .flat_map(|b| {
-                let padded = unit.align_up(b.bytes).unwrap_or(b.bytes);
+                let padded = debug_aligned(unit, b.bytes);
                 [(b.steps.start, true), (b.steps.end, false)]
                     .map(|(step, starts)| (step, starts, padded, padded - b.bytes))
             })
@@ -87,8 +89,8 @@ impl Timeline {
                 peak = (live.least(), step);
             }
         }
-        let fixed_end = needed().filter_map(|block| Some(block.offset? + block.bytes)).max();
-        (peak.0.max(fixed_end.unwrap_or(0)), peak.1)
+        let fixed_ends = needed().filter_map(|block| Some(block.offset? + block.bytes));
+        (fixed_ends.fold(peak.0, u64::max), peak.1)
     }
 }
 
@@ -116,9 +118,8 @@ impl MostOfRange {
     fn of(&self, range: Range<usize>) -> u64 {
         let Some(level) = range.len().checked_ilog2() else { return 0 };
         let last = range.end - (1 << level);
-        let numbers = self.levels.get(level as usize).map(Vec::as_slice).unwrap_or_default();
-        let halves = [range.start, last].map(|at| numbers.get(at).copied().unwrap_or(0));
-        halves.into_iter().max().unwrap_or(0)
+        let [numbers, ..] = self.levels.debug_part(level as usize..) else { return 0 };
+        numbers.debug_at(range.start, 0).max(numbers.debug_at(last, 0))
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
             let most = MostOfRange::new(numbers.clone());
             for start in 0..=numbers.len() {
                 for end in start..=numbers.len() {
-                    let expected = numbers[start..end].iter().copied().max().unwrap_or(0);
+                    let expected = numbers[start..end].iter().copied().fold(0, u64::max);
                     assert_eq!(most.of(start..end), expected, "{start}..{end} of {len}");
                 }
             }

@@ -90,6 +90,17 @@ macro_rules! getters {
     )*};
 }
 
+/// Getters of attributes that have a default.
+macro_rules! defaults {
+    ($($name_or:ident: $name:ident -> $type:ty;)*) => {$(
+        /// As the getter without `_or`; the operator's default where the attribute is not there.
+        #[allow(clippy::needless_lifetimes, reason = "a default that is a slice has the lifetime")]
+        pub(crate) fn $name_or<'a>(&'a self, name: &str, default: $type) -> Result<$type> {
+            Ok(self.$name(name)?.unwrap_or(default))
+        }
+    )*};
+}
+
 impl Attributes {
     getters! {
         /// An integer.
@@ -110,6 +121,15 @@ impl Attributes {
         strings -> &[Vec<u8>], "strings": Attribute::Strings(value) => value;
         /// A type.
         ty -> &Type, "a type": Attribute::Type(value) => value;
+    }
+
+    defaults! {
+        int_or: int -> i64;
+        float_or: float -> f32;
+        bytes_or: bytes -> &'a [u8];
+        ints_or: ints -> &'a [i64];
+        floats_or: floats -> &'a [f32];
+        strings_or: strings -> &'a [Vec<u8>];
     }
 
     /// The attribute of any kind.

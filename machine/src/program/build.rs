@@ -20,6 +20,7 @@ use super::sparse::{self, dense};
 use super::text::{domain, imports, text};
 use super::{Block, Declared, Dim, Node, Program, ValueId};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 use crate::memory::Weights;
 use crate::memory::table::{Entry, Slot};
 use crate::program::schema::{Meaning, Written};
@@ -145,7 +146,7 @@ impl<'c> Builder<'c> {
         }
         let mut nodes = Vec::with_capacity(graph.node.len());
         for i in topological(&graph.node)? {
-            let Some(proto) = graph.node.get(i) else { continue };
+            let proto = graph.node.at(i)?;
             let at = |error: Error| error.at_node(text(proto.name.as_ref()), op(proto));
             nodes.extend(self.node(proto).map_err(at)?);
         }
@@ -189,7 +190,7 @@ impl<'c> Builder<'c> {
             check_constant(proto, meaning, version)?;
             let tensor = constant_of(&attributes)?;
             let entry = constant(&mut self.weights, tensor)?;
-            let name = proto.output.first().map(ToString::to_string).unwrap_or_default();
+            let name = text(proto.output.first());
             let scope = self.scope()?;
             let value = scope.define(&name);
             scope.constants.push((value, entry));
@@ -247,8 +248,10 @@ impl<'c> Builder<'c> {
     }
 
     fn output(&mut self, proto: &ValueInfoProto) -> Result<Declared> {
-        let name = proto.name.clone().unwrap_or_default();
-        let value = self.used(&name)?;
+        let value = match &proto.name {
+            Some(name) => self.used(name)?,
+            None => None,
+        };
         declaration(proto, value.ok_or_else(|| not_computed(""))?)
     }
 
@@ -276,6 +279,7 @@ impl<'c> Builder<'c> {
             let name = text(proto.name.as_ref());
             Error::new(ErrorKind::InvalidModel, format!("attribute `{name}` has no value"))
         };
+        // A number that is not written is 0, and a string is empty.
         Ok(match kind_of(proto) {
             AttributeProto::FLOAT => Attribute::Float(proto.f.unwrap_or_default()),
             AttributeProto::INT => Attribute::Int(proto.i.unwrap_or_default()),
@@ -331,8 +335,10 @@ fn kind_of(proto: &AttributeProto) -> i32 {
         (!proto.ints.is_empty(), AttributeProto::INTS),
         (!proto.strings.is_empty(), AttributeProto::STRINGS),
     ];
-    let set = fields.iter().find(|(set, _)| *set).map_or(0, |(_, kind)| *kind);
-    proto.r#type.filter(|kind| *kind != AttributeProto::UNDEFINED).unwrap_or(set)
+    match proto.r#type {
+        Some(kind) if kind != AttributeProto::UNDEFINED => kind,
+        _ => fields.iter().find(|(set, _)| *set).map_or(0, |(_, kind)| *kind),
+    }
 }
 
 /// The entry of a constant; its bytes get an address.
@@ -341,7 +347,8 @@ fn constant(weights: &mut Weights, tensor: Tensor) -> Result<Entry> {
     let Some(bytes) = tensor.buffer() else {
         return Ok(Entry::Outside(Value::Tensor(tensor)));
     };
-    let bytes_each = usize::from(dtype.bit_width().unwrap_or(8)).div_ceil(8);
+    let bits = dtype.bit_width().or_bug("bytes of elements without a width")?;
+    let bytes_each = usize::from(bits).div_ceil(8);
     let offset = weights.add(bytes.clone(), bytes_each.next_power_of_two().min(8))?;
     Ok(Entry::Tensor(Slot { offset, dtype, shape }))
 }
@@ -349,7 +356,7 @@ fn constant(weights: &mut Weights, tensor: Tensor) -> Result<Entry> {
 /// The tensor of a [Constant](https://onnx.ai/onnx/operators/onnx__Constant.html) with these
 /// attributes.
 fn constant_of(attributes: &Attributes) -> Result<Tensor> {
-    let one_dim = |len: usize| i64::try_from(len).map(|len| vec![len]).unwrap_or_default();
+    let one_dim = |len: usize| Ok::<_, Error>(vec![i64::try_from(len).map_err(Error::internal)?]);
     let bytes = |bytes: &[u8]| Buffer::from(bytes.to_vec());
     let tensor = match attributes.iter().next() {
         Some(("value" | "sparse_value", Attribute::Tensor(tensor))) => return Ok(tensor.clone()),
@@ -360,17 +367,19 @@ fn constant_of(attributes: &Attributes) -> Result<Tensor> {
             Tensor::new(DataType::Int64, [], bytes(&value.to_le_bytes()))
         }
         Some(("value_floats", Attribute::Floats(values))) => {
-            Tensor::new(DataType::Float, one_dim(values.len()), bytes(bytemuck::cast_slice(values)))
+            let dims = one_dim(values.len())?;
+            Tensor::new(DataType::Float, dims, bytes(bytemuck::cast_slice(values)))
         }
         Some(("value_ints", Attribute::Ints(values))) => {
-            Tensor::new(DataType::Int64, one_dim(values.len()), bytes(bytemuck::cast_slice(values)))
+            let dims = one_dim(values.len())?;
+            Tensor::new(DataType::Int64, dims, bytes(bytemuck::cast_slice(values)))
         }
         Some(("value_string", Attribute::String(value))) => {
             Tensor::from_strings([], vec![bytes(value)])
         }
         Some(("value_strings", Attribute::Strings(values))) => {
             let strings = values.iter().map(|value| bytes(value)).collect();
-            Tensor::from_strings(one_dim(values.len()), strings)
+            Tensor::from_strings(one_dim(values.len())?, strings)
         }
         Some((name, _)) => {
             let reason = format!("a Constant with attribute `{name}` is not supported");
@@ -444,7 +453,7 @@ fn declaration(proto: &ValueInfoProto, value: ValueId) -> Result<Declared> {
             _ => Dim::Unknown,
         })
     });
-    let undefined = matches!(&ty.value, Some(TypeValue::TensorType(tensor)) if tensor.elem_type.unwrap_or_default() == 0);
+    let undefined = matches!(&ty.value, Some(TypeValue::TensorType(tensor)) if matches!(tensor.elem_type, None | Some(0)));
     let known = if undefined { None } else { Some(Type::from_proto(ty).map_err(named)?) };
     Ok(Declared { value, ty: known, dims: dims.map(Iterator::collect) })
 }

@@ -16,8 +16,9 @@ use onnx_container::proto::{
 };
 
 use super::room::Room;
-use super::text::{domain, imports, text};
+use super::text::{domain, imports, operator_sets, text};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
 
 /// The name of the attribute that holds the graph of a call. A model that has an attribute of this
 /// name is refused.
@@ -88,7 +89,7 @@ impl Functions {
         room: &Room,
     ) -> Result<Option<Arc<Expanded>>> {
         let Some(callee) = self.callee(call) else { return Ok(None) };
-        let model = self.around(call, callee, imports);
+        let model = self.around(call, callee, imports)?;
         let key = model.encode_to_vec()?;
         let expanded = match self.expanded.get(&key) {
             Some(expanded) => Arc::clone(expanded),
@@ -107,26 +108,24 @@ impl Functions {
         call: &NodeProto,
         callee: usize,
         imports: &HashMap<String, i64>,
-    ) -> ModelProto {
+    ) -> Result<ModelProto> {
         let mut versions: BTreeMap<_, _> =
             imports.iter().map(|(domain, version)| (domain.clone(), *version)).collect();
-        for import in self.list.get(callee).into_iter().flat_map(|callee| &callee.opset_import) {
-            versions.insert(domain(import.domain.as_ref()), import.version.unwrap_or_default());
-        }
+        versions.extend(operator_sets(&self.list.at(callee)?.opset_import));
         let mut model = ModelProto::new(graph_of(call));
         model.ir_version = self.ir_version;
         let imports = versions.iter();
         let imports =
             imports.map(|(domain, version)| OperatorSetIdProto::new(domain.as_str(), *version));
         model.opset_import = imports.collect();
-        model
+        Ok(model)
     }
 
     /// Inlines the only call of `model`.
     fn inline(&self, mut model: ModelProto, callee: usize, room: &Room) -> Result<Expanded> {
         model.functions = self.reachable(callee);
-        room.inline(&mut model, self.inlining(callee))?;
-        let graph = model.graph.take().map(|graph| *graph).unwrap_or_default();
+        room.inline(&mut model, self.inlining(callee)?)?;
+        let graph = *model.graph.take().or_bug("a model without a graph")?;
         if graph.node.iter().any(|node| self.callee(node) == Some(callee)) {
             let reason = "the function that it calls cannot be put in its place";
             return Err(Error::new(ErrorKind::Unsupported, reason));
@@ -167,12 +166,12 @@ impl Functions {
     }
 
     /// Inlines all functions but those that stay; the callee is inlined even if it is one of these.
-    fn inlining(&self, callee: usize) -> InlineOptions {
-        let callee = self.list.get(callee).map(id).unwrap_or_default();
+    fn inlining(&self, callee: usize) -> Result<InlineOptions> {
+        let callee = id(self.list.at(callee)?);
         let others =
             self.keep.iter().filter(|(domain, name)| [domain, name] != [&callee[0], &callee[1]]);
-        InlineOptions::new()
-            .except(others.map(|(domain, name)| FunctionSelector::name(domain, name)))
+        Ok(InlineOptions::new()
+            .except(others.map(|(domain, name)| FunctionSelector::name(domain, name))))
     }
 }
 
@@ -197,14 +196,15 @@ fn graph_of(call: &NodeProto) -> GraphProto {
         for name in names.iter_mut().filter(|name| !name.is_empty()) {
             let next = Str::from(format!("{what} {}", numbers.len()));
             let next = if captures { name.clone() } else { next };
-            let known = numbers.get(name.as_bytes()).cloned();
-            if known.is_none() {
-                numbers.insert(name.as_bytes().to_vec(), next.clone());
-                let mut value = ValueInfoProto::default();
-                value.name = Some(next.clone());
-                values.push(value);
+            if let Some(known) = numbers.get(name.as_bytes()).cloned() {
+                *name = known;
+                continue;
             }
-            *name = known.unwrap_or(next);
+            numbers.insert(name.as_bytes().to_vec(), next.clone());
+            let mut value = ValueInfoProto::default();
+            value.name = Some(next.clone());
+            values.push(value);
+            *name = next;
         }
     };
     number(&mut call.input, "input", &mut graph.input);

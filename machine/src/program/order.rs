@@ -5,7 +5,9 @@ use std::collections::{BinaryHeap, HashMap};
 
 use onnx_container::proto::{GraphProto, NodeProto};
 
+use super::text::text;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 
 /// The indices of `nodes` in topological order.
 ///
@@ -22,7 +24,7 @@ pub(super) fn topological(nodes: &[NodeProto]) -> Result<Vec<usize>> {
         needed.dedup();
         *waits = needed.len();
         for producer in needed {
-            users.get_mut(producer).into_iter().for_each(|users| users.push(i));
+            users.at_mut(producer)?.push(i);
         }
     }
     let ready = waits.iter().enumerate().filter(|(_, waits)| **waits == 0);
@@ -30,8 +32,8 @@ pub(super) fn topological(nodes: &[NodeProto]) -> Result<Vec<usize>> {
     let mut order = Vec::with_capacity(nodes.len());
     while let Some(Reverse(i)) = ready.pop() {
         order.push(i);
-        for user in users.get(i).into_iter().flatten() {
-            let Some(waits) = waits.get_mut(*user) else { continue };
+        for user in users.at(i)? {
+            let waits = waits.at_mut(*user)?;
             *waits -= 1;
             if *waits == 0 {
                 ready.push(Reverse(*user));
@@ -45,10 +47,6 @@ pub(super) fn topological(nodes: &[NodeProto]) -> Result<Vec<usize>> {
         }
         None => Ok(order),
     }
-}
-
-fn text(string: Option<&onnx_container::proto::Str>) -> String {
-    string.map(ToString::to_string).unwrap_or_default()
 }
 
 /// Which node computes each name.

@@ -179,10 +179,9 @@ fn tensor(dtype: DataType, shape: &[usize], mut stream: Stream) -> Result<Tensor
     let count = shape.iter().product::<usize>();
     let dims = dims(shape)?;
     if dtype == D::String {
-        let letters = [b"a", b"b"].map(|letter| Buffer::from(letter.to_vec()));
+        let [a, b] = [b"a", b"b"].map(|letter| Buffer::from(letter.to_vec()));
         let mut strings = list(count)?;
-        let letter = |bit: u8| letters.get(usize::from(bit)).cloned().unwrap_or_default();
-        strings.extend((0..count).map(|_| letter(stream.bit())));
+        strings.extend((0..count).map(|_| if stream.bit() == 0 { a.clone() } else { b.clone() }));
         return Ok(Tensor::from_strings(dims, strings)?);
     }
     // Elements narrower than a byte take one until they are packed.

@@ -39,6 +39,8 @@ const ELEMENT: u64 = 48;
 #[derive(Default)]
 pub(super) struct Room {
     limits: Limits,
+    /// The memory that the program may take.
+    most: u64,
     taken: u64,
 }
 
@@ -48,15 +50,14 @@ impl Room {
     pub(super) fn of(model: &ModelProto, limits: Limits) -> Self {
         let by_len = || model.encoded_len().saturating_mul(PER_BYTE).saturating_add(BASE);
         let most = limits.get(Limit::Program).unwrap_or_else(by_len);
-        Self { limits: limits.with(Limit::Program, most), taken: 0 }
+        Self { limits: limits.with(Limit::Program, most), most, taken: 0 }
     }
 
     /// Inlines functions while there is room for the nodes, and for what calls give to them.
     pub(super) fn inline(&self, model: &mut ModelProto, options: InlineOptions) -> Result<()> {
-        let room = self.limits.get(Limit::Program).unwrap_or(u64::MAX);
-        let calls = self.limits.get(Limit::Calls);
-        let options = options.limits(self.limits.with(Limit::Calls, calls.unwrap_or(room)));
-        let most = (room / NODE).min(InlineOptions::MAX_NODES);
+        let calls = self.limits.get(Limit::Calls); // by default as much as the program
+        let options = options.limits(self.limits.with(Limit::Calls, calls.unwrap_or(self.most)));
+        let most = (self.most / NODE).min(InlineOptions::MAX_NODES);
         match inline_functions(model, options.max_nodes(most)) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::TooLarge => {

@@ -15,6 +15,7 @@ use std::sync::LazyLock;
 use onnx_container::DataType;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::OrBug;
 use crate::value::Type;
 use types::Types;
 
@@ -91,33 +92,37 @@ struct Formal {
 /// The versions of each operator by domain and name, ascending.
 type Operators = HashMap<&'static str, HashMap<&'static str, Vec<Schema>>>;
 
-static OPERATORS: LazyLock<Operators> =
-    LazyLock::new(|| read(include_str!("schema/operators.tsv")));
+static OPERATORS: LazyLock<Operators> = LazyLock::new(|| {
+    let operators = read(include_str!("schema/operators.tsv"));
+    debug_assert!(operators.is_ok(), "the table of operators: {operators:?}");
+    operators.unwrap_or_default()
+});
 
-fn read(table: &'static str) -> Operators {
+fn read(table: &'static str) -> Result<Operators> {
     let (mut sets, mut operators) = (HashMap::new(), Operators::new());
     for line in table.lines().filter(|line| !line.starts_with('#')) {
         let mut columns = line.split('\t');
-        let mut next = || columns.next().unwrap_or_default();
-        let first = next();
+        let mut next = || columns.next().or_bug("too few columns");
+        let first = next()?;
         if first.starts_with('=') {
-            sets.insert(first, Types::new(next()));
+            sets.insert(first, Types::new(next()?));
             continue;
         }
         let domain = if first == "ai.onnx" { "" } else { first };
         let (name, since, is_deprecated) =
-            (next(), next().parse().unwrap_or(1), !next().is_empty());
-        let (input_count, output_count) = (Count::new(next()), Count::new(next()));
-        let attributes = items(next()).map(AttributeSchema::new).collect();
+            (next()?, next()?.parse().or_bug("no version")?, !next()?.is_empty());
+        let (input_count, output_count) = (Count::new(next()?)?, Count::new(next()?)?);
+        let attributes = items(next()?).map(AttributeSchema::new).collect::<Result<_>>()?;
         let mut variables = Vec::new();
         let mut formals =
-            || items(next()).map(|item| Formal::new(item, &sets, &mut variables)).collect();
-        let (inputs, outputs) = (formals(), formals());
+            || items(next()?).map(|item| Formal::new(item, &sets, &mut variables)).collect();
+        let (inputs, outputs): (Result<_>, Result<_>) = (formals(), formals());
+        let (inputs, outputs) = (inputs?, outputs?);
         let schema =
             Schema { since, is_deprecated, input_count, output_count, attributes, inputs, outputs };
         operators.entry(domain).or_default().entry(name).or_default().push(schema);
     }
-    operators
+    Ok(operators)
 }
 
 fn items(column: &'static str) -> impl Iterator<Item = &'static str> {
@@ -125,9 +130,10 @@ fn items(column: &'static str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Count {
-    fn new(range: &str) -> Self {
-        let (least, most) = range.split_once("..").unwrap_or_default();
-        Self(least.parse().unwrap_or(0), most.parse().unwrap_or(usize::MAX))
+    fn new(range: &str) -> Result<Self> {
+        let (least, most) = range.split_once("..").or_bug("no range")?;
+        let number = |text: &str| text.parse().or_bug("no number");
+        Ok(Self(number(least)?, if most.is_empty() { usize::MAX } else { number(most)? }))
     }
 
     fn check(self, found: usize, what: &str) -> Result<()> {
@@ -146,13 +152,11 @@ impl Count {
 }
 
 impl AttributeSchema {
-    fn new(item: &'static str) -> Self {
-        let (name, kind) = item.split_once(':').unwrap_or((item, ""));
-        Self {
-            name,
-            kind: kind.chars().next().unwrap_or_default(),
-            is_required: kind.ends_with('!'),
-        }
+    fn new(item: &'static str) -> Result<Self> {
+        let (name, kind) = item.split_once(':').or_bug("an attribute without a kind")?;
+        let is_required = kind.ends_with('!');
+        let kind = kind.chars().next().or_bug("an attribute without a kind")?;
+        Ok(Self { name, kind, is_required })
     }
 }
 
@@ -161,10 +165,9 @@ impl Formal {
         item: &'static str,
         sets: &HashMap<&str, Types>,
         variables: &mut Vec<&'static str>,
-    ) -> Self {
-        let (name, types) = item.split_once(':').unwrap_or((item, ""));
-        let at = types.find('=').unwrap_or(types.len());
-        let (variable, set) = types.split_at(at);
+    ) -> Result<Self> {
+        let (name, types) = item.split_once(':').or_bug("a value without types")?;
+        let (variable, set) = types.split_at(types.find('=').or_bug("a value without types")?);
         let known = variables.iter().position(|other| *other == variable);
         let variable = (!variable.is_empty() && !name.ends_with('~')).then(|| {
             known.unwrap_or_else(|| {
@@ -173,15 +176,10 @@ impl Formal {
             })
         });
         let is_variadic = name.ends_with(['*', '~']);
-        let types = sets.get(set).copied().unwrap_or_default();
+        let types = sets.get(set).copied().or_bug("an unknown set of types")?;
         let is_optional = name.ends_with('?');
-        Self {
-            name: name.trim_end_matches(['?', '*', '~']),
-            variable,
-            types,
-            is_optional,
-            is_variadic,
-        }
+        let name = name.trim_end_matches(['?', '*', '~']);
+        Ok(Self { name, variable, types, is_optional, is_variadic })
     }
 }
 
@@ -248,11 +246,11 @@ fn shown_domain(domain: &str) -> &str {
 fn newest(domain: &str) -> i64 {
     static NEWEST: LazyLock<HashMap<&str, i64>> = LazyLock::new(|| {
         let newest = |operators: &HashMap<_, Vec<Schema>>| {
-            operators.values().flatten().map(|schema| schema.since).max().unwrap_or(0)
+            operators.values().flatten().map(|schema| schema.since).fold(0, i64::max)
         };
         OPERATORS.iter().map(|(domain, operators)| (*domain, newest(operators))).collect()
     });
-    NEWEST.get(domain).copied().unwrap_or(0)
+    NEWEST.get(domain).map_or(0, |newest| *newest)
 }
 
 impl Schema {

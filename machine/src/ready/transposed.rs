@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use super::Constants;
+use crate::exact::Exact;
 use crate::kernels::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::memory::table::Entry;
 use crate::program::Attribute;
@@ -110,5 +111,5 @@ fn read_transposed(node: &mut Node, i: usize, source: ValueId) {
     }
     let was = matches!(node.attributes.int(flag), Ok(Some(set)) if set != 0);
     node.attributes.set(flag, Attribute::Int(i64::from(!was)));
-    node.inputs.get_mut(i).into_iter().for_each(|input| *input = Some(source));
+    node.inputs.debug_set(i, Some(source));
 }

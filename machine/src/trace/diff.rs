@@ -14,6 +14,7 @@ use super::digest::tensor_type;
 use super::write::file_name;
 use super::{Step, Trace, TracedValue};
 use crate::error::Result;
+use crate::exact::Exact;
 use crate::value::Value;
 use crate::value::data;
 
@@ -163,8 +164,10 @@ fn counterparts(traces: [&Trace; 2], new: [&[Option<usize>]; 2]) -> Vec<Option<u
                 return true;
             }
             let pair = free.get_mut(&key(step, by)).and_then(VecDeque::pop_front);
-            pair.and_then(|j| taken.get_mut(j)).into_iter().for_each(|taken| *taken = true);
-            found.get_mut(*i).into_iter().for_each(|found| *found = pair);
+            if let Some(j) = pair {
+                taken.debug_set(j, true);
+            }
+            found.debug_set(*i, pair);
             pair.is_none()
         });
         left_b.retain(|(j, _)| taken.get(*j) != Some(&true));

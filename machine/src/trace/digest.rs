@@ -66,8 +66,10 @@ fn sha(value: &Value) -> Result<String> {
 }
 
 fn tensor_into(tensor: &Tensor, hasher: &mut Sha256) {
-    hasher.update(tensor.as_bytes().unwrap_or_default());
-    for string in tensor.strings().unwrap_or_default() {
+    if let Some(bytes) = tensor.as_bytes() {
+        hasher.update(bytes);
+    }
+    for string in tensor.strings().into_iter().flatten() {
         hasher.update((string.len() as u64).to_le_bytes());
         hasher.update(&string[..]);
     }

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::digest::hex;
 use crate::error::{Error, Result};
+use crate::exact::Exact;
 
 /// Fewer bytes than this are hashed at once: to hand them over would take longer.
 const FEW: usize = 1 << 10;
@@ -60,11 +61,11 @@ struct Batch {
 
 impl Batch {
     fn digests(&self) -> Vec<String> {
-        let mut rest = &self.bytes[..];
+        let mut end = 0;
         let digest = |len: &usize| {
-            let (value, after) = rest.split_at_checked(*len).unwrap_or_default();
-            rest = after;
-            hex(&Sha256::digest(value))
+            let start = end;
+            end += len;
+            hex(&Sha256::digest(self.bytes.debug_part(start..end)))
         };
         self.lengths.iter().map(digest).collect()
     }

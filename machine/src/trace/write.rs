@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::Write;
 
-use onnx_container::proto::Str;
 use onnx_container::{Container, element_count};
 use serde::Serialize;
 
@@ -12,13 +11,15 @@ use super::digest::{hex, traced};
 use super::hasher::{Hasher, Sha};
 use super::known::KnownDigests;
 use super::{Chain, End, Head, Line, Stats, Step, TracedValue, VERSION, failed, json, weights};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::exact::OrBug;
 use crate::machine::{Machine, StepRecord, Touched, Watch};
 use crate::memory::table::{Entry, dims};
 use crate::memory::{Memory, Span};
 use crate::numeric::{larger, smaller};
 use crate::plan::{PlanOptions, plan_program};
 use crate::program::Program;
+use crate::program::text::operator_sets;
 use crate::value::compare::{chunks_of, to_f64};
 use crate::value::data;
 
@@ -195,7 +196,7 @@ impl<W: Write> TraceWriter<W> {
         while !are_made(&shas) {
             self.hasher.advance(true)?;
         }
-        fill(values.iter_mut(), &shas);
+        fill(values.iter_mut(), &shas)?;
         Ok(values)
     }
 
@@ -226,7 +227,7 @@ impl<W: Write> TraceWriter<W> {
                 }
             }
             if let Some((mut step, shas)) = self.unwritten.pop_front() {
-                fill(step.inputs.iter_mut().chain(&mut step.outputs), &shas);
+                fill(step.inputs.iter_mut().chain(&mut step.outputs), &shas)?;
                 self.line(Line::Step(step))?;
             }
         }
@@ -253,7 +254,7 @@ impl<W: Write> TraceWriter<W> {
     /// When the line cannot be written, and those of the dump.
     pub fn step(&mut self, record: &StepRecord, memory: &Memory) -> Result<()> {
         let StepRecord { path, node, op, version, reads, writes } = record;
-        let (domain, op) = op.rsplit_once("::").unwrap_or(("ai.onnx", op));
+        let (domain, op) = op.rsplit_once("::").unwrap_or(("ai.onnx", op)); // the default domain
         self.dump_outputs(writes, memory)?;
         let stats = || writes.iter().map(|value| stats(value, memory)).collect::<Result<_>>();
         let stats = self.options.stats.then(stats).transpose()?;
@@ -350,11 +351,12 @@ fn are_made(shas: &[Sha]) -> bool {
 }
 
 /// Gives those of `values` that have their digests [`LATER`] those of `shas`, in their order.
-fn fill<'v>(values: impl Iterator<Item = &'v mut TracedValue>, shas: &[Sha]) {
+fn fill<'v>(values: impl Iterator<Item = &'v mut TracedValue>, shas: &[Sha]) -> Result<()> {
     let later = values.filter(|value| value.sha == LATER);
     for (value, sha) in later.zip(shas) {
-        value.sha = sha.get().cloned().unwrap_or_default();
+        value.sha = sha.get().cloned().or_bug("a digest that is not made yet")?;
     }
+    Ok(())
 }
 
 /// The name of the file that a dump has for output `j` of step `i`.
@@ -381,10 +383,9 @@ fn touched(
 
 /// The operator sets that the model imports.
 fn imports(container: &Container) -> impl Iterator<Item = (String, i64)> {
-    container.model().opset_import.iter().map(|import| {
-        let domain = import.domain.as_ref().map(Str::to_string_lossy).unwrap_or_default();
-        let domain = if domain.is_empty() { "ai.onnx".into() } else { domain };
-        (domain.into_owned(), import.version.unwrap_or_default())
+    operator_sets(&container.model().opset_import).map(|(domain, version)| {
+        let domain = if domain.is_empty() { "ai.onnx".to_owned() } else { domain };
+        (domain, version)
     })
 }
 
@@ -392,7 +393,7 @@ fn imports(container: &Container) -> impl Iterator<Item = (String, i64)> {
 fn stats(touched: &Touched, memory: &Memory) -> Result<Stats> {
     let mut stats = Stats { min: None, max: None, nan: 0, inf: 0 };
     let Entry::Tensor(slot) = &touched.entry else { return Ok(stats) };
-    let count = usize::try_from(element_count(&dims(&slot.shape)?)?).unwrap_or(usize::MAX);
+    let count = usize::try_from(element_count(&dims(&slot.shape)?)?).map_err(Error::internal)?;
     for part in chunks_of(slot.dtype, count, memory.read(slot.span()?)?) {
         for element in to_f64(&part?)? {
             stats.nan += u64::from(element.is_nan());

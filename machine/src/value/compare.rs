@@ -117,7 +117,8 @@ pub(crate) fn chunks_of(
 
 /// Where the parts of `count` elements lie, in bytes, and how many elements are in each.
 fn parts(dtype: DataType, count: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
-    let bits = usize::from(dtype.bit_width().unwrap_or(0));
+    debug_assert!(dtype.bit_width().is_some(), "{dtype} has no bytes");
+    let bits = dtype.bit_width().map_or(0, usize::from);
     (0..count).step_by(CHUNK).map(move |start| {
         let end = count.min(start + CHUNK);
         // The parts before the last one end where a byte ends.

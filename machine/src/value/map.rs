@@ -3,6 +3,8 @@
 use onnx_container::{Buffer, DataType, Tensor};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::{Exact, OrBug};
+use crate::numeric::broadcast::each_of;
 
 /// A map: distinct keys of INT64 or STRING, each with one element of a type. Cloning shares both.
 ///
@@ -89,12 +91,14 @@ fn order<K: Ord>(keys: &[K]) -> Result<Vec<usize>> {
 /// The elements of a vector at these places.
 fn rearranged(tensor: &Tensor, places: &[usize]) -> Result<Tensor> {
     if let Some(strings) = tensor.strings() {
-        let strings = places.iter().filter_map(|place| strings.get(*place).cloned()).collect();
-        return Ok(Tensor::from_strings(tensor.dims(), strings)?);
+        let strings = places.iter().map(|place| strings.at(*place).cloned());
+        return Ok(Tensor::from_strings(tensor.dims(), strings.collect::<Result<_>>()?)?);
     }
-    let bytes = tensor.as_bytes().unwrap_or_default();
-    let width = bytes.len().checked_div(places.len()).unwrap_or_default();
-    let element = |place: &usize| bytes.get(place * width..(place + 1) * width);
-    let bytes: Vec<u8> = places.iter().filter_map(element).flatten().copied().collect();
-    Ok(Tensor::new(tensor.dtype(), tensor.dims(), Buffer::from(bytes))?)
+    let bytes = tensor.as_bytes().or_bug("numbers without bytes")?;
+    let width = each_of(bytes.len(), places.len());
+    let mut elements = Vec::with_capacity(bytes.len());
+    for place in places {
+        elements.extend_from_slice(bytes.part(place * width..(place + 1) * width)?);
+    }
+    Ok(Tensor::new(tensor.dtype(), tensor.dims(), Buffer::from(elements))?)
 }

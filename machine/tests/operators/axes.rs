@@ -180,6 +180,18 @@ fn wrong_input_is_an_error_that_says_what_is_wrong() {
             vec![i(&[1])],
             "the operator does not take elements of type INT64 as input 0 (`input`)",
         ),
+        (
+            ("Sub", 6),
+            vec![int("broadcast", 1), int("axis", 0)],
+            vec![f(&[3]), f(&[3, 2])],
+            "the shape [3, 2] does not fit [3] from axis 0 on",
+        ),
+        (
+            ("PRelu", 1),
+            vec![],
+            vec![f(&[2, 3]), f(&[3, 0])],
+            "the shape [3, 0] does not fit [2, 3] from axis 1 on",
+        ),
         (("ArgMax", 13), vec![], vec![f(&[0, 2])], "axis 0 of the shape [0, 2] has no elements"),
         (("TopK", 11), vec![], vec![f(&[2]), i(&[3])], "3 of the 2 elements along axis 0"),
         (("TopK", 11), vec![], vec![f(&[2]), i(&[-1])], "a dimension of -1 elements"),

@@ -2,7 +2,7 @@
 //! state.
 
 use super::function::Function;
-use super::part;
+use super::part_if;
 use super::weights::Weights;
 use crate::error::Result;
 use crate::numeric::Real;
@@ -75,9 +75,9 @@ impl<R: Real> Gru<R> {
         hidden: usize,
     ) -> Result<Self> {
         let (of_zr, of_h) = recurrent.split(2 * hidden)?;
-        let (mut sum, bias_of_h) = (sum_of_halves(bias), part(bias, 5, hidden).to_vec());
+        let (mut sum, bias_of_h) = (sum_of_halves(bias), part_if(bias, 5, hidden)?.to_vec());
         if after {
-            let of_w = part(bias, 2, hidden).iter();
+            let of_w = part_if(bias, 2, hidden)?.iter();
             sum.iter_mut().skip(2 * hidden).zip(of_w).for_each(|(sum, w)| *sum = *w);
         }
         Ok(Self { of_zr, of_h, bias: sum, bias_of_h, f, g, after })
@@ -141,9 +141,10 @@ impl<R: Real> Lstm<R> {
     }
 
     /// Adds to a gate what it sees of the state C.
-    fn peep(&self, which: usize, gate: &mut [R], c: &[R]) {
-        let weights = part(&self.peepholes, which, c.len());
+    fn peep(&self, which: usize, gate: &mut [R], c: &[R]) -> Result<()> {
+        let weights = part_if(&self.peepholes, which, c.len())?;
         gate.iter_mut().zip(weights.iter().zip(c)).for_each(|(gate, (p, c))| *gate += *p * *c);
+        Ok(())
     }
 }
 
@@ -159,12 +160,12 @@ impl<R: Real> Cell<R> for Lstm<R> {
         let (input, rest) = gates.split_at_mut(hidden);
         let (output, rest) = rest.split_at_mut(hidden);
         let (forget, new) = rest.split_at_mut(hidden);
-        self.peep(0, input, c);
+        self.peep(0, input, c)?;
         of_gates.apply(input);
         if self.coupled {
             forget.iter_mut().zip(&*input).for_each(|(forget, input)| *forget = R::ONE - *input);
         } else {
-            self.peep(2, forget, c);
+            self.peep(2, forget, c)?;
             of_gates.apply(forget);
         }
         of_new.apply(new);
@@ -172,7 +173,7 @@ impl<R: Real> Cell<R> for Lstm<R> {
         c.iter_mut().zip(kept).for_each(|(c, (forget, (input, new)))| {
             *c = *forget * *c + *input * *new;
         });
-        self.peep(1, output, c);
+        self.peep(1, output, c)?;
         of_gates.apply(output);
         let outputs = output.iter().zip(&*c);
         h.iter_mut().zip(outputs).for_each(|(h, (output, c))| *h = *output * of_c.of(*c));

@@ -54,10 +54,10 @@ pub(super) fn functions<const N: usize>(
     defaults: &[&str; N],
 ) -> Result<[Function; N]> {
     let attributes = &call.node().attributes;
-    let mut alphas = attributes.floats("activation_alpha")?.unwrap_or_default().iter();
-    let mut betas = attributes.floats("activation_beta")?.unwrap_or_default().iter();
+    let mut alphas = attributes.floats_or("activation_alpha", &[])?.iter();
+    let mut betas = attributes.floats_or("activation_beta", &[])?.iter();
     let clip = attributes.float("clip")?;
-    let given = attributes.strings("activations")?.unwrap_or_default();
+    let given = attributes.strings_or("activations", &[])?;
     let names: Vec<&[u8]> = match given {
         [] => defaults.repeat(direction + 1).into_iter().map(str::as_bytes).collect(),
         given => given.iter().map(Vec::as_slice).collect(),
@@ -66,9 +66,7 @@ pub(super) fn functions<const N: usize>(
     for name in names {
         let known = NAMES.iter().find(|(known, ..)| known.as_bytes().eq_ignore_ascii_case(name));
         let (_, name, alpha, beta) = *known.ok_or_else(|| unknown(name))?;
-        let alpha = alpha.map(|default| alphas.next().copied().unwrap_or(default));
-        let beta = beta.map(|default| betas.next().copied().unwrap_or(default));
-        let (alpha, beta) = (alpha.unwrap_or_default(), beta.unwrap_or_default());
+        let (alpha, beta) = (taken(&mut alphas, alpha), taken(&mut betas, beta));
         found.push(Function { name, alpha, beta, clip });
     }
     let (all, _) = found.as_chunks::<N>();
@@ -76,6 +74,15 @@ pub(super) fn functions<const N: usize>(
         let reason = format!("there are {} activations, not {N} for each direction", found.len());
         Error::new(ErrorKind::InvalidModel, reason)
     })
+}
+
+/// The next of the values for a parameter with this default; 0, which nothing reads, for a function
+/// without the parameter.
+fn taken(values: &mut std::slice::Iter<'_, f32>, default: Option<f32>) -> f32 {
+    match default {
+        Some(default) => values.next().copied().unwrap_or(default),
+        None => 0.0,
+    }
 }
 
 fn unknown(name: &[u8]) -> Error {

@@ -5,6 +5,7 @@ use super::{Layer, part, wide};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::call::Call;
 use crate::kernel::narrow::values;
+use crate::numeric::broadcast::each_of;
 use crate::numeric::gemm::{Matrix, gemm};
 use crate::numeric::profile::Profile;
 use crate::numeric::{Float, Number, Real};
@@ -30,7 +31,7 @@ impl<R: Real> Weights<R> {
         if layer.quantized {
             return Self::integers(call, i, depth, direction);
         }
-        Ok(Self::Floats { depth, elements: part(&wide::<T>(call, i)?, direction, len).to_vec() })
+        Ok(Self::Floats { depth, elements: part(&wide::<T>(call, i)?, direction, len)?.to_vec() })
     }
 
     /// Scales and zero points of input 1 are inputs 8 and 9, and those of input 2 are inputs 10
@@ -44,7 +45,7 @@ impl<R: Real> Weights<R> {
         };
         let each = |from: usize| -> Result<Vec<f64>> {
             let all = values(call, from)?;
-            match part(&all, direction, all.len().checked_div(directions).unwrap_or_default()) {
+            match part(&all, direction, each_of(all.len(), directions))? {
                 [one] => Ok(vec![*one; columns]),
                 each if each.len() == columns => Ok(each.to_vec()),
                 each => {
@@ -56,7 +57,7 @@ impl<R: Real> Weights<R> {
         };
         let (scales, zeros) = (each(6 + 2 * i)?, each(7 + 2 * i)?);
         let all = values(call, i)?;
-        let elements = part(&all, direction, depth * columns);
+        let elements = part(&all, direction, depth * columns)?;
         let elements = elements.iter().zip(zeros.iter().cycle()).map(|(x, zero)| x - zero);
         let scales = scales.into_iter().map(f32::of).collect();
         Ok(Self::Integers {

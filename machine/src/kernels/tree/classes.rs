@@ -4,7 +4,7 @@
 //! them means. This is as in onnxruntime.
 
 use super::forest::{self, Forest};
-use super::{Aggregate, collect, elements};
+use super::{Aggregate, collect, elements, or_zero};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::call::Call;
 use crate::kernel::run_cx::RunCx;
@@ -71,7 +71,7 @@ impl<'a> Classifier<'a> {
         let mut sums: Vec<Option<R>> = vec![None; self.classes.len()];
         let mut labels = Vec::with_capacity(rows);
         for i in 0..rows {
-            collect(&self.forest, row(&input, i, features), Aggregate::Sum, &mut sums)?;
+            collect(&self.forest, row(&input, i, features)?, Aggregate::Sum, &mut sums)?;
             let Decision { scores, label } = self.decide(&sums)?;
             labels.push(label);
             // The scores end first, so that no place is passed over.
@@ -84,7 +84,7 @@ impl<'a> Classifier<'a> {
     fn decide<R: Real>(&self, sums: &[Option<R>]) -> Result<Decision<R>> {
         match *sums {
             [sum] => {
-                let score = self.with_base(sum, 0).unwrap_or(R::ZERO);
+                let score = or_zero(self.with_base(sum, 0));
                 Ok(Decision { scores: Scores::All(vec![score]), label: self.label(score) })
             }
             [first, second] => Ok(self.of_two(first, second)),
@@ -105,7 +105,7 @@ impl<'a> Classifier<'a> {
         let best = best.ok_or_else(|| {
             Error::new(ErrorKind::Value, "the leaves of a row have no weight for any class")
         })?;
-        let scores = sums.into_iter().map(|sum| sum.unwrap_or(R::ZERO)).collect();
+        let scores = sums.into_iter().map(or_zero).collect();
         Ok(Decision { scores: Scores::All(scores), label: Label::Class(best.0) })
     }
 
@@ -116,7 +116,7 @@ impl<'a> Classifier<'a> {
         match (self.base.len(), second) {
             // What the leaves say of the second class is not used, nor is the first base value.
             (2, Some(_)) => {
-                let second = base(1) + first.unwrap_or(R::ZERO);
+                let second = base(1) + or_zero(first);
                 let first = first.map_or(R::ZERO, |_| -second);
                 Decision { scores: Scores::All(vec![first, second]), label: self.label(second) }
             }

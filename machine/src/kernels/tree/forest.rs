@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::kernel::call::Call;
 use crate::kernels::scores::{check_len, invalid};
 use crate::numeric::{Number, for_type};
@@ -91,7 +92,7 @@ fn index(value: i64) -> Result<usize> {
 /// The floats of attribute `name`, or of the tensor `name` with `_as_tensor` behind it; none where
 /// there are neither.
 pub(super) fn floats(call: &Call<'_>, name: &str) -> Result<Vec<f64>> {
-    let floats = call.node().attributes.floats(name)?.unwrap_or_default();
+    let floats = call.node().attributes.floats_or(name, &[])?;
     let wide = tensor(call, &format!("{name}_as_tensor"))?;
     if !floats.is_empty() && !wide.is_empty() {
         return Err(invalid(format!("`{name}` and `{name}_as_tensor` have elements, and one may")));
@@ -110,14 +111,14 @@ fn tensor(call: &Call<'_>, name: &str) -> Result<Vec<f64>> {
 
 /// The integers of attribute `name`, of which there have to be `len`.
 fn ints<'a>(call: &Call<'a>, name: &str, len: usize) -> Result<&'a [i64]> {
-    let ints = call.ints(name)?.unwrap_or_default();
+    let ints = call.ints_or(name, &[])?;
     check_len(name, ints.len(), Some(len))?;
     Ok(ints)
 }
 
 /// Whether a missing feature passes, for each of `len` nodes.
 fn missing(call: &Call<'_>, len: usize) -> Result<Vec<bool>> {
-    let passes = match call.ints(MISSING)?.unwrap_or_default() {
+    let passes = match call.ints_or(MISSING, &[])? {
         [] => return Ok(vec![false; len]),
         _ => ints(call, MISSING, len)?,
     };
@@ -167,13 +168,12 @@ impl Forest {
                 }
                 test => test,
             };
-            let at = |list: &[i64]| list.get(i).copied().unwrap_or_default();
             forest.nodes.push(Node {
                 test,
-                feature: index(at(features))?,
-                missing_passes: missing.get(i).copied().unwrap_or_default(),
-                passed: branch(&at(passed), &at(to_leaf))?,
-                failed: branch(&at(failed), &at(failed_leaf))?,
+                feature: index(*features.at(i)?)?,
+                missing_passes: *missing.at(i)?,
+                passed: branch(passed.at(i)?, to_leaf.at(i)?)?,
+                failed: branch(failed.at(i)?, failed_leaf.at(i)?)?,
             });
         }
         if sets.any(|set| !set.is_empty()) {
@@ -183,7 +183,7 @@ impl Forest {
         for (target, weight) in ints(call, "leaf_targetids", weights.len())?.iter().zip(weights) {
             forest.leaves.push(vec![(index(*target)?, weight)]);
         }
-        let roots = call.ints("tree_roots")?.unwrap_or_default();
+        let roots = call.ints_or("tree_roots", &[])?;
         forest.roots =
             roots.iter().map(|root| index(*root).map(Branch::Node)).collect::<Result<_>>()?;
         Ok(forest)
@@ -193,7 +193,7 @@ impl Forest {
     /// are in attributes that begin with `prefix`: nodes are named by their tree and a number in
     /// it, and the first one of a tree is its root.
     pub(super) fn of_leaves(call: &Call<'_>, prefix: &str) -> Result<Self> {
-        let modes = call.node().attributes.strings("nodes_modes")?.unwrap_or_default();
+        let modes = call.node().attributes.strings_or("nodes_modes", &[])?;
         let (len, splits) = (modes.len(), floats(call, "nodes_values")?);
         check_len("nodes_values", splits.len(), Some(len))?;
         let nodes_of = |name| ints(call, name, len);
@@ -213,14 +213,13 @@ impl Forest {
             if mode.as_slice() == LEAF {
                 continue;
             }
-            let at = |list: &[i64]| list.get(i).copied().unwrap_or_default();
-            let test = Test::of(&Mode::Name(mode), *split);
+            let (test, tree) = (Test::of(&Mode::Name(mode), *split), *trees.at(i)?);
             forest.nodes.push(Node {
                 test: test.ok_or_else(|| invalid("the mode of a node is not known"))?,
-                feature: index(at(features))?,
-                missing_passes: missing.get(i).copied().unwrap_or_default(),
-                passed: find(at(trees), at(passed))?,
-                failed: find(at(trees), at(failed))?,
+                feature: index(*features.at(i)?)?,
+                missing_passes: *missing.at(i)?,
+                passed: find(tree, *passed.at(i)?)?,
+                failed: find(tree, *failed.at(i)?)?,
             });
         }
         let weights = floats(call, &format!("{prefix}_weights"))?;
@@ -233,7 +232,7 @@ impl Forest {
                 return Err(invalid(reason));
             };
             let target = (index(*target)?, *weight);
-            forest.leaves.get_mut(leaf).into_iter().for_each(|leaf| leaf.push(target));
+            forest.leaves.at_mut(leaf)?.push(target);
         }
         Ok(forest)
     }
@@ -291,12 +290,12 @@ impl Forest {
             let reason = format!("a node asks for feature {} of {features}", node.feature);
             return Err(Error::new(ErrorKind::Shape, reason));
         }
-        if self.has_cycle() { Err(invalid("a tree has a cycle")) } else { Ok(()) }
+        if self.has_cycle()? { Err(invalid("a tree has a cycle")) } else { Ok(()) }
     }
 
     /// Whether a path of nodes comes back to where it was: then some nodes are always left to which
     /// others lead.
-    fn has_cycle(&self) -> bool {
+    fn has_cycle(&self) -> Result<bool> {
         let mut leading = vec![0_usize; self.nodes.len()];
         let next = |node: &Node| {
             [node.passed, node.failed].into_iter().filter_map(|branch| match branch {
@@ -305,22 +304,22 @@ impl Forest {
             })
         };
         for node in self.nodes.iter().flat_map(next) {
-            leading.get_mut(node).into_iter().for_each(|count| *count += 1);
+            *leading.at_mut(node)? += 1;
         }
         let mut free: Vec<usize> =
             (0..).zip(&leading).filter(|(_, n)| **n == 0).map(|(i, _)| i).collect();
         let mut seen = 0;
         while let Some(node) = free.pop() {
             seen += 1;
-            for node in self.nodes.get(node).into_iter().flat_map(next) {
-                let Some(count) = leading.get_mut(node) else { continue };
+            for node in next(self.nodes.at(node)?) {
+                let count = leading.at_mut(node)?;
                 *count -= 1;
                 if *count == 0 {
                     free.push(node);
                 }
             }
         }
-        seen < self.nodes.len()
+        Ok(seen < self.nodes.len())
     }
 
     /// The leaf of every tree for a row of features.

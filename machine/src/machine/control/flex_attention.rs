@@ -58,7 +58,7 @@ impl Attention {
         };
         let &[batch, heads, queries, head] = query.as_slice() else { return Err(wrong()) };
         let &[_, kv_heads, keys, _] = key.as_slice() else { return Err(wrong()) };
-        let last = value.last().copied().unwrap_or_default();
+        let &[.., last] = value.as_slice() else { return Err(wrong()) };
         let fits = key == [batch, kv_heads, keys, head] && value == [batch, kv_heads, keys, last];
         if !fits || heads.checked_rem(kv_heads) != Some(0) {
             return Err(wrong());

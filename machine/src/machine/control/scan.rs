@@ -5,10 +5,9 @@
 //! together along an axis. In version 8 there is an axis in front of all others, the batch: each of
 //! its elements is a scan of its own, with a length of its own.
 
-use onnx_container::Tensor;
-
 use super::{Frame, stack};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::memory::elements::Elements;
 use crate::memory::table::Entry;
 use crate::numeric::broadcast::{around, axis, count, size};
@@ -45,10 +44,10 @@ struct Scan<'f> {
 impl<'f> Scan<'f> {
     fn of(frame: &Frame<'f>) -> Result<Self> {
         let attributes = &frame.node.attributes;
-        let ints = |name| Ok::<_, Error>(attributes.ints(name)?.unwrap_or_default());
+        let ints = |name| attributes.ints_or(name, &[]);
         let is_first = frame.node.version < 9;
         let inputs = frame.node.inputs.len().saturating_sub(usize::from(is_first));
-        let scanned = size(attributes.int("num_scan_inputs")?.unwrap_or_default())?;
+        let scanned = size(attributes.int_or("num_scan_inputs", 0)?)?;
         let body = frame.block("body")?;
         let states = inputs.checked_sub(scanned).filter(|states| *states <= body.outputs.len());
         let states = states.filter(|_| scanned > 0).ok_or_else(|| {
@@ -91,7 +90,8 @@ impl<'f> Scan<'f> {
         let (mut states, mut held) = (inputs, 0);
         for step in 0..len {
             frame.runner.count_step()?;
-            let slices = scanned.iter().filter_map(|slices| slices.get(step)).cloned();
+            let slices = scanned.iter().map(|slices| slices.at(step).cloned());
+            let slices = slices.collect::<Result<Vec<_>>>()?;
             let values = states.into_iter().chain(slices);
             let label = format!("{}{label}[{step}]", frame.node.op_type);
             let mut outputs = frame.run_on_values(self.body, values, &label)?;
@@ -118,9 +118,11 @@ impl<'f> Scan<'f> {
     /// all without one. What lies behind these is no part of the sequence.
     fn slices(&self, i: usize, value: &Value, limit: Option<usize>) -> Result<Vec<Value>> {
         let rank = value.tensor()?.shape().len();
-        let at = axis(self.input_axes.get(i).copied().unwrap_or_default(), rank)?;
+        let at = axis(stated(self.input_axes, i), rank)?;
         let mut slices = unstack(&moved(value, at, 0)?)?;
-        slices.truncate(limit.unwrap_or(slices.len()));
+        if let Some(limit) = limit {
+            slices.truncate(limit);
+        }
         if self.input_directions.get(i) == Some(&1) {
             slices.reverse();
         }
@@ -131,9 +133,14 @@ impl<'f> Scan<'f> {
     /// the attributes give.
     fn along_output(&self, i: usize, stacked: Value) -> Result<Value> {
         let rank = stacked.tensor()?.shape().len();
-        let at = axis(self.output_axes.get(i).copied().unwrap_or_default(), rank)?;
+        let at = axis(stated(self.output_axes, i), rank)?;
         moved(&stacked, 0, at)
     }
+}
+
+/// The axis that the list states for `i`, by default the first one.
+fn stated(axes: &[i64], i: usize) -> i64 {
+    axes.get(i).copied().unwrap_or(0)
 }
 
 /// Version 8: input 0 has the length of each batch, and the first axis of all others is the batch.
@@ -168,21 +175,21 @@ fn batches(frame: &mut Frame<'_>, scan: &Scan<'_>) -> Result<Vec<Value>> {
 
 /// The number of slices of the scanned inputs, along the axis behind the batch.
 fn own_len(inputs: &[Vec<Value>], states: usize) -> Result<usize> {
-    let first = inputs.get(states).and_then(|values| values.first());
-    let shape = first.map(|value| value.tensor().map(Tensor::shape)).transpose()?;
-    Ok(shape.and_then(|shape| shape.first().copied()).unwrap_or_default())
+    match inputs.get(states).and_then(|values| values.first()) {
+        Some(value) => Ok(value.tensor()?.shape().first().map_or(0, |first| *first)),
+        None => Ok(0),
+    }
 }
 
 /// `value` with zeros behind it, so that its first axis has `len` elements.
 fn padded(value: &Value, len: usize) -> Result<Value> {
     let tensor = value.tensor()?;
     let mut shape = tensor.shape();
-    let Some(missing) = shape.first().and_then(|first| len.checked_sub(*first)) else {
-        return Ok(value.clone());
-    };
+    let [first, inner @ ..] = shape.as_mut_slice() else { return Ok(value.clone()) };
+    let Some(missing) = len.checked_sub(*first) else { return Ok(value.clone()) };
     let mut elements = Elements::of(tensor)?;
-    elements.extend_zeros(missing * count(shape.get(1..).unwrap_or_default()));
-    shape.first_mut().into_iter().for_each(|first| *first = len);
+    elements.extend_zeros(missing * count(inner));
+    *first = len;
     elements.into_value(tensor.dtype(), &shape)
 }
 
@@ -212,12 +219,8 @@ fn moved(value: &Value, from: usize, to: usize) -> Result<Value> {
     // The axis changes places with all that it passes, taken as one.
     let passed = if to == 0 { from } else { to };
     let (outer, dim, inner) = around(&shape, passed);
-    let (rows, columns) = if to == 0 {
-        (outer, dim)
-    } else {
-        let first = shape.first().copied().unwrap_or_default();
-        (first, count(shape.get(1..=to).unwrap_or_default()))
-    };
+    let (rows, columns) =
+        if to == 0 { (outer, dim) } else { (*shape.at(0)?, count(shape.part(1..=to)?)) };
     let elements = Elements::of(tensor)?;
     let mut moved = elements.none();
     for column in 0..if shape.contains(&0) { 0 } else { columns } {

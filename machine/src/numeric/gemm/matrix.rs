@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::Exact;
 use crate::numeric::Number;
 
 /// The columns that are computed at a time where the right matrix is large and each row of it is
@@ -124,9 +125,9 @@ impl<T: Number> Source<T::Sum> for Matrix<'_, T> {
         if self.by_rows {
             let lines = self.elements.chunks_exact(self.columns.max(1)).skip(rows.start);
             for (k, line) in lines.take(len).enumerate() {
-                let line = T::terms(line.get(columns.clone()).unwrap_or_default(), &mut room);
+                let line = T::terms(line.debug_part(columns.clone()), &mut room);
                 let (parts, rest) = line.as_chunks::<N>();
-                let row = packed.get_mut(k..).unwrap_or_default();
+                let row = packed.debug_part_mut(k..);
                 let mut row = row.iter_mut().step_by(len.max(1));
                 parts.iter().zip(&mut row).for_each(|(from, to)| *to = *from);
                 let last = row.next().into_iter().flatten();
@@ -136,9 +137,9 @@ impl<T: Number> Source<T::Sum> for Matrix<'_, T> {
             for (columns, panel) in panels(packed, len, columns) {
                 let lines = self.elements.chunks_exact(self.rows.max(1)).skip(columns.start);
                 for (i, line) in lines.take(columns.len()).enumerate() {
-                    let line = T::terms(line.get(rows.clone()).unwrap_or_default(), &mut room);
+                    let line = T::terms(line.debug_part(rows.clone()), &mut room);
                     for (packed, from) in panel.iter_mut().zip(line) {
-                        packed.get_mut(i).into_iter().for_each(|to| *to = *from);
+                        packed.debug_set(i, *from);
                     }
                 }
             }

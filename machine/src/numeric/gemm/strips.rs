@@ -7,6 +7,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::matrix::{MANY_COLUMNS, Matrix, parts};
+use crate::exact::Exact;
 use crate::numeric::Number;
 use crate::numeric::nan::OneNan;
 
@@ -65,15 +66,16 @@ impl<T: Number> Strips<'_, T> {
             sums.clear();
             sums.resize(columns.len().div_ceil(N) * tiles, [[T::Sum::ZERO; N]; M]);
             self.exchange(columns.start, columns.len(), &mut sums, |sum, c| *sum = *c);
-            let rows = self.right.elements.chunks_exact(width);
-            let mut rows = rows.map(|row| row.get(columns.clone()).unwrap_or_default());
+            let elements = self.right.elements;
+            let row =
+                |k: usize| elements.debug_part(k * width + columns.start..k * width + columns.end);
             for ks in parts(depth, DEPTH) {
                 if ks.len() == DEPTH {
-                    let rows = std::array::from_fn(|_| rows.next().unwrap_or_default());
+                    let rows = std::array::from_fn(|d| row(ks.start + d));
                     self.strip::<FUSED, M, N, DEPTH>(ks.start, rows, &mut room, &mut sums);
                 } else {
-                    for (k, row) in ks.zip(&mut rows) {
-                        self.strip::<FUSED, M, N, 1>(k, [row], &mut room, &mut sums);
+                    for k in ks {
+                        self.strip::<FUSED, M, N, 1>(k, [row(k)], &mut room, &mut sums);
                     }
                 }
             }
@@ -95,11 +97,12 @@ impl<T: Number> Strips<'_, T> {
         let of_part = WIDENED / N * left.len();
         let width = rows.first().map_or(0, |row| row.len());
         for (columns, sums) in parts(width, WIDENED).zip(sums.chunks_mut(of_part.max(1))) {
-            let mut rooms = room.chunks_exact_mut(WIDENED);
+            let mut rest = &mut *room;
             let rows = rows.map(|row| {
-                let row = row.get(columns.clone()).unwrap_or_default();
-                let room = rooms.next().and_then(|room| room.get_mut(..row.len()));
-                T::terms(row, room.unwrap_or_default())
+                let row = row.debug_part(columns.clone());
+                let (own, others) = std::mem::take(&mut rest).split_at_mut(row.len());
+                rest = others;
+                T::terms(row, own)
             });
             add_rows::<T::Sum, FUSED, M, N, D>(sums, &left, rows);
         }
@@ -111,8 +114,8 @@ impl<T: Number> Strips<'_, T> {
     fn columns_of_left<const M: usize, const D: usize>(&self, k: usize) -> Vec<[[T::Sum; M]; D]> {
         let tile = |lines: &[&[T::Sum]]| {
             let element = |i: usize, d: usize| {
-                let line = lines.get(i.min(lines.len().saturating_sub(1)));
-                line.and_then(|line| line.get(k + d)).copied().unwrap_or(T::Sum::ZERO)
+                let line = lines.debug_at(i.min(lines.len() - 1), &[]);
+                line.debug_at(k + d, T::Sum::ZERO)
             };
             std::array::from_fn(|d| std::array::from_fn(|i| element(i, d)))
         };
@@ -131,7 +134,7 @@ impl<T: Number> Strips<'_, T> {
         let tiles = self.lines.len().div_ceil(M).max(1);
         let lines = self.c.chunks_exact_mut(self.right.columns.max(1));
         for (i, line) in lines.enumerate() {
-            let line = line.get_mut(start..start + len).unwrap_or_default();
+            let line = line.debug_part_mut(start..start + len);
             let of_row = sums.iter_mut().skip(i / M).step_by(tiles);
             let of_row = of_row.filter_map(|tile| tile.get_mut(i % M));
             for (part, sums) in line.chunks_mut(N).zip(of_row) {
@@ -156,6 +159,7 @@ fn add_rows<T: Number, const FUSED: bool, const M: usize, const N: usize, const 
     }
     for (chunk, sums) in sums.chunks_exact_mut(left.len().max(1)).enumerate() {
         let mut right = rest.each_ref();
+        // Behind the full chunks is the rest.
         for (to, row) in right.iter_mut().zip(&full) {
             *to = row.get(chunk).unwrap_or(*to);
         }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::matrix::{Grid, MANY_COLUMNS, Source, parts};
+use crate::exact::Exact;
 use crate::numeric::Number;
 
 /// The elements that are packed at a time, about: few enough for the second cache.
@@ -91,14 +92,16 @@ impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
         packed: &[[T::Sum; N]],
         room: &mut Vec<T::Sum>,
     ) {
-        let lines = self.lines.get(rows.clone()).unwrap_or_default();
+        let lines = self.lines.debug_part(rows.clone());
         let is_widened = size_of::<T>() < size_of::<T::Sum>();
-        room.resize(if is_widened { lines.len() * ks.len() } else { 0 }, T::Sum::ZERO);
-        let mut rooms = room.chunks_exact_mut(ks.len());
+        let of_line = if is_widened { ks.len() } else { 0 };
+        room.resize(lines.len() * of_line, T::Sum::ZERO);
+        let mut rest = room.as_mut_slice();
         let mut terms: Vec<&[T::Sum]> = Vec::with_capacity(lines.len());
         for line in lines {
-            let line = line.get(ks.clone()).unwrap_or_default();
-            terms.push(T::terms(line, rooms.next().unwrap_or_default()));
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(of_line);
+            rest = others;
+            terms.push(T::terms(line.debug_part(ks.clone()), own));
         }
         let right = parts(columns.len(), N).zip(packed.chunks_exact(ks.len()));
         for (width, right) in right {
@@ -107,9 +110,8 @@ impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
                 let row = rows.start + height.start;
                 let from = row * self.c.row + width.start * self.c.column;
                 // Where there are fewer rows, the last one stands for the others.
-                let line = |i: usize| terms.get((height.start + i).min(height.end - 1));
-                let left: [&[T::Sum]; M] =
-                    std::array::from_fn(|i| line(i).copied().unwrap_or_default());
+                let line = |i: usize| terms.debug_at((height.start + i).min(height.end - 1), &[]);
+                let left: [&[T::Sum]; M] = std::array::from_fn(line);
                 self.c.tile::<FUSED, M, N>(from, height.len(), width.len(), left, right);
             }
         }
@@ -144,7 +146,7 @@ impl<T: Number> Grid<'_, T> {
         f: impl Fn(&mut T, &mut T),
     ) {
         for (i, sums) in sums.iter_mut().enumerate().take(height) {
-            let line = self.elements.get_mut(from + i * self.row..).unwrap_or_default();
+            let line = self.elements.debug_part_mut(from + i * self.row..);
             if self.column == 1 && width == N {
                 sums.iter_mut().zip(line).for_each(|(sum, c)| f(sum, c));
             } else {

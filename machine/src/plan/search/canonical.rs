@@ -15,6 +15,8 @@ use std::time::Instant;
 
 use onnx_container::Alignment;
 
+use crate::exact::{Exact, debug_aligned};
+
 /// A block that is to be placed. Lengths are in bytes, sections are those of the part.
 #[derive(Debug, Clone, Copy)]
 pub struct Item {
@@ -61,7 +63,7 @@ pub struct Limits {
 
 /// Whether `items` fit `capacity` beside `obstacles`, which are sorted by offset.
 pub fn fit(items: Vec<Item>, obstacles: &[Obstacle], capacity: u64, limits: Limits) -> Answer {
-    let sections = items.iter().map(|item| item.end).max().unwrap_or(0);
+    let sections = items.iter().map(|item| item.end).fold(0, usize::max);
     let mut attempt = Attempt {
         obstacles,
         capacity,
@@ -167,7 +169,7 @@ impl Attempt<'_> {
 
     /// `item`, not lower than `offset`.
     fn raised(&self, mut item: Item, offset: u64) -> Item {
-        let aligned = |offset| item.alignment.align_up(offset).unwrap_or(u64::MAX);
+        let aligned = |offset| debug_aligned(item.alignment, offset);
         let mut lowest = item.lowest.max(aligned(offset));
         for obstacle in self.obstacles {
             let is_in_time = item.first < obstacle.end && obstacle.first < item.end;
@@ -182,8 +184,8 @@ impl Attempt<'_> {
     /// Whether the bytes that are to be placed in each section fit above its floor.
     fn is_possible(&mut self, items: &[Item], last: Place) -> bool {
         let first = items.first().map_or(0, |item| item.first);
-        let end = items.iter().map(|item| item.end).max().unwrap_or(0);
-        let smallest = items.iter().map(|item| item.bytes).min().unwrap_or(0);
+        let end = items.iter().map(|item| item.end).fold(0, usize::max);
+        let smallest = items.iter().map(|item| item.bytes).fold(u64::MAX, u64::min);
         let Some(sections) = self.sections.get_mut(first..end) else { return false };
         sections.fill(Section::EMPTY);
         for item in items {
@@ -196,7 +198,7 @@ impl Attempt<'_> {
                 return false;
             }
             let range = item.first - first..item.end - first;
-            for section in sections.get_mut(range).unwrap_or_default() {
+            for section in sections.debug_part_mut(range) {
                 section.floor = section.floor.min(floor);
                 section.bytes += item.bytes;
             }
@@ -213,7 +215,7 @@ impl Item {
 
 /// What can be placed next, the most promising first.
 fn candidates(items: &[Item], last: Place) -> Vec<Item> {
-    let window = items.iter().map(|item| item.lowest + item.bytes).min().unwrap_or(0);
+    let window = items.iter().map(|item| item.lowest + item.bytes).fold(u64::MAX, u64::min);
     let is_next = |item: &&Item| item.lowest < window && item.place() > last;
     let mut candidates: Vec<_> = items.iter().filter(is_next).copied().collect();
     candidates.sort_unstable_by_key(Item::place);

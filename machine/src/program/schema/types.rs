@@ -77,7 +77,7 @@ impl Types {
 }
 
 pub(super) fn bit(dtype: DataType) -> u32 {
-    u32::try_from(dtype.number()).ok().and_then(|number| 1_u32.checked_shl(number)).unwrap_or(0)
+    1 << dtype.number()
 }
 
 pub(super) fn data_type(name: &str) -> Option<DataType> {

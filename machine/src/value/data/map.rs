@@ -4,6 +4,8 @@ use onnx_container::{Buffer, DataType, Tensor};
 
 use super::records::{malformed, payload, push_varint, record, varint};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exact::OrBug;
+use crate::numeric::broadcast::each_of;
 use crate::value::Value;
 
 const NAME: u64 = 1;
@@ -47,7 +49,7 @@ pub(super) fn decode(bytes: &Buffer, key: DataType) -> Result<(Tensor, Buffer)> 
         DataType::String => Tensor::from_strings([dim(strings.len())?], strings)?,
         _ => Value::from_elements([dim(integers.len())?], &integers)?.tensor()?.clone(),
     };
-    Ok((keys, values.unwrap_or_default()))
+    Ok((keys, values.unwrap_or_default())) // a sequence that is not written has no elements
 }
 
 fn dim(len: usize) -> Result<i64> {
@@ -64,8 +66,10 @@ pub(super) fn joined(values: &[Value], dtype: DataType) -> Result<Tensor> {
                 format!("a value of a map has the shape {:?}, not one element", tensor.dims());
             return Err(Error::new(ErrorKind::Shape, reason));
         }
-        bytes.extend_from_slice(tensor.as_bytes().unwrap_or_default());
-        strings.extend_from_slice(tensor.strings().unwrap_or_default());
+        match tensor.strings() {
+            Some(own) => strings.extend_from_slice(own),
+            None => bytes.extend_from_slice(tensor.as_bytes().or_bug("numbers without bytes")?),
+        }
     }
     let dims = [dim(values.len())?];
     Ok(match dtype {
@@ -105,9 +109,9 @@ pub(super) fn scalars(tensor: &Tensor) -> Result<Vec<Value>> {
         let scalar = |string: &Buffer| Tensor::from_strings([], vec![string.clone()]);
         return strings.iter().map(|string| Ok(Value::Tensor(scalar(string)?))).collect();
     }
-    let bytes = tensor.as_bytes().unwrap_or_default();
+    let bytes = tensor.as_bytes().or_bug("numbers without bytes")?;
     let count = tensor.shape().iter().product::<usize>();
-    let width = bytes.len().checked_div(count).unwrap_or_default().max(1);
+    let width = each_of(bytes.len(), count).max(1);
     let scalar = |element: &[u8]| Tensor::new(tensor.dtype(), [], Buffer::from(element.to_vec()));
     bytes.chunks(width).map(|element| Ok(Value::Tensor(scalar(element)?))).collect()
 }

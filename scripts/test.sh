@@ -411,6 +411,12 @@ install_deny() {
         cargo install --quiet --locked --debug --root "$DENY" "cargo-deny@${DENY##*-}" || offline 'cargo-deny cannot be fetched'
 }
 
+# Misspelled words; typos.toml has those that are meant.
+check_words() {
+    [[ -x $VENV/bin/typos ]] || skip 'no Python environment'
+    git ls-files | "$VENV/bin/typos" --force-exclude --file-list -
+}
+
 check_dependencies() {
     install_deny
     export PATH=$DENY/bin:$PATH
@@ -551,6 +557,7 @@ section 'format' cargo fmt --all --check
 section 'libtorch' fetch_libtorch
 section 'clippy' for_each_feature_set lint
 section 'Python environment' make_venv
+section 'words' check_words
 section 'models' fetch_models
 beside=$(mktemp -d)
 run_beside "$beside/ended" >"$beside/said" 2>&1 &

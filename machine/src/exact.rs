@@ -116,8 +116,8 @@ impl<T> Exact<T> for [T] {
     }
 }
 
-/// The smallest multiple of `alignment` that is at least `offset`, where the caller has checked that
-/// it fits: builds with debug assertions stop where it does not, others go on with the largest
+/// The smallest multiple of `alignment` that is at least `offset`, where the caller has checked
+/// that it fits: builds with debug assertions stop where it does not, others take the largest
 /// number.
 pub(crate) fn debug_aligned(alignment: Alignment, offset: u64) -> u64 {
     let aligned = alignment.align_up(offset);

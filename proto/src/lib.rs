@@ -20,7 +20,7 @@
 //! let bytes = MmapChoice::never().buffer(&path)?; // or a map of the file
 //! let model = ModelProto::decode(&bytes)?;
 //! let weight = &model.graph.as_ref().ok_or("no graph")?.initializer[0];
-//! assert_eq!(Tensor::try_from(weight)?.as_slice::<f32>()?, [1.0, 2.0]);
+//! assert_eq!(*Tensor::try_from(weight)?.to_slice::<f32>()?, [1.0, 2.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

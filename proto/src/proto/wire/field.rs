@@ -119,7 +119,7 @@ pub trait Field: Sized {
     /// Writes all records.
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()>;
 
-    /// Passes over a record, as [`Value::pass`] does.
+    /// Passes over a record, as `Value::pass` does.
     #[inline]
     fn pass(wire: Wire, reader: &mut Reader<'_>) -> Result<bool> {
         reader.skip_value(wire).map(|()| false)

@@ -14,10 +14,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
-# Other packages beside the library would switch its default features on. The command as it is by
+# Packages beside these of the library would switch its default features on. The command as it is by
 # default, without onnxruntime, is part of the wheel.
 WORKSPACE="--workspace --features onnx-container-cli/ort"
-FEATURE_SETS=("$WORKSPACE" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
+LIBRARY="-p onnx-container -p onnx-container-proto"
+FEATURE_SETS=("$WORKSPACE" "$LIBRARY --no-default-features" "$LIBRARY --features tch")
 FUZZ_SECONDS=5
 # Nothing is debugged here and nothing is built twice, so debug information and incremental builds
 # would only take time and disk.
@@ -189,7 +190,8 @@ check_msrv() {
         offline "the toolchain of the stated Rust version $msrv cannot be fetched"
     # shellcheck disable=SC2086 # several words
     cargo "+$msrv" check --all-targets $WORKSPACE --target-dir "$BUILD/stated"
-    cargo "+$msrv" check --all-targets -p onnx-container --no-default-features --target-dir "$BUILD/stated"
+    # shellcheck disable=SC2086 # several words
+    cargo "+$msrv" check --all-targets $LIBRARY --no-default-features --target-dir "$BUILD/stated"
 }
 
 build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
@@ -198,8 +200,10 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 build_all_docs() {
     # shellcheck disable=SC2086 # several words
     build_docs $WORKSPACE
-    build_docs -p onnx-container --no-default-features --features serde
-    build_docs -p onnx-container --features tch,tch/doc-only
+    # shellcheck disable=SC2086 # several words
+    build_docs $LIBRARY --no-default-features --features serde
+    # shellcheck disable=SC2086 # several words
+    build_docs $LIBRARY --features tch,tch/doc-only
 }
 
 # The command, the programs and the examples that tests run, as the section "tests" compiled what
@@ -489,7 +493,8 @@ NOT_SANITIZED=(memory very_many_weights) # what measures memory, which a sanitiz
 # does.
 run_sanitized() {
     installed nightly || skip 'no nightly toolchain'
-    ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p onnx-container --lib --test integration \
+    # shellcheck disable=SC2086 # several words
+    ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address cargo +nightly test $LIBRARY --lib --test integration \
         --target "$HOST" --target-dir target/asan -- "${SANITIZED[@]}" "${NOT_SANITIZED[@]/#/--skip=}"
 }
 
@@ -503,7 +508,8 @@ run_interpreted() {
     cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src ||
         skip 'the nightly toolchain has no Miri, and it cannot be fetched'
     # The tests read the folder of the crate, which Miri hides otherwise.
-    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p onnx-container --lib --target-dir target/miri -- \
+    # shellcheck disable=SC2086 # several words
+    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test $LIBRARY --lib --target-dir target/miri -- \
         "${INTERPRETED[@]}" "${NOT_INTERPRETED[@]/#/--skip=}"
 }
 

@@ -32,7 +32,7 @@ use self::contents::{Source, meaningless};
 use self::finding::Findings;
 use self::weights::{Weights, may_be_meaningless};
 use crate::buffer::Buffer;
-use crate::buffer::mmap::MmapChoice;
+use crate::buffer::MmapChoice;
 use crate::container::reader_limits::{self, MAX_PROTOBUF, Refusals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::consistent_read::{OneSave, read_one_save};
@@ -41,12 +41,12 @@ use crate::files::recovery::{interrupted_saves, staging_prefix};
 use crate::graph::traversal::{self, Place};
 use crate::limits::Limits;
 use crate::load::{LoadOptions, decode_model};
-use crate::proto::wire::has_no_value;
 use crate::proto::{Message, ModelProto, TensorProto};
 use crate::save::Folder;
 use crate::tensor::Tensor;
 use crate::util::cancel;
 use crate::util::retry::retried;
+use crate::wire::has_no_value;
 
 /// How a model is checked: how its files are opened, and whether weights are read. A
 /// [`LoadOptions`] and a [`MmapChoice`] convert.

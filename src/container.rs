@@ -34,11 +34,11 @@ use crate::graph::inline::{InlineOptions, Inlined, inline_functions};
 use crate::graph::stored_digests;
 use crate::graph::traversal::{self, Place};
 use crate::limits::Limits;
-use crate::proto::wire::Message;
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::initializer::Initializer;
 use crate::util::cancel;
 use crate::util::names::UniqueNames;
+use crate::wire::Message;
 
 /// The symbolic name of a large initializer: `#` and at least one more character.
 ///

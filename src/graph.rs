@@ -2,6 +2,7 @@
 //! and read no weight.
 
 pub(crate) mod declared_types;
+mod fields;
 pub(crate) mod inline;
 pub(crate) mod model_size;
 pub(crate) mod operands;

@@ -148,45 +148,41 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
-pub mod buffer;
 pub mod check;
 mod container;
 pub mod digest;
-mod dtype;
-mod error;
 mod files;
 pub mod graph;
-mod limits;
 pub mod load;
 mod outline;
-pub mod proto;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 pub mod save;
-mod tensor;
 mod util;
 
-#[doc(inline)]
-pub use buffer::{Alignment, Buffer, BufferMut, MmapChoice};
 pub use container::tensors::{TensorIndex, TensorRef, TensorStorage};
 pub use container::{Container, Handle};
-pub use dtype::{DataType, Element};
-pub use error::{Error, ErrorKind, Result};
 pub use files::external_data;
 #[doc(inline)]
 pub use graph::traversal;
-pub use limits::Limits;
 #[doc(inline)]
 pub use load::LoadOptions;
 pub use outline::Outline;
 #[doc(inline)]
 pub use save::{SaveOptions, Saved, WeightFiles};
-pub use tensor::Tensor;
-pub use tensor::initializer::Initializer;
+
+// The messages and their tensors, which are a crate of their own.
 #[cfg(feature = "tch")]
-pub use tensor::initializer::torch;
-pub use tensor::source::WeightSource;
-pub use util::cancel::Cancel;
+#[doc(inline)]
+pub use onnx_container_proto::torch;
+#[doc(inline)]
+pub use onnx_container_proto::{
+    Alignment, Buffer, BufferMut, Cancel, DataType, Element, Error, ErrorKind, Initializer, Limits,
+    MmapChoice, Result, Tensor, WeightSource, buffer, proto,
+};
+
+// What modules here name as `crate::error`, as they name modules of this crate.
+use onnx_container_proto::internal::{buffers, dtype, error, limits, tensor, wire};
 
 /// Options and reports of the edits of a [`Container`]: weights by name, casts, replaced elements,
 /// tensors that move out of the model, tensors in one buffer.
@@ -224,7 +220,8 @@ pub mod guide;
 #[doc(hidden)]
 pub use {
     container::reader_limits::MAX_PROTOBUF, dtype::element_count,
-    files::file_format::failed_download, util::byte_size::ByteSize, util::process_memory,
+    files::file_format::failed_download, onnx_container_proto::internal::util::process_memory,
+    util::byte_size::ByteSize,
 };
 
 /// Work that [`Cancel`] ends, on several threads, for the crates above this one.
@@ -235,7 +232,7 @@ pub mod work {
 }
 
 // The crates whose types stand in this crate's interface, in the versions that it takes.
-pub use {bytes, half, microfloat, ndarray, num_complex};
+pub use onnx_container_proto::{bytes, half, microfloat, ndarray, num_complex};
 
 /// Runs the examples of the page on PyTorch.
 #[cfg(all(doctest, feature = "tch"))]

@@ -26,9 +26,9 @@ use crate::files::file_format::{failed_download, known_format};
 use crate::graph::model_size;
 use crate::graph::stored_digests::{has_own_digest, remove_digest};
 use crate::graph::traversal::{self, Position};
-use crate::proto::wire::{DecodeOptions, Message};
 use crate::proto::{ModelProto, TensorProto};
 use crate::util::cancel;
+use crate::wire::{DecodeOptions, Message};
 
 pub(crate) use origins::Origins;
 use resolve::{Resolved, resolve};

@@ -1,11 +1,10 @@
-//! What knows nothing of ONNX: threads, names, lengths in words, calls of the system.
+//! What knows nothing of ONNX: names, lengths in words; threads and calls of the system are those
+//! of the crate below.
 
 #[cfg(feature = "serde")]
 pub(crate) mod as_text;
 pub(crate) mod byte_size;
-pub(crate) mod cancel;
 pub(crate) mod did_you_mean;
 pub(crate) mod names;
-pub(crate) mod parallel;
-pub mod process_memory;
-pub(crate) mod retry;
+
+pub(crate) use onnx_container_proto::internal::util::{cancel, parallel, retry};

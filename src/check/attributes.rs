@@ -4,7 +4,7 @@ use super::finding::Severity;
 use crate::graph::inline::is_reference;
 use crate::proto::AttributeProto;
 use crate::proto::attribute_proto::AttributeMore;
-use crate::proto::wire::has_no_value;
+use crate::wire::has_no_value;
 
 /// What is wrong with an attribute, and how bad it is.
 pub(super) type Fault = (Severity, String);

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::buffer::mmap::read_at;
+use crate::buffers::read_at;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
 

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::proto::wire::Str;
 use crate::proto::{FunctionProto, NodeProto, ValueInfoProto};
+use crate::wire::Str;
 
 /// The bytes of a name; no name is the empty one, as in protobuf.
 pub(super) fn text(name: &Option<Str>) -> &[u8] {

@@ -20,11 +20,11 @@ use crate::error::{Error, ErrorKind};
 use crate::graph::inline::{Callable, is_reference};
 use crate::graph::opset::{has_operator, normalized, same_operator};
 use crate::limits::Limits;
-use crate::proto::wire::Str;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     ValueInfoProto,
 };
+use crate::wire::Str;
 
 /// What was looked at, and what was found.
 #[derive(Debug)]

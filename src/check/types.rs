@@ -78,7 +78,7 @@ pub(super) fn unknown_element(declared: Option<&TypeProto>) -> Option<i32> {
         Value::MapType(map) => {
             unknown(map.key_type).or_else(|| unknown_element(map.value_type.as_deref()))
         }
-        Value::OpaqueType(_) => None,
+        _ => None,
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) fn unusual_key(declared: Option<&TypeProto>) -> Option<DataType> {
             let key = key.filter(|key| !is_key(*key) && *key != DataType::Undefined);
             key.or_else(|| unusual_key(map.value_type.as_deref()))
         }
-        Value::TensorType(_) | Value::SparseTensorType(_) | Value::OpaqueType(_) => None,
+        _ => None,
     }
 }
 
@@ -148,6 +148,7 @@ fn lack(declared: Option<&TypeProto>) -> Option<Lack> {
             let named = opaque.name.as_ref().is_some_and(|name| !name.is_empty());
             (!named).then_some(Lack::OpaqueName)
         }
+        Some(_) => None,
     }
 }
 

@@ -10,9 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::handle_of;
 use crate::graph::traversal::{self, Body, BodyMut, Site};
 use crate::graph::value_names::{Names, Role, defines, says};
-use crate::proto::wire::Str;
 use crate::proto::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
 use crate::tensor::initializer::Initializer;
+use crate::wire::Str;
 
 /// What [`Container::delete_initializer`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]

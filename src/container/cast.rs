@@ -346,7 +346,8 @@ impl<'c> Planner<'c> {
         if let Some(key) = key {
             self.same.entry(key).or_insert_with(|| initializer.clone());
         }
-        let called = TensorProto { name: Some(new.clone()), ..TensorProto::default() };
+        let mut called = TensorProto::default();
+        called.name = Some(new.clone());
         let handle = self.handles.name(place, &called);
         self.cast.insert(replaces, (handle.clone(), initializer.clone()));
         Ok(NewData::External { replaces: replaces.clone(), handle, initializer })

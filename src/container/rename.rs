@@ -10,9 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{self, handle_of};
 use crate::graph::traversal::{self, Body, BodyMut, Scope};
 use crate::graph::value_names::{Names, NamesMut, Role, defines, says};
-use crate::proto::wire::Str;
 use crate::proto::{GraphProto, ModelProto};
 use crate::util::did_you_mean::did_you_mean;
+use crate::wire::Str;
 
 /// A graph, or function, that defines a value of the requested name.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::opened::Opened;
 use super::sha256::Digest;
 use crate::buffer::Buffer;
-use crate::buffer::mmap;
+use crate::buffers;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, Result};
@@ -270,7 +270,7 @@ impl Job<'_> {
                 self.in_parts(|offset, part| {
                     let at = start.checked_add(offset).and_then(|at| usize::try_from(at).ok());
                     let at = at.ok_or_else(|| Error::internal("a place beyond any file"))?;
-                    Ok(mmap::read_at(&file, part, at)?)
+                    Ok(buffers::read_at(&file, part, at)?)
                 })
             }
         }

@@ -51,7 +51,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::mmap;
+    use crate::buffers;
 
     #[test]
     fn few_files_are_open_however_many_are_read() {
@@ -63,7 +63,7 @@ mod tests {
         let opened = Opened::new(Directory::open(folder.path()).unwrap());
         for name in names.iter().chain(names.iter().rev()) {
             let mut bytes = [0; 2];
-            mmap::read_at(&opened.file(name).unwrap(), &mut bytes, 0).unwrap();
+            buffers::read_at(&opened.file(name).unwrap(), &mut bytes, 0).unwrap();
             assert_eq!(bytes, name.as_bytes());
             assert!(opened.recent.lock().unwrap().len() <= FEW);
         }

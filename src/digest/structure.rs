@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::files::external_data::{self, is_external};
 use crate::graph::stored_digests::{has_own_digest, is_digest};
 use crate::graph::traversal;
-use crate::proto::wire::{self, Overlay, Replacement, Sizes, Writer};
 use crate::proto::{Message, ModelProto, TensorProto};
+use crate::wire::{self, Overlay, Replacement, Sizes, Writer};
 
 /// The version of the scheme, with which everything that is hashed begins.
 const SCHEME: &[u8] = b"onnx-container/content/1\0";

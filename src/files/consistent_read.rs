@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
-use crate::buffer::file_identity::FileIdentity;
-use crate::buffer::mmap::MmapChoice;
+use crate::buffer::MmapChoice;
+use crate::buffers::FileIdentity;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{directory_of, refuse_nul};
 use crate::files::recovery::{FolderLock, interrupted, is_journaled, linked, recover_for_reading};

@@ -21,8 +21,8 @@ use std::sync::LazyLock;
 use crate::buffer::Buffer;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::wire::Str;
 use crate::proto::{StringStringEntryProto, TensorProto};
+use crate::wire::Str;
 
 pub use directory::{Directory, PathPolicy};
 pub use location::check_location;
@@ -232,16 +232,15 @@ pub(crate) fn inline_payload(tensor: &TensorProto) -> bool {
 /// A copy of `tensor` without value fields and external entries: no element is copied.
 pub(crate) fn header_of(tensor: &TensorProto) -> TensorProto {
     let TensorProto { dims, segment, name, doc_string, metadata_props, unknown, .. } = tensor;
-    TensorProto {
-        dims: dims.clone(),
-        data_type: tensor.data_type,
-        segment: segment.clone(),
-        name: name.clone(),
-        doc_string: doc_string.clone(),
-        metadata_props: metadata_props.clone(),
-        unknown: unknown.clone(),
-        ..TensorProto::default()
-    }
+    let mut header = TensorProto::default();
+    header.dims.clone_from(dims);
+    header.data_type = tensor.data_type;
+    header.segment.clone_from(segment);
+    header.name.clone_from(name);
+    header.doc_string.clone_from(doc_string);
+    header.metadata_props.clone_from(metadata_props);
+    header.unknown.clone_from(unknown);
+    header
 }
 
 /// Removes every value field and external entry from `tensor`.
@@ -483,7 +482,7 @@ mod tests {
             assert!(inline_payload(&tensor), "field {number}");
             assert!(!inline_payload(&header_of(&tensor)), "field {number}");
         }
-        let empty = TensorProto { raw_data: Some(vec![].into()), ..TensorProto::default() };
+        let empty = TensorProto::default().with_raw_data(vec![]);
         assert!(!inline_payload(&empty));
     }
 
@@ -522,8 +521,7 @@ mod tests {
             let error = ExternalData::parse(&tensor(entries)).unwrap_err();
             assert!(error.reason().contains(reason), "{error}");
         }
-        let both =
-            TensorProto { raw_data: Some(vec![0; 16].into()), ..tensor(&[("location", "a")]) };
+        let both = tensor(&[("location", "a")]).with_raw_data(vec![0; 16]);
         assert!(ExternalData::parse(&both).unwrap_err().reason().contains("inline"));
     }
 

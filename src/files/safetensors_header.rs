@@ -20,7 +20,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::buffer::alignment::Alignment;
+use crate::buffer::Alignment;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 

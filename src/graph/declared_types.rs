@@ -10,10 +10,10 @@ use crate::dtype::DataType;
 use crate::error::Result;
 use crate::graph::traversal::{self, Body, BodyMut, Position};
 use crate::proto::type_proto::Value;
-use crate::proto::wire::Str;
 use crate::proto::{
     ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto,
 };
+use crate::wire::Str;
 
 /// Gives the tensors at `positions`, and what the graphs declare of their values, this type and
 /// shape.

@@ -44,11 +44,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::opset;
 use crate::graph::stored_digests;
 use crate::limits::{Counter, Limit};
-use crate::proto::wire::Message;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str,
 };
 use crate::util::did_you_mean::did_you_mean;
+use crate::wire::Message;
 
 /// Inlines the local functions of `model` into its graphs. On an error, the model is unchanged.
 ///

@@ -118,7 +118,7 @@ impl Counts<'_> {
             Some(Value::SequenceType(sequence)) => self.inner(sequence.elem_type.as_deref()),
             Some(Value::OptionalType(optional)) => self.inner(optional.elem_type.as_deref()),
             Some(Value::MapType(map)) => self.inner(map.value_type.as_deref()),
-            Some(Value::OpaqueType(_)) | None => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -13,8 +13,8 @@ use std::iter;
 use std::num::NonZeroUsize;
 
 use crate::graph::opset::normalized;
-use crate::proto::wire::{Str, walk};
 use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::wire::{Str, walk};
 use operators::{FOLDED, MEASURED, inferred_inputs, required_inputs};
 
 /// How a constant is used by shape inference.

@@ -84,3 +84,30 @@ pub fn tensors_mut(
 ) -> Result<()> {
     iter_mut(model).try_for_each(|(place, tensor)| visit(&place, tensor))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{AttributeProto, GraphProto, NodeProto};
+
+    #[test]
+    fn a_walk_that_may_change_tensors_makes_no_rare_fields() {
+        let mut node = NodeProto::default();
+        node.attribute.push(AttributeProto::tensor("value", TensorProto::default()));
+        node.attribute.push(AttributeProto::tensors("values", [TensorProto::default()]));
+        let mut graph = GraphProto::new("g");
+        graph.node.push(node);
+        let mut model = ModelProto::new(graph);
+        let mut seen = 0;
+        tensors_mut(&mut model, |_, tensor| {
+            tensor.data_type = Some(TensorProto::FLOAT);
+            seen += 1;
+            Ok(())
+        })
+        .unwrap();
+        let set = |a: &AttributeProto| a.more.is_set();
+        let attributes = &model.graph.unwrap().node[0].attribute;
+        assert_eq!((seen, attributes.iter().map(set).collect()), (2, vec![false, true]));
+        assert_eq!(attributes[1].tensors[0].data_type, Some(TensorProto::FLOAT));
+    }
+}

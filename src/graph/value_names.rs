@@ -9,8 +9,8 @@
 use crate::graph::traversal::Body;
 use crate::proto::attribute_proto::AttributeMore;
 use crate::proto::node_proto::NodeMore;
-use crate::proto::wire::Str;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto};
+use crate::wire::Str;
 
 /// The role of a name in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,15 +4,15 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use crate::buffer::alignment::Alignment;
-use crate::buffer::mmap::MmapChoice;
+use crate::buffer::Alignment;
+use crate::buffer::MmapChoice;
 use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::container::consolidate::ConsolidateOptions;
 use crate::digest::ContentDigest;
 use crate::error::Result;
 use crate::files::external_data::{Directory, PathPolicy, directory_of, without_dots};
 use crate::limits::Limits;
-use crate::proto::wire::DecodeOptions;
+use crate::wire::DecodeOptions;
 
 /// How a model is loaded. A [`MmapChoice`] converts.
 ///

@@ -9,9 +9,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::options::LoadOptions;
-use crate::buffer::alignment::{Alignment, Cursor};
-use crate::buffer::mmap::copy_into;
-use crate::buffer::{Buffer, BufferMut, FileInMemory};
+use crate::buffer::Alignment;
+use crate::buffer::{Buffer, BufferMut};
+use crate::buffers::Cursor;
+use crate::buffers::FileInMemory;
+use crate::buffers::copy_into;
 use crate::error::{Error, Result};
 use crate::files::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
 use crate::graph::traversal;

@@ -20,12 +20,12 @@ use crate::container::SharedModel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::{self, Position};
 use crate::proto::ModelProto;
-use crate::proto::wire::{self, Message, Overlay, Replacement};
 use crate::save::encode::checksums::Checksums;
 use crate::save::encode::new_tensor::{File, NewTensor};
 use crate::save::gather::kept::Kept;
 use crate::save::gather::weights::{WeightTensor, Weights, no_weight};
 use crate::save::plan::{Place, Plan};
+use crate::wire::{self, Message, Overlay, Replacement};
 
 /// A model whose external tensors name their places in files.
 pub(crate) struct WrittenModel {

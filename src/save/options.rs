@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::buffer::Alignment;
 use crate::buffer::TensorBufferOptions;
-use crate::buffer::alignment::Alignment;
 use crate::error::Result;
 use crate::files::recovery::FolderLock;
 use crate::graph::inline::InlineOptions;

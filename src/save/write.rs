@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use crate::buffer::alignment::Alignment;
+use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, Result};
 use crate::save::gather::weights::became_shorter;

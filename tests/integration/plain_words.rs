@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// The folders and pages that are read, below the root of the repository.
 const READ: &[&str] = &[
     "build.rs",
+    "proto",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use crate::proto::MESSAGES;
-use crate::proto::wire::{FieldInfo, Label, Wire};
+use crate::wire::{FieldInfo, Label, Wire};
 
 /// A message and its fields.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::found::{Ambiguity, Way};
 use super::known::{Field, Known};
 use crate::graph::stored_digests::hides_in_digest;
 use crate::limits::{Limit, Limits};
-use crate::proto::wire::Wire;
+use crate::wire::Wire;
 
 /// What of the model in `bytes` readers differ on, in the order of the first bytes concerned;
 /// `None` where it is no message.

@@ -7,7 +7,7 @@
 
 use half::{bf16, f16};
 
-use crate::buffer::alignment::Alignment;
+use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::dtype::DataType;
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! Which tensors are consolidated: [`ConsolidateOptions`].
 
+use crate::buffer::Alignment;
 use crate::buffer::TensorBufferOptions;
-use crate::buffer::alignment::Alignment;
-use crate::proto::wire::DecodeOptions;
+use crate::wire::DecodeOptions;
 
 /// Which tensors [`consolidate`](fn@crate::edit::consolidate) moves, and how.
 /// [`TensorBufferOptions`] convert.

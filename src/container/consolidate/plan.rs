@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::mem;
 
 use super::survey::{Holder, Member, Source, too_large};
+use crate::buffer::Alignment;
 use crate::buffer::Buffer;
-use crate::buffer::alignment::{Alignment, Cursor};
+use crate::buffers::Cursor;
 use crate::container::{Handle, Initializers};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
@@ -281,16 +282,15 @@ fn place_in(memory: &mut [u8], offset: usize, len: usize) -> Result<&mut [u8]> {
 
 /// Moves the elements of `tensor` to a message of their own.
 fn take_elements(tensor: &mut TensorProto) -> TensorProto {
-    TensorProto {
-        dims: tensor.dims.clone(),
-        data_type: tensor.data_type,
-        float_data: mem::take(&mut tensor.float_data),
-        int32_data: mem::take(&mut tensor.int32_data),
-        int64_data: mem::take(&mut tensor.int64_data),
-        double_data: mem::take(&mut tensor.double_data),
-        uint64_data: mem::take(&mut tensor.uint64_data),
-        ..TensorProto::default()
-    }
+    let mut elements = TensorProto::default();
+    elements.dims.clone_from(&tensor.dims);
+    elements.data_type = tensor.data_type;
+    elements.float_data = mem::take(&mut tensor.float_data);
+    elements.int32_data = mem::take(&mut tensor.int32_data);
+    elements.int64_data = mem::take(&mut tensor.int64_data);
+    elements.double_data = mem::take(&mut tensor.double_data);
+    elements.uint64_data = mem::take(&mut tensor.uint64_data);
+    elements
 }
 
 /// Gives `tensor` its elements back.

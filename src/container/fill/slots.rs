@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::files::external_data::{self, ExternalData, is_external, is_handle, without_dots};
 use crate::graph::traversal::{self, Place, Position};
 use crate::proto::TensorProto;
-use crate::proto::wire::Str;
 use crate::tensor::initializer::Initializer;
+use crate::wire::Str;
 
 /// A byte range of a file that was not loaded. A load ties the tensors of one range.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 use super::convert::{convert, width};
 use super::mapping::{Composition, WeightPart};
 use super::strided::Strided;
-use crate::buffer::alignment::Alignment;
+use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};

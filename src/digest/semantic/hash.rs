@@ -8,7 +8,7 @@
 use sha2::{Digest as _, Sha256};
 
 pub(super) use crate::digest::Digest;
-use crate::proto::wire::Unknown;
+use crate::wire::Unknown;
 
 /// The version of the scheme. Another scheme has another text, so that no digest of one equals one
 /// of the other.

@@ -57,6 +57,7 @@ impl<'m> Symbols<'m> {
                 form.bytes(opaque.name.as_ref().map_or(&[], Str::as_bytes));
                 form.unknown(&opaque.unknown);
             }
+            Some(_) => form.tag(8),
         }
         form.unknown(unknown);
     }
@@ -69,7 +70,7 @@ impl<'m> Symbols<'m> {
     ) {
         form.number(elem_type.unwrap_or(0).into());
         form.tag(u8::from(shape.is_some()));
-        let Some(TensorShapeProto { dim, unknown }) = shape else { return };
+        let Some(TensorShapeProto { dim, unknown, .. }) = shape else { return };
         form.count(dim.len());
         dim.iter().for_each(|dim| self.dimension(form, dim));
         form.unknown(unknown);

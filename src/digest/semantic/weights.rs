@@ -96,7 +96,7 @@ impl<'c> Weights<'c> {
 
     /// The digest of a sparse tensor.
     pub(super) fn sparse(&self, tensor: &SparseTensorProto) -> Result<Digest> {
-        let SparseTensorProto { values, indices, dims, unknown } = tensor;
+        let SparseTensorProto { values, indices, dims, unknown, .. } = tensor;
         let mut form = Form::new("sparse tensor");
         form.dims(dims);
         for part in [values, indices] {

@@ -11,7 +11,7 @@ use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::buffer::mmap::MmapChoice;
+use crate::buffer::MmapChoice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::names::{
     is_journal_name, is_staging_name, is_staging_of, journal_name, staged_name,

@@ -277,7 +277,7 @@ fn r#type(proto: &TypeProto) -> usize {
         Some(Value::SequenceType(list)) => list.elem_type.as_deref().map_or(0, r#type),
         Some(Value::OptionalType(optional)) => optional.elem_type.as_deref().map_or(0, r#type),
         Some(Value::MapType(map)) => map.value_type.as_deref().map_or(0, r#type),
-        Some(Value::OpaqueType(_)) | None => 0,
+        _ => 0,
     };
     3 * size_of::<TypeProto>() + inner
 }

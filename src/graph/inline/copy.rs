@@ -219,9 +219,10 @@ impl<'m> Copier<'m> {
         }
         let attribute = self.attributes(&node.attribute, scope, depth)?;
         let metadata_props = merged(node, &scope.binding.metadata);
-        let (op_type, domain) = (node.op_type.clone(), node.domain.clone());
-        let copy =
-            NodeProto { input, output, name, more, op_type, domain, attribute, metadata_props };
+        let mut copy = NodeProto::default();
+        (copy.input, copy.output, copy.name) = (input, output, name);
+        (copy.op_type, copy.domain) = (node.op_type.clone(), node.domain.clone());
+        (copy.attribute, copy.metadata_props, copy.more) = (attribute, metadata_props, more);
         out.nodes.push(copy);
         Ok(())
     }

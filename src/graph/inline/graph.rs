@@ -124,19 +124,15 @@ impl<'m> Copier<'m> {
         let quantization: Vec<_> =
             annotations.filter_map(|annotation| self.annotation(annotation, scope)).collect();
         scope.leave(around);
-        Ok(GraphProto {
-            node: inner.nodes,
-            name: graph.name.clone(),
-            initializer,
-            doc_string: graph.doc_string.clone(),
-            input,
-            output,
-            value_info,
-            quantization_annotation: rare(quantization),
-            sparse_initializer: rare(sparse),
-            metadata_props: graph.metadata_props.clone(),
-            unknown: graph.unknown.clone(),
-        })
+        let mut copy = GraphProto::default();
+        (copy.node, copy.name) = (inner.nodes, graph.name.clone());
+        (copy.input, copy.output) = (input, output);
+        (copy.initializer, copy.sparse_initializer) = (initializer, rare(sparse));
+        (copy.value_info, copy.quantization_annotation) = (value_info, rare(quantization));
+        copy.doc_string.clone_from(&graph.doc_string);
+        copy.metadata_props.clone_from(&graph.metadata_props);
+        copy.unknown.clone_from(&graph.unknown);
+        Ok(copy)
     }
 
     pub(super) fn optional(&self, written: Option<&'m Str>, scope: &mut Scope<'m>) -> Option<Str> {
@@ -159,7 +155,9 @@ impl<'m> Copier<'m> {
     }
 
     fn tensor(&self, tensor: &'m TensorProto, scope: &mut Scope<'m>) -> TensorProto {
-        TensorProto { name: self.optional(tensor.name.as_ref(), scope), ..tensor.clone() }
+        let mut copy = tensor.clone();
+        copy.name = self.optional(tensor.name.as_ref(), scope);
+        copy
     }
 
     fn sparse(&self, tensor: &'m SparseTensorProto, scope: &mut Scope<'m>) -> SparseTensorProto {

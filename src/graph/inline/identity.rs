@@ -21,7 +21,8 @@ impl Identity {
     /// The Identity of a place with this version of the ONNX operators.
     pub(super) fn of(context: &Context<'_>, opset: Option<i64>) -> Self {
         // If a function of this name is kept, the node would call it.
-        let node = NodeProto { op_type: Some("Identity".into()), ..NodeProto::default() };
+        let mut node = NodeProto::default();
+        node.op_type = Some("Identity".into());
         let function = context.functions.callee(&node);
         let version = opset.unwrap_or_default();
         match function {

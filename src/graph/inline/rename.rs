@@ -68,7 +68,8 @@ pub(super) fn renamed(
     call: Option<u64>,
     taken: &Dimensions,
 ) -> ValueInfoProto {
-    let mut copy = ValueInfoProto { name, ..info.clone() };
+    let mut copy = info.clone();
+    copy.name = name;
     if let (Some(call), Some(r#type)) = (call, &mut copy.r#type) {
         dimensions(r#type, &mut |dimension| *dimension = taken.fresh(dimension, call));
     }
@@ -83,7 +84,7 @@ pub(super) fn dimensions(r#type: &mut TypeProto, visit: &mut dyn FnMut(&mut Str)
         Some(Value::SequenceType(list)) => return inner(&mut list.elem_type, visit),
         Some(Value::OptionalType(optional)) => return inner(&mut optional.elem_type, visit),
         Some(Value::MapType(map)) => return inner(&mut map.value_type, visit),
-        Some(Value::OpaqueType(_)) | None => None,
+        _ => None,
     };
     for dimension in shape.into_iter().flat_map(|shape| &mut shape.dim) {
         if let Some(DimensionValue::DimParam(name)) = &mut dimension.value

@@ -223,7 +223,8 @@ fn cores() -> usize {
 
 /// A copy of `functions` that shares no strings with them.
 fn private(functions: &[FunctionProto]) -> Result<Vec<FunctionProto>> {
-    let model = ModelProto { functions: functions.to_vec(), ..ModelProto::default() };
+    let mut model = ModelProto::default();
+    model.functions = functions.to_vec();
     let bytes = model.encode_to_vec()?.into();
     Ok(ModelProto::decode_with(&bytes, &DecodeOptions::default().threads(1))?.functions)
 }

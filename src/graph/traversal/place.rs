@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::proto::wire::Str;
 use crate::proto::{FunctionProto, TensorProto};
+use crate::wire::Str;
 
 /// The role of a tensor in the graph or node that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,12 +5,12 @@
 
 use crate::digest::Whole;
 use crate::error::{Error, Result};
-use crate::proto::wire::Str;
 use crate::save::gather::kept::Kept;
 use crate::save::options::SaveOptions;
 use crate::save::plan::{Plan, PlannedFile};
 use crate::tensor::initializer::Initializer;
 use crate::util::parallel;
+use crate::wire::Str;
 use std::sync::OnceLock;
 
 /// How much is read at a time of a weight that is not in memory.

@@ -16,9 +16,9 @@ use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data;
 use crate::proto::TensorProto;
-use crate::proto::wire::{self, Field, Replacement, Sizes, Str, Writer};
 use crate::save::gather::weights::Weight;
 use crate::tensor::initializer::Initializer;
+use crate::wire::{self, Field, Replacement, Sizes, Str, Writer};
 
 /// What is written in place of a tensor's elements. All else is taken from the graph's own tensor
 /// while that is written: a model can have so many tensors that their names take more memory than
@@ -185,8 +185,8 @@ fn entry_len(key: &str, value: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::proto::tensor_proto::Segment;
-    use crate::proto::wire::Overlay;
     use crate::proto::{Message, SparseTensorProto, StringStringEntryProto};
+    use crate::wire::Overlay;
 
     /// Replaces the tensor at one address.
     struct One(usize, NewTensor);
@@ -205,8 +205,9 @@ mod tests {
     /// A tensor with every field, external entries and a field that is not known.
     fn full() -> TensorProto {
         let mut tensor = TensorProto::external("w", TensorProto::INT32, [2, 1], "#w");
-        tensor.segment =
-            Some(Box::new(Segment { begin: Some(1), end: Some(300), ..Segment::default() }));
+        let mut segment = Segment::default();
+        (segment.begin, segment.end) = (Some(1), Some(300));
+        tensor.segment = Some(Box::new(segment));
         *tensor.int32_data = vec![1, 2].into();
         *tensor.string_data = vec![Buffer::from(&b"text"[..])];
         tensor.raw_data = Some(Buffer::from(&[0; 8][..]));
@@ -238,9 +239,10 @@ mod tests {
             ];
             for new in news {
                 let message = new.message(&original).unwrap();
-                let around = |tensor| SparseTensorProto {
-                    values: Some(Box::new(tensor)),
-                    ..SparseTensorProto::default()
+                let around = |tensor| {
+                    let mut sparse = SparseTensorProto::default();
+                    sparse.values = Some(Box::new(tensor));
+                    sparse
                 };
                 let (expected, model) =
                     (around(message).encode_to_vec().unwrap(), around(original.clone()));

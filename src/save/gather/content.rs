@@ -16,10 +16,10 @@ use crate::files::external_data::{has_unknown_keys, remove_unknown_keys};
 use crate::graph::inline::{Inlined, inline_functions};
 use crate::graph::stored_digests::{has_digests, remove_digests};
 use crate::graph::traversal::{self, Position};
-use crate::proto::wire::Message;
 use crate::save::gather::weights::{NotLoaded, Weights};
 use crate::save::options::SaveOptions;
 use crate::save::options::weight_files::WeightFiles;
+use crate::wire::Message;
 
 /// A container as it is saved.
 pub(crate) struct Content<'c> {

@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::buffer::Buffer;
-use crate::buffer::file_identity::FileIdentity;
+use crate::buffers::FileIdentity;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{Directory, is_handle};
@@ -466,9 +466,9 @@ mod tests {
     /// Which of the bytes of a file a model refers to after the file was written again within one
     /// tick of the clock.
     #[test]
-    #[cfg(unix)]
+    #[cfg(all(unix, debug_assertions))] // the clock
     fn a_file_that_changes_within_a_tick_of_the_clock_is_not_kept() {
-        use crate::buffer::file_identity::coarse::within_a_tick;
+        use crate::buffers::within_a_tick;
         use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
         use crate::save::gather::content::Content;
         use crate::{Container, MmapChoice};

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::aliases::{Alias, aliases};
-use crate::buffer::alignment::Alignment;
+use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};

@@ -4,7 +4,7 @@
 //! bytes of another weight refers to the shard of that one.
 
 use super::layout::{Layout, Piece, Place, PlannedFile};
-use crate::buffer::alignment::Cursor;
+use crate::buffers::Cursor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::gather::weights::{NO_BYTES, Weight};
 use crate::save::options::SaveOptions;

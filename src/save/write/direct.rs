@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::buffer::Alignment;
 use crate::buffer::BufferMut;
-use crate::buffer::alignment::Alignment;
 use crate::error::Result;
 
 /// Offsets, lengths and addresses are multiples of this: the largest block of common disks, and a

@@ -43,7 +43,9 @@ impl<'o> Meter<'o> {
             return Err(cancelled());
         }
         *done = done.saturating_add(bytes);
-        match report(Progress { done: *done, total: self.total }) {
+        let mut progress = Progress::default();
+        (progress.done, progress.total) = (*done, self.total);
+        match report(progress) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => {
                 self.cancelled.store(true, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::buffer::Buffer;
-use crate::buffer::file_identity::FileIdentity;
+use crate::buffers::FileIdentity;
 use crate::util::retry::retried;
 
 /// Offsets in both files must have the same distance from a multiple of this for extents to be

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::entry::{Entry, TensorsLikePadding, plain_bytes};
-use crate::buffer::alignment::{Alignment, Cursor};
+use crate::buffer::Alignment;
+use crate::buffers::Cursor;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::safetensors_header::{

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::proto::wire::FieldInfo;
 use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
+use crate::wire::FieldInfo;
 
 /// What a field of a message can contain.
 #[derive(Debug, Clone, Copy)]

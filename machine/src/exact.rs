@@ -1,9 +1,10 @@
 //! Elements, parts and values that our own code knows to be there.
 //!
 //! A kernel checks the shapes of its inputs once and then computes where elements are. An element
-//! that is missing there is a bug of this crate: it is reported as an internal error with the
-//! place in the sources, and never replaced by a default. What the model decides is checked, with
-//! an error of its own, before it comes here.
+//! that is missing there is a bug of this crate: it is reported as an internal error with the place
+//! in the sources, and never replaced by a default. Values of the model are checked before, with
+//! errors of their own. The methods that begin with `debug_` are for loops that cannot fail, such
+//! as those of a product of matrices: they are checked where debug assertions are.
 
 use std::fmt::Debug;
 use std::panic::Location;
@@ -39,7 +40,7 @@ pub(crate) trait Exact<T> {
     /// where they are missing, others go on without elements.
     fn debug_part<R: SliceIndex<[T], Output = [T]>>(&self, range: R) -> &[T];
 
-    /// The elements of `range`, to be changed. What is missing is treated as by
+    /// The elements of `range`, to be changed. Missing elements are treated as by
     /// [`debug_part`](Self::debug_part).
     fn debug_part_mut<R: SliceIndex<[T], Output = [T]>>(&mut self, range: R) -> &mut [T];
 
@@ -116,9 +117,8 @@ impl<T> Exact<T> for [T] {
     }
 }
 
-/// The smallest multiple of `alignment` that is at least `offset`, where the caller has checked
-/// that it fits: builds with debug assertions stop where it does not, others take the largest
-/// number.
+/// The smallest multiple of `alignment` that is at least `offset`. The caller has checked that it
+/// fits: builds with debug assertions stop where it does not, others go on with the largest number.
 pub(crate) fn debug_aligned(alignment: Alignment, offset: u64) -> u64 {
     let aligned = alignment.align_up(offset);
     debug_assert!(aligned.is_some(), "offset {offset} is too large");

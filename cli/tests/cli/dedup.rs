@@ -35,7 +35,7 @@ fn equal_tensors_are_stored_once_in_each_layout() {
         let json = folder.run(&[&pack[..], &["--verify", "--json"]].concat()).done().json();
         assert_eq!(
             json["deduplicated"],
-            serde_json::json!({"tensors": 2, "bytes": 32, "overlapping": 0})
+            serde_json::json!({"tensors": 2, "bytes": 32, "lazy": 0, "overlapping": 0})
         );
         assert_eq!(json["verified"]["ok"], true);
         let written = json["files"].as_array().unwrap();

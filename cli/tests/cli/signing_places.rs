@@ -81,7 +81,7 @@ fn files_of_a_killed_signing_are_removed_unless_a_process_holds_them() {
 
         left(bytes);
         let run = folder.run(&["recover", "m"]).done();
-        run.says(&["removed    1 file of a `sign` that was killed"]);
+        run.says(&["removed   1 file of a `sign` that was killed"]);
     }
     // One that a process holds is left, and is not signed.
     left(bundle);

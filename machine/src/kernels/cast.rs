@@ -163,7 +163,7 @@ fn to_codes<S: Number>(cx: &mut RunCx<'_>, to: DataType) -> Result<()> {
 
 /// The number in a string.
 fn stated(string: &Buffer) -> Result<Stated<'_>> {
-    // What is no text is no number either.
+    // A string that is not UTF-8 is no number either.
     let text = str::from_utf8(string.as_ref()).unwrap_or_default();
     Stated::of(text).ok_or_else(|| {
         Error::new(ErrorKind::Value, format!("the string {:?} is not a number", text.trim()))

@@ -310,7 +310,7 @@ fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
         ($type:ty, $x:ident => $fill:expr) => {
             zip(cx, |$x: $type, by: $type| {
                 let shift = |by| if left { $x.checked_shl(by) } else { $x.checked_shr(by) };
-                // Of a shift by all bits or more nothing is left.
+                // A shift by all bits or more leaves nothing.
                 let shifted = u32::try_from(by).ok().and_then(shift);
                 shifted.unwrap_or(if left { 0 } else { $fill })
             })

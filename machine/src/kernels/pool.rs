@@ -102,7 +102,7 @@ fn max_with_indices<T: Number>(
             });
         });
         for ((y, index), best) in y.iter_mut().zip(indices).zip(&best) {
-            // Of a window over padding alone.
+            // A window over padding alone has no element.
             let (value, place) = best.unwrap_or((T::LOWEST, 0));
             *y = value;
             let at =

@@ -178,7 +178,7 @@ fn classify(cx: &mut RunCx<'_>) -> Result<()> {
     }
 }
 
-/// What was collected for a target; 0 where no leaf has a weight for it.
+/// The sum for a target; 0 where no leaf has a weight for it.
 fn or_zero<R: Real>(sum: Option<R>) -> R {
     sum.unwrap_or(R::ZERO)
 }

@@ -66,7 +66,7 @@ impl Decimal {
     /// That of `text`, which the standard library reads as a float; `None` for a word.
     fn of(text: &str) -> Option<Self> {
         let unsigned = text.trim_start_matches(['+', '-']);
-        // What is not written is 0.
+        // A part that is not written is 0.
         let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let digits = whole.bytes().chain(fraction.bytes());

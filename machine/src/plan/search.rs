@@ -45,7 +45,7 @@ const STACK_OF_PLACEMENT: usize = 4096;
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) when the system gives no thread.
 pub fn search(blocks: &[Block], found: Found, goal: u64, time: Duration) -> Result<Found> {
     let now = Instant::now();
-    // A time that no clock has is as good as for ever.
+    // A deadline beyond the clock is as good as none.
     let deadline = now.checked_add(time).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
     // Placements are nested as deep as a part has blocks.
     let stack = STACK_OF_PLACEMENT * (LARGEST_PART + 256);

@@ -161,7 +161,7 @@ impl<'p> Shapes<'p> {
             Known::Outside(value) => Some(value.ty()),
             Known::OutsideType(ty) => Some(ty.clone()),
         };
-        // What is wrong with the types is said by the step itself.
+        // The step itself reports wrong types.
         let types = node.output_types(ty).unwrap_or_default();
         for (output, ty) in node.outputs.iter().zip(types) {
             if let (Some(output), Some(ty)) = (output, ty) {

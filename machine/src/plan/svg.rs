@@ -177,7 +177,7 @@ fn ticks(first: u64, end: u64) -> impl Iterator<Item = u64> {
     let least = ((end - first) / TICKS).max(1);
     let power = 10_u64.saturating_pow(least.ilog10());
     let distance = [1, 2, 5, 10].map(|n| power.saturating_mul(n));
-    // Only where ten times the power does not fit none is enough.
+    // None is enough only where ten times the power does not fit.
     let distance = distance.into_iter().find(|distance| *distance >= least).unwrap_or(least);
     (first.div_ceil(distance)..=end / distance).map(move |n| n * distance)
 }

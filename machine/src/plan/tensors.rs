@@ -194,7 +194,7 @@ fn lifetimes<'s>(
         .flat_map(|(step, node)| node.outputs.iter().flatten().map(move |value| (step, *value)));
     let lifetime = |(first, value)| {
         let Some(Known::Tensor { dtype, shape, .. }) = shapes.get(value) else { return None };
-        // What no step is the last to need is there until the end.
+        // A value that no step needs last stays until the end.
         let (owner, end) = (shapes.owner(value), ends.get(&value).copied().unwrap_or(end));
         let (dtype, steps) = (*dtype, first..end);
         let offset = if first == start { offset(value) } else { None };

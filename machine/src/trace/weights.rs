@@ -34,7 +34,7 @@ struct Constant<'p> {
 impl Constant<'_> {
     fn hash(&self, memory: &Memory) -> Result<TracedWeight> {
         let touched = Touched::new(&self.name, self.entry, memory);
-        // What lies outside of M has a digest of its own, with its type.
+        // A value outside of M has a digest of its own, with its type.
         let sha = touched.bytes(memory)?.map_or_else(String::new, |b| hex(&Sha256::digest(b)));
         let TracedValue { name, offset, sha, .. } = traced(&touched, sha)?;
         Ok(TracedWeight { name, off: offset, bytes: self.bytes, sha })

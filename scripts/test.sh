@@ -184,14 +184,18 @@ run_doc_tests() {
 
 # A folder of its own, as another compiler's results replace those in the folder of the others.
 check_msrv() {
-    local msrv
+    local msrv features
     msrv=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
     installed "$msrv" || rustup toolchain install "$msrv" --profile minimal ||
         offline "the toolchain of the stated Rust version $msrv cannot be fetched"
     # shellcheck disable=SC2086 # several words
     cargo "+$msrv" check --all-targets $WORKSPACE --target-dir "$BUILD/stated"
-    # shellcheck disable=SC2086 # several words
-    cargo "+$msrv" check --all-targets $LIBRARY --no-default-features --target-dir "$BUILD/stated"
+    # What users build alone, where features of the workspace are not switched on.
+    for features in "$LIBRARY --no-default-features --all-targets" "$LIBRARY --no-default-features --features serde" \
+        "-p onnx-container-signing" "-p onnx-container-cli --no-default-features"; do
+        # shellcheck disable=SC2086 # several words
+        cargo "+$msrv" check $features --target-dir "$BUILD/stated"
+    done
 }
 
 build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
@@ -560,14 +564,14 @@ summary() {
 only=("$@")
 section 'feature sets' check_feature_sets
 section 'format' cargo fmt --all --check
-section 'libtorch' fetch_libtorch
-section 'clippy' for_each_feature_set lint
-section 'Python environment' make_venv
-section 'words' check_words
 section 'models' fetch_models
 beside=$(mktemp -d)
 run_beside "$beside/ended" >"$beside/said" 2>&1 &
 beside_process=$!
+section 'libtorch' fetch_libtorch
+section 'Python environment' make_venv
+section 'words' check_words
+section 'clippy' for_each_feature_set lint
 section 'tests' for_each_feature_set run_tests
 section 'other disks' run_on_other_disks
 section 'doc tests' for_each_feature_set run_doc_tests

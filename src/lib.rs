@@ -118,8 +118,8 @@
 //!
 //! # Platforms
 //!
-//! 64-bit only; Linux is tested. macOS and Windows should work: each Linux call has a portable
-//! fallback. What differs there:
+//! 64-bit only. Linux has all tests, macOS and Windows the unit tests; each Linux call has a
+//! portable fallback. What differs there:
 //!
 //! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere
 //!   on Unix by opening one component after the other; on Windows the resolved path is compared
@@ -132,18 +132,14 @@
 //!
 //! # Lints
 //!
-//! Unsafe code is denied, and allowed in the file that maps and, with the feature `tch`, in those
-//! that call libtorch. Unwrapping, panicking, indexing and casts that lose bits are denied outside
-//! tests, because offsets and lengths come from untrusted files. Every public item is documented.
+//! Unsafe code is denied. Files are mapped, and libtorch is called, in the crate
+//! `onnx-container-proto`. Unwrapping, panicking, indexing and casts that lose bits are denied
+//! outside tests, because offsets and lengths come from untrusted files. Every public item is
+//! documented.
 //!
 //! # More
 //!
-//! `docs/recipes.md` has common jobs, each as a short program; `docs/format.md` the files;
-//! `docs/tensors.md` types, views and errors of tensors; `docs/sources.md` weights from anywhere;
-//! `docs/ownership.md` who owns the bytes; `docs/safety.md` what a save that is killed leaves;
-//! `docs/inlining.md` what inlining does; `docs/digests.md` what a digest covers;
-//! `docs/semantic-digest.md` when two models compute the same; `docs/design.md` how the library is
-//! built.
+//! [`guide`] has the pages of `docs/`: jobs as short programs, the formats, what is promised.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");

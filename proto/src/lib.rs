@@ -34,11 +34,13 @@
 //! | how much an untrusted message may hold | [`Limits`], [`Limit`] |
 //! | one error type, with tensor, path and byte | [`Error`], [`ErrorKind`] |
 //!
-//! External data, saves and checks are in the crate `onnx-container`, which has everything of this
-//! one under the same paths. The examples of the items say `onnx_container` for that reason.
+//! External data, saves and checks are in the crate `onnx-container`, which has all of this one
+//! under the same paths, except [`Limit`] (`load::Limit`) and [`Progress`] (`save::Progress`). The
+//! examples of the items say `onnx_container` for that reason.
 //!
 //! # Features
 //!
+//! - `serde` (off by default): errors and element types implement `serde::Serialize`.
 //! - `tch` (off by default): PyTorch tensors as initializers, and back: the module `torch`. It
 //!   needs a libtorch and a C++ compiler.
 

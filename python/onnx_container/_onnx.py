@@ -48,8 +48,8 @@ def save_model(
     """Writes a model, as ``onnx.save_model`` does: with ``save_as_external_data``, tensors of at least ``size_threshold`` bytes go
     to the file ``location``, or each to one of its own. Other options are those of :meth:`Container.save`.
 
-    ``proto`` is not changed, and files that are there are replaced when all is written. The default of ``location`` is the name
-    of the model with ``.data``. Sparse tensors stay in the model: onnx does not read them from files.
+    ``proto`` is not changed. Files are replaced when all is written, and weights files of default names that only the replaced
+    model needed are removed. The default of ``location`` is the name of the model with ``.data``. Sparse tensors stay in the model: onnx does not read them from files.
 
     Raises:
         ValueError: a tensor names a handle such as ``#w``, whose weights only a container has.
@@ -336,8 +336,8 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool, nam
     ``named`` by the caller is replaced even if no model needs it."""
     folder = os.path.realpath(os.path.dirname(path))
     target = os.path.realpath(path)  # A link stays one,
-    if files and os.path.dirname(target) != folder:
-        target = os.path.join(folder, os.path.basename(path))  # unless its weights would not be beside the model.
+    if os.path.dirname(target) != folder:
+        target = os.path.join(folder, os.path.basename(path))  # unless it leads to another folder, such as a cache.
     _refuse_one_file([_entries.beneath(folder, location) for location in files], target)
     message = model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model)
     if not message:

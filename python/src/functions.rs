@@ -98,7 +98,7 @@ pub fn save_encoded(
     let model = buffer(model)?;
     let encoded = |(location, parts, named): (String, Vec<Bound<'_, PyAny>>, bool)| {
         let parts = parts.iter().map(buffer).collect::<PyResult<Vec<_>>>()?;
-        Ok(EncodedFile::new(location, parts).named(named))
+        Ok(EncodedFile::new(location, parts).replace_unneeded(named))
     };
     let files = files.into_iter().map(encoded).collect::<PyResult<Vec<_>>>()?;
     let options = SaveOptions::new().sync(sync).remove_superseded(true);

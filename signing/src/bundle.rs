@@ -32,7 +32,7 @@ pub fn write(payload: &[u8], key: &PrivateKey) -> Result<Vec<u8>> {
     let written = Written {
         media_type: MEDIA_TYPE,
         verification_material: WrittenMaterial {
-            public_key: WrittenKey { hint: key.public_key().hint()? },
+            public_key: WrittenKey { hint: key.public_key().fingerprint()? },
             tlog_entries: [],
         },
         dsse_envelope: WrittenEnvelope {
@@ -48,7 +48,7 @@ pub fn write(payload: &[u8], key: &PrivateKey) -> Result<Vec<u8>> {
 
 /// The payload of the bundle at `path`, which `key` signed.
 pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>> {
-    let hint = key.hint()?;
+    let hint = key.fingerprint()?;
     verified(&bytes(path)?, key, &hint).map_err(|Refused(kind, reason)| error(path, kind, reason))
 }
 
@@ -239,7 +239,7 @@ mod tests {
     fn a_signature_is_of_every_bit_of_its_payload() {
         let secret = p256::SecretKey::from_slice(&[7; 32]).unwrap();
         let key = PrivateKey::from_pem(&secret.to_pkcs8_pem(LineEnding::LF).unwrap()).unwrap();
-        let (public, hint) = (key.public_key(), key.public_key().hint().unwrap());
+        let (public, hint) = (key.public_key(), key.public_key().fingerprint().unwrap());
         let payload = br#"{"_type":"https://in-toto.io/Statement/v1"}"#;
         let good: serde_json::Value =
             serde_json::from_slice(&write(payload, &key).unwrap()).unwrap();

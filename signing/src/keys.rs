@@ -166,7 +166,7 @@ impl PublicKey {
     ///
     /// # Errors
     /// [`ErrorKind::Internal`] for a key without a PEM, which only a bug can cause.
-    pub fn hint(&self) -> Result<String> {
+    pub fn fingerprint(&self) -> Result<String> {
         let pem = match &self.0 {
             Point::P256(key) => key.to_public_key_pem(LineEnding::LF),
             Point::P384(key) => key.to_public_key_pem(LineEnding::LF),

@@ -186,7 +186,8 @@ impl SignOptions {
         self
     }
 
-    /// What messages call options and calls. Default: as this crate does.
+    /// How messages name options and calls, for callers that give them other names. Default: the
+    /// names of this crate.
     #[must_use]
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = terms;
@@ -276,7 +277,7 @@ impl VerifyOptions {
         self
     }
 
-    /// Takes files alone as proof: a content as signed is not enough. Default: `false`.
+    /// Requires all files to match; matching content is not enough. Default: `false`.
     #[must_use]
     pub fn require_files(mut self, require: bool) -> Self {
         self.require_files = require;
@@ -304,7 +305,8 @@ impl VerifyOptions {
         self
     }
 
-    /// What messages call options and calls. Default: as this crate does.
+    /// How messages name options and calls, for callers that give them other names. Default: the
+    /// names of this crate.
     #[must_use]
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = terms;

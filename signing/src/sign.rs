@@ -60,7 +60,7 @@ pub fn sign(path: impl AsRef<Path>, options: &SignOptions) -> Result<Signed> {
     job.write(&files, content.as_deref())?;
     let Job { places, key, warnings, .. } = job;
     Ok(Signed {
-        key: key.hint()?,
+        key: key.fingerprint()?,
         curve: key.curve(),
         signature: places.files,
         shard_size: manifest.method.shard_size(),
@@ -164,7 +164,7 @@ impl<'a> Job<'a> {
             None => Vec::new(),
         };
         own.extend(self.options.key.path().and_then(|path| path.canonicalize().ok()));
-        let hint = self.key.hint()?;
+        let hint = self.key.fingerprint()?;
         let targets = [Some(files), model.as_ref().map(|_| content)];
         let refusals = targets.into_iter().flatten().filter_map(|path| {
             refusal(path, &own, no_clobber)

@@ -68,7 +68,7 @@ pub fn verdict(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<Verdic
         return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(path));
     }
     let reason = reason(files.as_ref(), content.as_ref(), asked);
-    let (key, curve) = (options.key.hint()?, options.key.curve());
+    let (key, curve) = (options.key.fingerprint()?, options.key.curve());
     Ok(Verdict { model: path.to_owned(), reason, key, curve, files, content })
 }
 

@@ -191,7 +191,7 @@ fn keys_are_texts_or_files_and_are_not_shown() {
     let text = fs::read_to_string(folder.path("key.pem")).unwrap();
     let key = PrivateKey::from_pem(&text).unwrap();
     let public = PublicKey::from_pem(&fs::read_to_string(folder.path("key.pub")).unwrap()).unwrap();
-    assert_eq!(key.public_key().hint().unwrap(), public.hint().unwrap());
+    assert_eq!(key.public_key().fingerprint().unwrap(), public.fingerprint().unwrap());
     let shown = format!("{:?}", SignOptions::new(key));
     assert!(shown.contains("PrivateKey(\"P-256\""), "{shown}");
     for text in ["", "-----BEGIN PUBLIC KEY-----\nMAA=\n-----END PUBLIC KEY-----\n"] {

@@ -201,7 +201,7 @@ impl Container {
         if let Err(error) = folder.check_locked(&request).and_then(|()| meter.step()) {
             return Err(locked.discard(error));
         }
-        warnings.extend(locked.publish(&[])?);
+        warnings.extend(locked.publish(Vec::new())?.warnings);
         let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
         Ok(Exported {
             files,

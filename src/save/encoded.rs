@@ -12,10 +12,12 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{check_location, without_dots};
+use crate::files::recovery::staged_name;
 use crate::save::encode::refuse_empty;
 use crate::save::options::SaveOptions;
+use crate::save::planned_save::Needed;
 use crate::save::target::folder::{Folder, Request};
-use crate::save::target::publish::{NewFile, Staging};
+use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::skim::locations;
 use crate::save::target::{SavedFile, Target};
 use crate::save::write::meter::{Meter, Metered};
@@ -26,21 +28,25 @@ use crate::util::names::fold_case;
 pub struct EncodedFile {
     location: String,
     parts: Vec<Buffer>,
-    named: bool,
+    replace_unneeded: bool,
 }
 
 impl EncodedFile {
     /// The file `location`, a path from the model's folder, with the bytes of all `parts`. Folders
     /// in the path have to be there.
     pub fn new(location: impl Into<String>, parts: impl IntoIterator<Item = Buffer>) -> Self {
-        Self { location: location.into(), parts: parts.into_iter().collect(), named: false }
+        Self {
+            location: location.into(),
+            parts: parts.into_iter().collect(),
+            replace_unneeded: false,
+        }
     }
 
-    /// Whether the user chose this name, so that a file of it is replaced even if no model needs
-    /// it. Default false.
+    /// Whether an existing file of this name is replaced even if no model needs it, as where the
+    /// user chose the name. Default false.
     #[must_use]
-    pub fn named(mut self, named: bool) -> Self {
-        self.named = named;
+    pub fn replace_unneeded(mut self, replace: bool) -> Self {
+        self.replace_unneeded = replace;
         self
     }
 
@@ -49,13 +55,12 @@ impl EncodedFile {
     }
 }
 
-/// Writes the encoded `model` to `path`, and `files` to their places beside or below it. Returns
-/// warnings.
+/// Writes the encoded `model` to `path` and `files` to their locations. Returns the warnings.
 ///
 /// As by [`Container::save`](crate::Container::save), old files are replaced when all new ones are
 /// complete, a save that was killed is completed or undone by the next program that reads the
-/// model, and no file that another model needs is replaced. Of the options those about the contents
-/// of files do not apply.
+/// model, and no file that another model needs is replaced. Options about the contents and names of
+/// files are ignored.
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
@@ -104,7 +109,7 @@ fn listed(target: &Target, model: &Buffer, files: &[EncodedFile]) -> Result<Vec<
     for file in files {
         check_location(&file.location)?;
         let name = without_dots(&file.location);
-        if !taken.insert(fold_case(&name)) {
+        if !taken.insert(fold_case(&staged_name(&name))) {
             let reason = "two files of the save have this place";
             let path = target.directory.join(name);
             return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(path));
@@ -140,7 +145,7 @@ impl<'a> EncodedSave<'a> {
     ) -> Result<Self> {
         let files = listed(&target, model, given)?;
         let beside = files.iter().filter(|file| !file.name.contains('/')).cloned().collect();
-        let asked = given.iter().filter(|file| file.named);
+        let asked = given.iter().filter(|file| file.replace_unneeded);
         let asked = asked.map(|file| without_dots(&file.location)).collect();
         let (folder, nothing) = (Folder::of(&target), Container::default());
         Ok(Self { target, folder, model, given, files, beside, asked, nothing, options })
@@ -186,7 +191,7 @@ impl<'a> EncodedSave<'a> {
             // A neighbour that cannot be read may need them, so they stay.
             Err(error) => (Vec::new(), Some(error)),
         };
-        let mut warnings = locked.publish(&removed)?;
+        let Published { mut warnings, .. } = locked.publish(removed)?;
         warnings.extend(unsure);
         Ok(warnings)
     }
@@ -198,17 +203,16 @@ impl<'a> EncodedSave<'a> {
 
     /// The files that the save removes, where that was asked for; the new model needs those of the
     /// names `needed`.
-    fn superseded(&self, needed: &HashSet<String>) -> Result<Vec<String>> {
+    fn superseded(&self, needed: &BTreeSet<String>) -> Result<Vec<String>> {
         if !self.options.remove_superseded {
             return Ok(Vec::new());
         }
-        let is_needed = |name: &str| needed.contains(&fold_case(name));
-        self.folder.superseded(is_needed, &self.options.protected)
+        let needed = Needed::new(&self.target, needed.iter());
+        self.folder.superseded(|name| needed.has(name), &self.options.protected)
     }
 
-    /// Writes the files into the staging folder; returns what the new model refers to, in folded
-    /// case.
-    fn stage(&self, staging: &mut Staging, meter: &Meter<'_>) -> Result<HashSet<String>> {
+    /// Writes the files into the staging folder; returns what the new model refers to.
+    fn stage(&self, staging: &mut Staging, meter: &Meter<'_>) -> Result<BTreeSet<String>> {
         staging.list(self.files.iter().map(|file| file.name.as_str()))?;
         let model = std::slice::from_ref(self.model);
         let parts = self.given.iter().map(|file| file.parts.as_slice()).chain([model]);
@@ -222,7 +226,7 @@ impl<'a> EncodedSave<'a> {
         }
         staging.flush()?;
         let found = locations(&staging.staged(&self.target.name))?;
-        Ok(found.iter().map(|name| fold_case(name)).collect())
+        Ok(found.iter().map(ToString::to_string).collect())
     }
 
     /// The folders below the model's that files are written to.

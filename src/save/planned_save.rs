@@ -20,7 +20,7 @@ use crate::save::options::weight_files::WeightFiles;
 use crate::save::plan::{Inputs, Place, Plan, PlannedFile};
 use crate::save::saved::Saved;
 use crate::save::target::folder::{Folder, Request};
-use crate::save::target::publish::{NewFile, Staging};
+use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::{SavedFile, Target};
 use crate::save::write::meter::{Meter, Metered};
 use crate::save::write::stage_files;
@@ -88,6 +88,7 @@ impl<'c> PlannedSave<'c> {
             inlined: content.inlined.clone(),
             free_bytes: target.free_bytes(),
             unused,
+            removed: Vec::new(),
             left_behind: Vec::new(),
             warnings: Vec::new(),
             model: Arc::new(encoded.model),
@@ -100,8 +101,8 @@ impl<'c> PlannedSave<'c> {
             Ok(left_behind) => save.saved.left_behind = left_behind,
             Err(error) => save.saved.warnings.push(error),
         }
-        let removed = save.superseded();
-        save.saved.left_behind.retain(|path| removed.iter().all(|name| !path.ends_with(name)));
+        // Why nothing is removed is a warning already: the files left behind are not known either.
+        save.note_removed(&save.superseded().unwrap_or_default());
         Ok(save)
     }
 
@@ -171,14 +172,22 @@ impl<'c> PlannedSave<'c> {
     fn publish(&mut self, staging: Staging, meter: &Meter<'_>) -> Result<()> {
         let Staging { producing, writing, flushing, .. } = staging;
         let mut done = Statistics { producing, writing, flushing, ..self.saved.statistics };
-        let warnings = timed(&mut done.publishing, || {
+        let Published { removed, warnings } = timed(&mut done.publishing, || {
             let locked = staging.lock(self.kept.folders())?;
-            match self.check_locked().and_then(|()| meter.step()) {
-                Ok(()) => locked.publish(&self.superseded()),
-                Err(error) => Err(locked.discard(error)),
+            if let Err(error) = self.check_locked().and_then(|()| meter.step()) {
+                return Err(locked.discard(error));
             }
+            // What cannot be read may need the files, so they stay.
+            let (removed, unsure) = match self.superseded() {
+                Ok(removed) => (removed, None),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            let mut published = locked.publish(removed)?;
+            published.warnings.extend(unsure);
+            Ok(published)
         })?;
         self.saved.statistics = done;
+        self.note_removed(&removed);
         self.saved.warnings.extend(warnings);
         Ok(())
     }
@@ -266,28 +275,36 @@ impl<'c> PlannedSave<'c> {
         self.folder.left_behind(|name| needed.has(name))
     }
 
-    /// The names of those that the save removes, where that was asked for. None where a neighbour
-    /// cannot be read, which may need them: a warning says so.
-    fn superseded(&self) -> Vec<String> {
+    /// The names of those that the save removes, where that was asked for.
+    ///
+    /// # Errors
+    /// Why a neighbour cannot be read, which may need them.
+    fn superseded(&self) -> Result<Vec<String>> {
         if !self.options.remove_superseded {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let needed = self.needed();
-        let found = self.folder.superseded(|name| needed.has(name), &self.options.protected);
-        found.unwrap_or_default()
+        self.folder.superseded(|name| needed.has(name), &self.options.protected)
+    }
+
+    /// Notes that the files of the names `removed` are removed, and not left behind.
+    fn note_removed(&mut self, removed: &[String]) {
+        let paths = removed.iter().map(|name| self.target.directory.join(name));
+        self.saved.removed = paths.collect();
+        let Saved { removed, left_behind, .. } = &mut self.saved;
+        left_behind.retain(|path| !removed.contains(path));
     }
 
     /// The files that the new model needs.
     fn needed(&self) -> Needed<'_> {
-        let files = self.saved.files.iter().map(|file| &file.name);
-        let names = files.chain(self.stays()).map(|name| fold_case(name)).collect();
-        let real = self.stays().filter_map(|name| real_path(&self.target, name)).collect();
-        Needed { target: &self.target, names, real }
+        let mut needed = Needed::new(&self.target, self.stays());
+        needed.names.extend(self.saved.files.iter().map(|file| fold_case(&file.name)));
+        needed
     }
 }
 
 /// The files that a new model needs.
-struct Needed<'s> {
+pub(super) struct Needed<'s> {
     target: &'s Target,
     /// In folded case.
     names: HashSet<String>,
@@ -295,8 +312,18 @@ struct Needed<'s> {
     real: HashSet<PathBuf>,
 }
 
-impl Needed<'_> {
-    fn has(&self, name: &str) -> bool {
+impl<'s> Needed<'s> {
+    /// The files of the `names`, which stay in the folder of `target`.
+    pub(super) fn new<'n>(target: &'s Target, names: impl Iterator<Item = &'n String>) -> Self {
+        let (mut folded, mut real) = (HashSet::new(), HashSet::new());
+        for name in names {
+            folded.insert(fold_case(name));
+            real.extend(real_path(target, name));
+        }
+        Self { target, names: folded, real }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
         let is_real = || real_path(self.target, name).is_some_and(|path| self.real.contains(&path));
         self.names.contains(&fold_case(name)) || is_real()
     }

@@ -70,7 +70,11 @@ pub struct Saved {
     pub free_bytes: Option<u64>,
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
-    /// Files that only the replaced model needed. They are not deleted.
+    /// Old weights files that the save removed, or would remove; see
+    /// [`SaveOptions::remove_superseded`](crate::SaveOptions::remove_superseded).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
+    pub removed: Vec<PathBuf>,
+    /// Files that only the replaced model needed and that stay.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
     pub left_behind: Vec<PathBuf>,
     /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as

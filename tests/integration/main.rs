@@ -31,6 +31,7 @@ mod edit;
 mod fill;
 mod flow;
 mod format_page;
+mod front_door;
 mod hostile_cases;
 mod hostile_files;
 mod imports;

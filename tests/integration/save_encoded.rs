@@ -37,7 +37,7 @@ fn save_with(
     options: SaveOptions,
 ) -> onnx_container::Result<()> {
     let file = |at: &&str| EncodedFile::new(*at, [vec![value; 1].into(), vec![value; 3].into()]);
-    let files: Vec<_> = locations.iter().map(|at| file(at).named(named)).collect();
+    let files: Vec<_> = locations.iter().map(|at| file(at).replace_unneeded(named)).collect();
     let warnings = save_encoded(path, &model_of(locations), &files, options)?;
     assert!(warnings.is_empty(), "{warnings:?}");
     Ok(())
@@ -188,6 +188,7 @@ fn only_files_of_default_names_that_nobody_needs_are_removed() {
     for (data_name, protected, copied, stays) in [
         (None, false, false, false),
         (Some("mine.bin"), false, false, true),
+        (Some("m-calibrated.weight"), false, false, true),
         (None, true, false, true),
         (None, false, true, true),
     ] {
@@ -209,7 +210,18 @@ fn only_files_of_default_names_that_nobody_needs_are_removed() {
         let saved = many(2).save(&path, options).unwrap();
         let case = format!("{data_name:?} {protected} {copied}");
         assert_eq!(data.exists(), stays, "{case}");
+        let removed = if stays { Vec::new() } else { vec![data.clone()] };
+        assert_eq!(saved.removed, removed, "{case}");
         assert_eq!(saved.left_behind.is_empty(), !stays || copied, "{case}");
+    }
+    // The files of safetensors may be the checkpoint.
+    #[cfg(feature = "safetensors")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        many(2).save(&path, SaveOptions::from(WeightFiles::Safetensors).sync(false)).unwrap();
+        many(2).save(&path, embedded().remove_superseded(true)).unwrap();
+        assert!(folder.path().join("m.safetensors").exists());
     }
     // What a model refers to that was not loaded is needed.
     let folder = tempfile::tempdir().unwrap();
@@ -220,6 +232,49 @@ fn only_files_of_default_names_that_nobody_needs_are_removed() {
     assert_eq!(values(&path), [[1; 4]]);
     save_encoded(&path, &model_of(&[]), &[], quick().remove_superseded(true)).unwrap();
     assert_eq!(contents(folder.path()).len(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_the_new_model_reaches_by_a_link_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    save(&path, &["m.onnx.data"], 1).unwrap();
+    std::os::unix::fs::symlink("m.onnx.data", folder.path().join("m.onnx_data")).unwrap();
+    let options = quick().remove_superseded(true);
+    save_encoded(&path, &model_of(&["m.onnx_data"]), &[], options).unwrap();
+    assert_eq!(fs::read(folder.path().join("m.onnx.data")).unwrap(), [1; 4]);
+}
+
+#[test]
+fn nothing_is_removed_while_the_save_of_a_neighbour_cannot_be_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    save(&path, &["m.onnx.data"], 1).unwrap();
+    fs::write(folder.path().join(".n.onnx.switching"), "cut off").unwrap();
+    let options = quick().remove_superseded(true);
+    let warnings = save_encoded(&path, &model_of(&[]), &[], options).unwrap();
+    assert!(folder.path().join("m.onnx.data").exists());
+    assert!(
+        warnings.iter().any(|it| it.reason().contains("old weights files stay")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn files_below_are_not_replaced_beside_an_interrupted_save() {
+    let folder = folders();
+    fs::write(folder.path().join("sub/w.bin"), [7; 4]).unwrap();
+    fs::write(folder.path().join("sub/.n.onnx.switching"), "cut off").unwrap();
+    let error = save(&folder.path().join("m.onnx"), &["sub/w.bin"], 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+}
+
+#[test]
+fn two_files_with_one_name_in_the_staging_folder_are_refused() {
+    let folder = folders();
+    let error = save(&folder.path().join("m.onnx"), &["sub/w", "sub%2Fw"], 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }
 
 #[test]

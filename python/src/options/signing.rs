@@ -47,6 +47,7 @@ fn argument(term: &Term<'_>) -> String {
         Term::ShardSize(bytes) => format!("shard_size={bytes}"),
         Term::RequireFiles => "require_files=True".to_owned(),
         Term::IgnoreUnsignedFiles => "ignore_unsigned_files=True".to_owned(),
+        Term::Save => "Container.save()".to_owned(),
         other => other.to_string(),
     }
 }

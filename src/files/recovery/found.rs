@@ -32,13 +32,14 @@ pub(super) struct Found {
 /// moved there, or all is as it was before, or nothing is left to do it with. Of a switch that
 /// `replaces_model` the old model may be in place.
 pub(super) fn is_done(all: &[(&Entry, Found)], replaces_model: bool) -> bool {
-    // Old files were all moved away before the last new one was moved into place.
-    let is_in_place = |(entry, found): &(&Entry, Found)| {
-        entry.new.is_none() || found.has_length && !found.staged && !found.damaged
+    let is_old = all.last().is_some_and(|(_, model)| model.position == Position::Old);
+    // A file that is removed was moved away before the new model was moved into place, or stays:
+    // beside the old model it is needed.
+    let is_in_place = |(entry, found): &(&Entry, Found)| match entry.new {
+        None => !found.saved || !is_old,
+        Some(_) => found.has_length && !found.staged && !found.damaged,
     };
-    let has_old_model =
-        || replaces_model && all.last().is_some_and(|(_, model)| model.position == Position::Old);
-    if all.iter().all(is_in_place) && !has_old_model() {
+    if all.iter().all(is_in_place) && !(replaces_model && is_old) {
         return true;
     }
     let is_left = |(_, found): &(_, Found)| found.staged || found.damaged || found.saved;
@@ -56,17 +57,21 @@ mod tests {
     use super::*;
     use crate::files::recovery::journal::Mark;
 
-    #[test]
-    fn nothing_is_left_to_do_where_all_is_new_or_as_it_was() {
-        use Position::{Free, New, Old, Other};
-        let found = |position| Found {
+    /// A file at `position`, and nothing in the staging folder.
+    fn found(position: Position) -> Found {
+        Found {
             position,
-            has_length: position == New,
+            has_length: position == Position::New,
             staged: false,
             damaged: false,
             saved: false,
             foreign: false,
-        };
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_to_do_where_all_is_new_or_as_it_was() {
+        use Position::{Free, New, Old, Other};
         let mark = Mark { len: 1, modified: 0, inode: None };
         let (had, had_none) = (Some(mark), None);
         // What the data file and the model were, and where they are.
@@ -95,6 +100,25 @@ mod tests {
             assert!(!at(&|data| data.damaged = true), "{positions:?}, damaged");
             let all_new = positions == [New, New];
             assert_eq!(at(&|data| data.saved = true), all_new, "{positions:?}, saved");
+        }
+    }
+
+    #[test]
+    fn a_removed_file_that_is_saved_is_needed_beside_the_old_model() {
+        let mark = Mark { len: 1, modified: 0, inode: None };
+        let entry = |new| Entry { name: "w".to_owned(), new, old: Some(mark) };
+        let (removed, model) = (entry(None), entry(Some(mark)));
+        for (saved, position, done) in [
+            (true, Position::Old, false),
+            (true, Position::New, true),
+            (true, Position::Other, true),
+            (false, Position::Old, true),
+        ] {
+            let place = if saved { Position::Free } else { Position::Old };
+            let weights = Found { saved, has_length: false, ..found(place) };
+            let of_model = Found { has_length: true, ..found(position) };
+            let all = [(&removed, weights), (&model, of_model)];
+            assert_eq!(is_done(&all, false), done, "{saved} {position:?}");
         }
     }
 

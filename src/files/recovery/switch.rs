@@ -309,6 +309,11 @@ impl Switch {
         if replaces_weights {
             // The model first.
             for entry in self.files.iter().rev().filter(|entry| entry.old.is_some()) {
+                // A file that is only to be removed stays where it is by now: since the switch was
+                // interrupted, other models may have come to need it.
+                if self.resumed && entry.new.is_none() {
+                    continue;
+                }
                 if self.found(entry)?.position == Position::Old {
                     self.take_away(entry, self.old.as_ref())?;
                 }

@@ -17,10 +17,12 @@ impl SaveOptions {
         self
     }
 
-    /// Whether weights files that only the replaced model needed are removed by the same switch,
-    /// where their names are those that a save of this model gives by default, in any layout. Files
-    /// of other names, which a caller chose, stay. Default false: all stay, and are listed in
-    /// [`Saved::left_behind`](crate::Saved::left_behind).
+    /// Whether the save also removes the old weights files that only the replaced model needed.
+    /// Default false: all stay, and [`Saved::left_behind`](crate::Saved::left_behind) lists them.
+    ///
+    /// Only files with a name that a save of this model gives by default, in any layout, are
+    /// removed; files that a caller named stay. They are removed together with the replacement of
+    /// the model, all or nothing, and [`Saved::removed`](crate::Saved::removed) lists them.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -58,8 +60,12 @@ impl SaveOptions {
         self
     }
 
-    /// What follows the model's file name in the default name of the packed file. Default `.data`.
-    /// As with that, a file of this name that no model needs is not replaced.
+    /// The suffix of the packed file: `<model file><suffix>`. Default `.data`. An existing file of
+    /// this name is replaced only if the replaced model refers to it.
+    ///
+    /// It has no effect beside [`data_name`](Self::data_name), on several shards, and on layouts
+    /// with names of their own. [`remove_superseded`](Self::remove_superseded) knows the suffixes
+    /// `.data` and `.weight` only.
     #[must_use]
     pub fn data_suffix(mut self, suffix: impl Into<String>) -> Self {
         self.data_suffix = Some(suffix.into());

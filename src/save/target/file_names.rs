@@ -174,8 +174,8 @@ pub(crate) fn free_data_name(model_name: &str, is_taken: impl Fn(&str) -> bool) 
     name
 }
 
-/// Whether `name` is one that a save of the model gives to a weights file by default, in any
-/// layout.
+/// Whether `name` is one that a save of the model gives by default to a file of several weights.
+/// That of a safetensors file is not: it may be a checkpoint.
 pub(crate) fn is_default_name(model_name: &str, name: &str) -> bool {
     let data_name = default_data_name(model_name);
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
@@ -190,17 +190,18 @@ pub(crate) fn is_default_name(model_name: &str, name: &str) -> bool {
             is_number(number) && is_number(count) && number.len() == count.len()
         })
     };
-    #[cfg(feature = "safetensors")]
-    if name == default_safetensors_name(model_name) {
-        return true;
-    }
     name == data_name
         || name == location_name(model_name, PACKED_BY_ONNX)
         || name == transformers_js_name(model_name, 0)
         || is_number(between(&format!("{}_", transformers_js_name(model_name, 0)), ""))
         || is_number(between(&format!("{model_name}_"), ".data"))
         || is_shard()
-        || !between(&weight_prefix(model_name), ".weight").is_empty()
+}
+
+/// Whether `name` is one that a save of the model may give by default to the file of one weight.
+pub(crate) fn is_name_of_one_weight(model_name: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(&weight_prefix(model_name));
+    rest.is_some_and(|rest| rest.strip_suffix(".weight").is_some_and(|rest| !rest.is_empty()))
 }
 
 /// What onnx's `ModelContainer` puts behind the model's file name for its packed file.
@@ -304,7 +305,8 @@ mod tests {
             ("m.onnx_data_1", true),
             ("m.onnx_2.data", true),
             ("m-00001-of-00003.onnx.data", true),
-            ("m-a.b.weight", true),
+            ("m-a.b.weight", false),
+            ("m.safetensors", false),
             ("m.onnx", false),
             ("m.data", false),
             ("n.onnx.data", false),
@@ -319,8 +321,11 @@ mod tests {
         ] {
             assert_eq!(is_default_name("m.onnx", name), is_default, "{name}");
         }
-        #[cfg(feature = "safetensors")]
-        assert!(is_default_name("m.onnx", "m.safetensors"));
+        for (name, is_one) in
+            [("m-a.b.weight", true), ("m-.weight", false), ("n-a.weight", false), ("m-a", false)]
+        {
+            assert_eq!(is_name_of_one_weight("m.onnx", name), is_one, "{name}");
+        }
     }
 
     #[test]

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{
-    FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled, staged_name,
+    FolderLock, StagingFolder, Switch, flush_folder, may_need_recovery, recover_all,
+    refuse_journaled, staged_name,
 };
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::timed;
@@ -193,6 +194,21 @@ impl Staging {
         Ok(locks)
     }
 
+    /// Why no file is removed: nobody sees what a model needs whose save cannot be completed.
+    fn hidden_model(&self) -> Option<Error> {
+        match may_need_recovery(&self.directory) {
+            Ok(false) => None,
+            Ok(true) => Some(
+                Error::new(
+                    ErrorKind::Changed,
+                    "the save of another model here was interrupted: old weights files stay, which it may need",
+                )
+                .with_path(&self.directory_given),
+            ),
+            Err(error) => Some(error),
+        }
+    }
+
     fn model_name(&self) -> Result<&str> {
         let last = self.names.last().ok_or_else(|| Error::internal("a save of no file"))?;
         Ok(last)
@@ -200,10 +216,6 @@ impl Staging {
 
     /// The renames that put every file in place and take the files `removed` away.
     fn renames(&self, removed: &[String]) -> Result<Switch> {
-        if !removed.is_empty() {
-            // Of a model whose save cannot be completed, nobody sees what it needs.
-            refuse_journaled(&self.directory, self.model_name()?, removed)?;
-        }
         let listing = Listing::of(&self.directory, self.names.len());
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
         let folders = (self.directory.as_path(), self.directory_given.as_path());
@@ -273,6 +285,14 @@ impl Staging {
     }
 }
 
+/// What was put in place.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// The names of the files that were removed.
+    pub(crate) removed: Vec<String>,
+    pub(crate) warnings: Vec<Error>,
+}
+
 /// A staging folder, and the locks of every folder that its save concerns.
 pub(crate) struct LockedStaging {
     staging: Staging,
@@ -288,17 +308,24 @@ impl LockedStaging {
     /// The old files are then in place and the staging folder is removed, with two exceptions:
     /// where the last flush fails the new files are in place, and where renames cannot be undone
     /// the next process that opens the model completes or undoes them.
-    pub(crate) fn publish(self, removed: &[String]) -> Result<Vec<Error>> {
-        let switch = match self.staging.renames(removed) {
+    pub(crate) fn publish(self, mut removed: Vec<String>) -> Result<Published> {
+        let mut warnings = Vec::new();
+        if !removed.is_empty()
+            && let Some(hidden) = self.staging.hidden_model()
+        {
+            removed.clear();
+            warnings.push(hidden);
+        }
+        let switch = match self.staging.renames(&removed) {
             Ok(switch) => switch,
             Err(error) => return Err(self.discard(error)),
         };
         let Self { staging, locks } = self;
-        let mut warnings = staging.access_warnings();
+        warnings.extend(staging.access_warnings());
         let result = match staging.switch(&switch) {
             Ok(flushed) => {
                 warnings.extend(staging.end(&switch));
-                flushed.map(|()| warnings)
+                flushed.map(|()| Published { removed, warnings })
             }
             Err(Failure { error, undone: true }) => Err(staging.discard(error)),
             Err(Failure { error, undone: false }) => Err(staging.keep(error)),
@@ -381,7 +408,7 @@ mod tests {
     #[test]
     fn files_are_replaced_together() {
         let (dir, staging) = replacing(true);
-        assert!(staging.lock(Vec::new()).unwrap().publish(&[]).unwrap().is_empty());
+        assert!(staging.lock(Vec::new()).unwrap().publish(Vec::new()).unwrap().warnings.is_empty());
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
@@ -390,7 +417,7 @@ mod tests {
         let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
         fs::remove_file(staging.folder.new_files().join("m.onnx")).unwrap();
-        let error = staging.lock(Vec::new()).unwrap().publish(&[]).unwrap_err();
+        let error = staging.lock(Vec::new()).unwrap().publish(Vec::new()).unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
     }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::{Folder, READ, Request};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::recovery::may_need_recovery;
 use crate::save::target::users::{ids_of, is_any_of};
 use crate::util::retry::{is_link, retried};
 
@@ -61,6 +62,11 @@ impl Folder {
         let there: Vec<String> = there.cloned().collect();
         if there.is_empty() {
             return Ok(Vec::new());
+        }
+        if may_need_recovery(&folder.directory)? {
+            // Nobody sees what the model needs whose save that was.
+            let reason = "a save in this folder was interrupted: recover the folder first, or save elsewhere";
+            return Err(Error::new(ErrorKind::Changed, reason).with_path(&folder.directory));
         }
         let own = self.own_names()?;
         let users = folder.other_users(&there, Some(&self.target_path()))?;

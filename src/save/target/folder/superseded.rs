@@ -2,14 +2,15 @@
 //! which the save removes.
 //!
 //! Only a file with a name that saves of this model give to weights is removed: what the caller
-//! named is the caller's.
+//! named is the caller's. A caller may name one file as one of a single weight is called, so these
+//! are removed only where there are several.
 
 use std::path::PathBuf;
 
 use super::Folder;
 use crate::error::Result;
 use crate::files::external_data::check_location;
-use crate::save::target::file_names::is_default_name;
+use crate::save::target::file_names::{is_default_name, is_name_of_one_weight};
 use crate::save::target::users::{ids_of, is_any_of};
 use crate::util::names::fold_case;
 use crate::util::retry::retried;
@@ -39,10 +40,13 @@ impl Folder {
         protected: &[PathBuf],
     ) -> Result<Vec<String>> {
         let protected = ids_of(protected);
+        let (model, old) = (&self.model_name, self.own_names()?);
+        let of_one = old.iter().filter(|name| is_name_of_one_weight(model, name)).count();
+        let is_ours = |name: &str| {
+            is_default_name(model, name) || of_one > 1 && is_name_of_one_weight(model, name)
+        };
         let left = self.left_behind(|name| {
-            stays(name)
-                || !is_default_name(&self.model_name, name)
-                || fold_case(name) == fold_case(&self.model_name)
+            stays(name) || !is_ours(name) || fold_case(name) == fold_case(model)
         })?;
         let is_removed = |path: &PathBuf| {
             let is_file = retried(|| path.symlink_metadata()).is_ok_and(|it| it.is_file());

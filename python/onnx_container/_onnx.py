@@ -48,8 +48,8 @@ def save_model(
     """Writes a model, as ``onnx.save_model`` does: with ``save_as_external_data``, tensors of at least ``size_threshold`` bytes go
     to the file ``location``, or each to one of its own. Other options are those of :meth:`Container.save`.
 
-    ``proto`` is not changed. Files are replaced when all is written, and weights files of default names that only the replaced
-    model needed are removed. The default of ``location`` is the name of the model with ``.data``. Sparse tensors stay in the model: onnx does not read them from files.
+    ``proto`` is not changed. Files are replaced when all is written. Without ``location``, weights files of default names that
+    only the replaced model needed are removed. The default of ``location`` is the name of the model with ``.data``. Sparse tensors stay in the model: onnx does not read them from files.
 
     Raises:
         ValueError: a tensor names a handle such as ``#w``, whose weights only a container has.
@@ -198,7 +198,8 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
     # A save of the container names no weights as models are.
     is_model = base.lower().endswith(".onnx")
     if not folder and not is_model:
-        return container._save(path, one_file, options, replaces=True)._has_weights_files
+        # Who names files deletes old ones as well: optimum fails where they are gone.
+        return container._save(path, one_file, options, replaces=not name)._has_weights_files
     _entries.checked_location(name, "")
     if unknown := options.keys() & _NOT_BESIDE:
         raise ValueError(

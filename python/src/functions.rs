@@ -96,12 +96,14 @@ pub fn save_encoded(
     sync: bool,
 ) -> PyResult<Vec<String>> {
     let model = buffer(model)?;
+    let names_files = files.iter().any(|(_, _, named)| *named);
     let encoded = |(location, parts, named): (String, Vec<Bound<'_, PyAny>>, bool)| {
         let parts = parts.iter().map(buffer).collect::<PyResult<Vec<_>>>()?;
         Ok(EncodedFile::new(location, parts).replace_unneeded(named))
     };
     let files = files.into_iter().map(encoded).collect::<PyResult<Vec<_>>>()?;
-    let options = SaveOptions::new().sync(sync).remove_superseded(true);
+    // Who names files deletes old ones as well.
+    let options = SaveOptions::new().sync(sync).remove_superseded(!names_files);
     let warnings =
         detached(py, || onnx_container::save::save_encoded(path, &model, &files, options))?;
     Ok(names(&warnings))

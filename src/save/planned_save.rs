@@ -289,9 +289,11 @@ impl<'c> PlannedSave<'c> {
 
     /// Notes that the files of the names `removed` are removed, and not left behind.
     fn note_removed(&mut self, removed: &[String]) {
-        let paths = removed.iter().map(|name| self.target.directory.join(name));
-        self.saved.removed = paths.collect();
+        let now = removed.iter().map(|name| self.target.directory.join(name)).collect();
         let Saved { removed, left_behind, .. } = &mut self.saved;
+        // What was planned to be removed is left behind where it is not removed after all.
+        left_behind.append(removed);
+        *removed = now;
         left_behind.retain(|path| !removed.contains(path));
     }
 

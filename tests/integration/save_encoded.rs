@@ -259,6 +259,12 @@ fn nothing_is_removed_while_the_save_of_a_neighbour_cannot_be_completed() {
         warnings.iter().any(|it| it.reason().contains("old weights files stay")),
         "{warnings:?}"
     );
+    many(2).save(&path, quick().data_name("m.onnx.data")).unwrap();
+    let embedded = SaveOptions::from(WeightFiles::Embedded).sync(false).remove_superseded(true);
+    let saved = many(2).save(&path, embedded).unwrap();
+    let data = folder.path().join("m.onnx.data");
+    assert_eq!((saved.removed, saved.left_behind), (vec![], vec![data.clone()]));
+    assert!(data.exists());
 }
 
 #[test]

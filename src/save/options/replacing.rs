@@ -20,8 +20,9 @@ impl SaveOptions {
     /// Whether the save also removes the old weights files that only the replaced model needed.
     /// Default false: all stay, and [`Saved::left_behind`](crate::Saved::left_behind) lists them.
     ///
-    /// Only files with a name that a save of this model gives by default, in any layout, are
-    /// removed; files that a caller named stay. They are removed together with the replacement of
+    /// Only files with a name that a save of this model gives by default are removed. Files that a
+    /// caller named stay, and what may be such a file: a safetensors file, and a single `.weight`
+    /// file of one tensor. They are removed together with the replacement of
     /// the model, all or nothing, and [`Saved::removed`](crate::Saved::removed) lists them.
     ///
     /// ```
@@ -35,7 +36,7 @@ impl SaveOptions {
     ///
     /// let folder = tempfile::tempdir().unwrap();
     /// let path = folder.path().join("m.onnx");
-    /// for layout in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Packed] {
+    /// for layout in [WeightFiles::Packed, WeightFiles::Embedded, WeightFiles::Packed] {
     ///     container.save(&path, SaveOptions::from(layout).remove_superseded(true))?;
     /// }
     /// assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2); // m.onnx, m.onnx.data

@@ -25,6 +25,46 @@ impl Reading {
     }
 }
 
+/// The setters that both kinds of options have.
+macro_rules! setters_of_both {
+    ($Options:ident) => {
+        impl $Options {
+            /// Whether the model's files are mapped. Default: [`MmapChoice::never`].
+            #[must_use]
+            pub fn mmap(mut self, mmap: MmapChoice) -> Self {
+                self.reading.mmap = mmap;
+                self
+            }
+
+            /// Which links to weights files are followed when the model is read. Links are never
+            /// signed. Default: [`PathPolicy::ModelDirs`].
+            #[must_use]
+            pub fn paths(mut self, policy: PathPolicy) -> Self {
+                self.reading.paths = policy;
+                self
+            }
+
+            /// How much the model may hold. Default: [`Limits::new`].
+            #[must_use]
+            pub fn limits(mut self, limits: Limits) -> Self {
+                self.reading.limits = limits;
+                self
+            }
+
+            /// How messages name options and calls, for callers that give them other names.
+            /// Default: the names of this crate.
+            #[must_use]
+            pub fn terms(mut self, terms: Terms) -> Self {
+                self.terms = terms;
+                self
+            }
+        }
+    };
+}
+
+setters_of_both!(SignOptions);
+setters_of_both!(VerifyOptions);
+
 impl From<Reading> for LoadOptions {
     fn from(reading: Reading) -> Self {
         Self::from(reading.mmap).paths(reading.paths).limits(reading.limits)
@@ -143,28 +183,6 @@ impl SignOptions {
         self
     }
 
-    /// Whether the model's files are mapped. Default: [`MmapChoice::never`].
-    #[must_use]
-    pub fn mmap(mut self, mmap: MmapChoice) -> Self {
-        self.reading.mmap = mmap;
-        self
-    }
-
-    /// Which links to weights files are followed when the model is read. Links are never signed.
-    /// Default: [`PathPolicy::ModelDirs`].
-    #[must_use]
-    pub fn paths(mut self, policy: PathPolicy) -> Self {
-        self.reading.paths = policy;
-        self
-    }
-
-    /// How much the model may hold. Default: [`Limits::new`].
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.reading.limits = limits;
-        self
-    }
-
     /// Is called with each warning at once, also where the signing then fails. Default: warnings
     /// are in [`Signed::warnings`](crate::Signed::warnings) alone.
     #[must_use]
@@ -183,14 +201,6 @@ impl SignOptions {
         goes_on: impl Fn() -> ControlFlow<()> + Send + Sync + 'static,
     ) -> Self {
         self.writing = Some(Box::new(goes_on));
-        self
-    }
-
-    /// How messages name options and calls, for callers that give them other names. Default: the
-    /// names of this crate.
-    #[must_use]
-    pub fn terms(mut self, terms: Terms) -> Self {
-        self.terms = terms;
         self
     }
 
@@ -281,35 +291,6 @@ impl VerifyOptions {
     #[must_use]
     pub fn require_files(mut self, require: bool) -> Self {
         self.require_files = require;
-        self
-    }
-
-    /// Whether the model's files are mapped. Default: [`MmapChoice::never`].
-    #[must_use]
-    pub fn mmap(mut self, mmap: MmapChoice) -> Self {
-        self.reading.mmap = mmap;
-        self
-    }
-
-    /// Which links are followed. Default: [`PathPolicy::ModelDirs`].
-    #[must_use]
-    pub fn paths(mut self, policy: PathPolicy) -> Self {
-        self.reading.paths = policy;
-        self
-    }
-
-    /// How much the model may hold. Default: [`Limits::new`].
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.reading.limits = limits;
-        self
-    }
-
-    /// How messages name options and calls, for callers that give them other names. Default: the
-    /// names of this crate.
-    #[must_use]
-    pub fn terms(mut self, terms: Terms) -> Self {
-        self.terms = terms;
         self
     }
 

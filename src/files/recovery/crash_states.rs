@@ -218,6 +218,16 @@ fn a_switch_that_is_killed_is_completed() {
     });
 }
 
+/// Another model may have come to need it since.
+#[test]
+fn a_file_that_an_interrupted_switch_has_not_removed_stays() {
+    let case = Case::new(&["m.onnx"], (true, true));
+    assert_eq!(recover(case.folder.path()).unwrap().finished.len(), 1);
+    let text = |name| fs::read_to_string(case.at(name)).unwrap();
+    assert_eq!((text("m.onnx"), text(REMOVED)), ("new".to_owned(), "old".to_owned()));
+    assert!(!case.journal().exists() && !case.at(STAGING).exists());
+}
+
 #[test]
 fn an_undo_that_is_killed_leaves_all_old_or_all_new_files() {
     each_case(|old, how| {

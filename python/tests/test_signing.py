@@ -235,3 +235,12 @@ def test_progress_is_reported_and_ends_the_work(tmp_path: Path) -> None:
 def test_names_are_there() -> None:
     for name in ("sign", "verify_signature", "Signed", "VerifiedSignature"):
         assert name in onnx_container.__all__ and getattr(onnx_container, name).__doc__
+
+
+def test_a_model_with_links_is_refused_with_the_call_that_helps(tmp_path: Path) -> None:
+    private, _ = make_keys(tmp_path)
+    model = save(tmp_path / "m" / "m.onnx")
+    data = model.with_name("m.onnx.data").rename(model.with_name("blob"))
+    model.with_name("m.onnx.data").symlink_to(data.name)
+    with pytest.raises(Error, match=r"Container\.save\(\) writes the model without links"):
+        sign(model, private_key=private)

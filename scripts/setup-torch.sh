@@ -13,7 +13,7 @@
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-VERSION=2.13.0
+VERSION=2.15.0
 PYTHON=${PYTHON:-python3}
 # Another recipe is another folder, so that checkouts of different age do not undo each other's.
 STAMP=$VERSION-$(cat "$HERE"/setup-torch.sh "$HERE"/torch-requirements.txt "$HERE"/torch_stubs.py | cksum | cut -d ' ' -f 1)
@@ -39,7 +39,7 @@ install() {
     "$PYTHON" -m venv --without-pip "$HOME_DIR"
     pip=("$PYTHON" -m pip --python "$HOME_DIR/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --retries 5)
     say "fetching torch $VERSION, 540 MB, and others"
-    "${pip[@]}" --no-deps "torch==$VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 >&2 || exit "$NO_NETWORK"
+    "${pip[@]}" --no-deps "torch==$VERSION" nvidia-cuda-runtime==13.2.86 nvidia-cuda-cupti==13.2.86 >&2 || exit "$NO_NETWORK"
     "${pip[@]}" --no-deps -r "$HERE/torch-requirements.txt" >&2 || exit "$NO_NETWORK"
     packages=$("$HOME_DIR/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     "$HOME_DIR/bin/python" "$HERE/torch_stubs.py" "$packages" >&2

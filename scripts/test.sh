@@ -27,7 +27,9 @@ SKIP=77 # what a section returns to say that it did not run
 
 VENV=$PWD/.venv
 # Compiled once, in some minutes, and found again by the next run.
-DENY=${XDG_CACHE_HOME:-$HOME/.cache}/onnx-container/cargo-deny-0.20.2
+TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/onnx-container
+DENY=$TOOLS/cargo-deny-0.20.2
+MDBOOK=$TOOLS/mdbook-0.5.4
 BUILD=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 passed=() failed=() skipped=()
@@ -182,16 +184,17 @@ run_doc_tests() {
     esac
 }
 
-# A folder of its own, as another compiler's results replace those in the folder of the others.
+# What users build. Tests and examples need no more than the newest compiler. A folder of its own, as
+# another compiler's results replace those in the folder of the others.
 check_msrv() {
     local msrv features
     msrv=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
     installed "$msrv" || rustup toolchain install "$msrv" --profile minimal ||
         offline "the toolchain of the stated Rust version $msrv cannot be fetched"
     # shellcheck disable=SC2086 # several words
-    cargo "+$msrv" check --all-targets $WORKSPACE --target-dir "$BUILD/stated"
+    cargo "+$msrv" check $WORKSPACE --target-dir "$BUILD/stated"
     # What users build alone, where features of the workspace are not switched on.
-    for features in "$LIBRARY --no-default-features --all-targets" "$LIBRARY --no-default-features --features serde" \
+    for features in "$LIBRARY --no-default-features" "$LIBRARY --no-default-features --features serde" \
         "-p onnx-container-signing" "-p onnx-container-cli --no-default-features"; do
         # shellcheck disable=SC2086 # several words
         cargo "+$msrv" check $features --target-dir "$BUILD/stated"
@@ -329,6 +332,20 @@ run_python_package() {
     "$VENV/bin/python" -m mypy.stubtest --ignore-unused-allowlist --allowlist python/tests/stubtest.txt onnx_container._core
 }
 
+# With the oldest packages that are supported. What is left out compares with a newer onnx, or
+# measures memory that this onnxruntime takes.
+run_python_with_oldest() {
+    local wheel oldest=$BUILD/oldest-venv
+    wheel=$(find "$BUILD/wheels" -name 'onnx_container-*-cp311-abi3-*.whl' 2>/dev/null || true)
+    [[ -n $wheel ]] || skip 'there is no wheel of the Python package'
+    "$(python)" -m venv --clear --without-pip "$oldest"
+    "$(python)" -m pip --python "$oldest/bin/python" install --quiet --disable-pip-version-check --retries 5 \
+        -r tests/oldest-requirements.txt || offline 'the oldest Python packages cannot be fetched'
+    install_into "$oldest/bin/python" "$wheel"
+    (cd python/tests && pytest "$oldest/bin/python" test_onnx.py test_onnxruntime.py test_ir.py test_model_container.py \
+        -k 'not converted_as_onnx_does and not takes_no_memory')
+}
+
 # Tensors of torch as weights and what it exports, with the wheel of the section before.
 run_python_with_torch() {
     local wheel interpreter status=0
@@ -413,10 +430,20 @@ run_on_other_disks() {
     kill_on_coarse_disks "$folder"
 }
 
-# Without optimization: compiling it takes longer than all that it does here.
-install_deny() {
-    [[ -x $DENY/bin/cargo-deny ]] ||
-        cargo install --quiet --locked --debug --root "$DENY" "cargo-deny@${DENY##*-}" || offline 'cargo-deny cannot be fetched'
+# install_tool FOLDER-VERSION [OPTION...]: a program of this name from the registry. Without
+# optimization: compiling it takes longer than all that it does here.
+install_tool() {
+    local name
+    name=$(basename "${1%-*}")
+    [[ -x $1/bin/$name ]] || cargo install --quiet --locked --debug --root "$1" "${@:2}" "$name@${1##*-}" ||
+        offline "$name cannot be fetched"
+}
+
+# The pages of docs/ as a book.
+build_book() {
+    install_tool "$MDBOOK" --no-default-features
+    "$MDBOOK/bin/mdbook" build --dest-dir "$BUILD/book" docs
+    [[ -s $BUILD/book/index.html ]]
 }
 
 # Misspelled words; typos.toml has those that are meant.
@@ -426,7 +453,7 @@ check_words() {
 }
 
 check_dependencies() {
-    install_deny
+    install_tool "$DENY"
     export PATH=$DENY/bin:$PATH
     cargo deny check bans licenses sources
     if GIT_TERMINAL_PROMPT=0 timeout 60 git ls-remote --quiet https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then
@@ -576,12 +603,14 @@ section 'tests' for_each_feature_set run_tests
 section 'other disks' run_on_other_disks
 section 'doc tests' for_each_feature_set run_doc_tests
 section 'docs' build_all_docs
+section 'book' build_book
 section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
 section 'processors' run_on_processors
 section 'Python package' run_python_package
+section 'Python with the oldest packages' run_python_with_oldest
 section 'Python with torch' run_python_with_torch
 section 'PyTorch interop' with_libtorch run_torch_interop
 join_beside "$beside_process" "$beside"

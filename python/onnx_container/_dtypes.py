@@ -115,6 +115,7 @@ _ML_DTYPES = {
     DataType.FLOAT6E3M2: "float6_e3m2fn",
 }
 _BY_NUMPY_NAME = {name: dtype for dtype, name in (_NUMPY | _ML_DTYPES).items()}
+_BY_NUMPY_NAME["bool_"] = DataType.BOOL  # the name of numpy's class before version 2
 
 _TORCH = {
     DataType.FLOAT: "float32",

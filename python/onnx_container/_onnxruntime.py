@@ -39,6 +39,11 @@ def _with_weights(weights: dict[str, memoryview], options: Any) -> Any:
     if options in _GIVEN:
         raise ValueError("these options have the weights of a session already: make new ones for each session")
     if weights:
+        if not hasattr(options, "add_external_initializers_from_files_in_memory"):
+            raise ImportError(
+                f"onnxruntime {onnxruntime.__version__} takes no weights from memory: install 1.24 or later,"
+                " or save the model and open its file"
+            )
         options.add_session_config_entry(DIRECTLY, "1")
         buffers = list(weights.values())
         _GIVEN[options] = buffers

@@ -147,3 +147,14 @@ def onnx_tensor(name: str, shape: tuple[int, ...]) -> onnx.TensorProto:
     from onnx_container import make_large_tensor_proto
 
     return make_large_tensor_proto(f"#{name}", name, 1, shape)
+
+
+def test_an_onnxruntime_without_weights_from_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Options:
+        """What onnxruntime before 1.24 has."""
+
+    monkeypatch.setattr(onnxruntime, "SessionOptions", Options)
+    container = Container(*models.matmul())
+    for ask in (container.session_options, container.inference_session):
+        with pytest.raises(ImportError, match="install 1.24 or later"):
+            ask()

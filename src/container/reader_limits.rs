@@ -23,13 +23,13 @@ use crate::util::retry::is_link;
 /// onnx and onnxruntime.
 pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 
-/// The newest IR version that onnxruntime 1.31 takes.
-const ONNXRUNTIME_IR: i64 = 13;
+/// The newest IR version that onnxruntime 1.32 takes.
+const ONNXRUNTIME_IR: i64 = 14;
 
-/// The newest operator sets that onnxruntime 1.31 takes, by domain. Of any other domain it takes
+/// The newest operator sets that onnxruntime 1.32 takes, by domain. Of any other domain it takes
 /// all.
 const ONNXRUNTIME_SETS: [(&str, i64); 5] = [
-    ("ai.onnx", 26),
+    ("ai.onnx", 28),
     ("ai.onnx.ml", 5),
     ("ai.onnx.training", 1),
     ("ai.onnx.preview.training", 1),
@@ -120,7 +120,7 @@ pub(crate) fn of_model(model: &ModelProto) -> Vec<String> {
         }
         Some(version) if version > ONNXRUNTIME_IR => {
             reasons.push(format!(
-                "ir_version {version}: onnxruntime 1.31 takes versions up to {ONNXRUNTIME_IR}"
+                "ir_version {version}: onnxruntime 1.32 takes versions up to {ONNXRUNTIME_IR}"
             ));
         }
         Some(version) if version >= 3 && model.opset_import.is_empty() => {
@@ -135,7 +135,7 @@ pub(crate) fn of_model(model: &ModelProto) -> Vec<String> {
         match ONNXRUNTIME_SETS.iter().find(known) {
             Some((name, newest)) if version > *newest => {
                 reasons.push(format!(
-                    "operator set {version} of {name}: onnxruntime 1.31 takes sets up to {newest}"
+                    "operator set {version} of {name}: onnxruntime 1.32 takes sets up to {newest}"
                 ));
             }
             _ => {}

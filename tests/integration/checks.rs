@@ -77,7 +77,7 @@ fn names_that_do_not_fit_together_are_found_one_by_one() {
     let mut old = with_weights(vec![node("Add", &["x", "w"], &["y"], vec![])], &["w"]);
     old.ir_version = Some(3);
     let mut new = of(vec![copy("x", "y")]);
-    new.ir_version = Some(14);
+    new.ir_version = Some(15);
     let mut bare_function = called(vec![copy("a", "b")]);
     bare_function.functions[0].opset_import.clear();
     let mut twice = called(vec![copy("a", "b")]);
@@ -108,7 +108,7 @@ fn names_that_do_not_fit_together_are_found_one_by_one() {
         ),
         (with_weights(vec![copy("x", "y")], &[""]), &["Error: an initializer has no name"]),
         (old, &["Advice: tensor `w`: the initializer is not a graph input"]),
-        (new, &["ir_version 14: onnxruntime 1.31 takes versions up to 13"]),
+        (new, &["ir_version 15: onnxruntime 1.32 takes versions up to 14"]),
         (
             of(vec![copy("x", "y"), copy("x", "y")]),
             &["Error: tensor `y`: the node of `y` (Identity) defines this value, which is defined"],

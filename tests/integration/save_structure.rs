@@ -263,13 +263,13 @@ fn what_onnxruntime_refuses_in_the_versions_of_a_model_is_a_warning_and_an_advic
         model
     };
     let cases: [(ModelProto, &[&str]); 10] = [
-        (version(Some(13)), &[]),
-        (version(Some(14)), &["ir_version 14: onnxruntime 1.31 takes versions up to 13"]),
+        (version(Some(14)), &[]),
+        (version(Some(15)), &["ir_version 15: onnxruntime 1.32 takes versions up to 14"]),
         (version(None), &["no ir_version"]),
         (sets(&[]), &["no operator set (opset_import)"]),
-        (sets(&[("", 26), ("ai.onnx.ml", 5), ("com.example", 99)]), &[]),
-        (sets(&[("", 27)]), &["operator set 27 of ai.onnx: onnxruntime 1.31 takes sets up to 26"]),
-        (sets(&[("ai.onnx", 28)]), &["operator set 28 of ai.onnx"]),
+        (sets(&[("", 28), ("ai.onnx.ml", 5), ("com.example", 99)]), &[]),
+        (sets(&[("", 29)]), &["operator set 29 of ai.onnx: onnxruntime 1.32 takes sets up to 28"]),
+        (sets(&[("ai.onnx", 29)]), &["operator set 29 of ai.onnx"]),
         (sets(&[("", 21), ("ai.onnx.ml", 6)]), &["operator set 6 of ai.onnx.ml"]),
         (
             sets(&[("ai.onnx.training", 2), ("ai.onnx.preview.training", 2)]),

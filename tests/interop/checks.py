@@ -90,7 +90,7 @@ GRAPHS = {
     "nodes out of order": model([copy("t", "y"), copy("x", "t")]),
     "a circle": model([node("Add", ["x", "u"], ["t"]), copy("t", "u"), copy("t", "y")]),
     "no operator": model([node("", ["x"], ["y"])]),
-    "IR version 14": model([copy("x", "y")], version=14),
+    "IR version 15": model([copy("x", "y")], version=15),
     "a subgraph captures": model([copy("x", "t"), choice("y", branch([copy("t", "p")], "p"))], XC),
     "a subgraph captures a later value": model([choice("y", branch([copy("t", "p")], "p")), copy("x", "t")], XC),
     "a subgraph captures nothing": model([choice("y", branch([copy("nope", "p")], "p"))], XC),
@@ -382,13 +382,14 @@ def graphs() -> None:
             path.write_bytes(built.SerializeToString())
             others = [accepts(lambda: checker.check_model(str(path))), runs(path)]
             ok, said = verdict(path)
+            # Advice, although both refuse it: readers of tomorrow take it.
+            if name == "IR version 15":
+                assert ok and "onnxruntime" in said and not any(others), said
+                continue
             if all(others):
                 assert ok, f"{name}: both take it: {said}"
             elif not any(others):
                 assert not ok, f"{name}: both refuse it: {said}"
-            if name == "IR version 14":
-                assert "onnxruntime" in said, said
-                continue
             # What only one of them refuses is an error as well: another reader may be the strict
             # one.
             assert ok == all(others), f"{name}: checker and onnxruntime say {others}: {said}"

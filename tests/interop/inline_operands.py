@@ -16,11 +16,12 @@ import corpus
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# Operator -> input positions that onnxruntime 1.31.1 refuses as external data.
+# Operator -> input positions that onnxruntime 1.32 refuses as external data.
 KNOWN = {
     **dict.fromkeys(
         "Reshape Expand Tile Squeeze Unsqueeze Split SplitToSequence TopK CenterCropPad AffineGrid Upsample STFT"
-        " ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare".split(),
+        " ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum"
+        " ReduceSumSquare".split(),
         {1},
     ),
     **dict.fromkeys("ConstantOfShape BlackmanWindow HammingWindow HannWindow If".split(), {0}),

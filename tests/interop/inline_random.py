@@ -48,7 +48,7 @@ def feeds(model: onnx.ModelProto, condition: bool) -> dict[str, np.ndarray]:
 
 
 def hangs(model: onnx.ModelProto) -> bool:
-    """Whether onnxruntime 1.31 never ends loading the model, as it does with some nested functions."""
+    """Whether onnxruntime 1.32 never ends loading the model, as it does with some nested functions."""
     attempt = multiprocessing.get_context("fork").Process(target=session, args=(model,))
     attempt.start()
     attempt.join(20)

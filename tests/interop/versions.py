@@ -17,7 +17,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 # Those of an onnxruntime of another version are not compared with what `check` says of this one.
-KNOWN = "1.31"
+KNOWN = "1.32"
 DOMAINS = ["", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "com.microsoft", "com.example"]
 
 

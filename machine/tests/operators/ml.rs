@@ -1,4 +1,4 @@
-//! Operators of `ai.onnx.ml`: scores and labels as onnxruntime 1.31.1 has them, and attributes that
+//! Operators of `ai.onnx.ml`: scores and labels as onnxruntime 1.32.0 has them, and attributes that
 //! do not fit each other.
 
 use onnx_container::proto::AttributeProto;

@@ -1,4 +1,4 @@
-//! One error type for the machine: what went wrong, and at which node of which program.
+//! One error type for kernels and the machine: what went wrong, and at which node of which program.
 //!
 //! A program of a large model has thousands of nodes, many of them inside loops and branches. So an
 //! [`Error`] has a [kind](ErrorKind) for programs and a context for people: the step path

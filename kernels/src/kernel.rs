@@ -89,6 +89,7 @@ pub trait Kernel: Debug + Send + Sync {
 }
 
 /// A built-in kernel with its operator, and the version of the domain from which on it applies.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
     op_type: &'static str,

@@ -25,7 +25,7 @@ impl Frozen {
     ///
     /// # Errors
     /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when it does not lie in M.
-    pub fn slice(&self, span: Span) -> Result<Buffer> {
+    pub(crate) fn slice(&self, span: Span) -> Result<Buffer> {
         if span.len == 0 {
             return Ok(Buffer::default());
         }

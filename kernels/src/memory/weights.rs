@@ -52,8 +52,7 @@ impl Weights {
     }
 
     /// As [`read`](Self::read), as a part of the weight that has them.
-    #[doc(hidden)]
-    pub fn share(&self, span: Span) -> Result<Buffer> {
+    pub(crate) fn share(&self, span: Span) -> Result<Buffer> {
         let (offset, bytes) = self.range_of(span)?;
         let range = to_usize(span.offset - offset)?..to_usize(span.end() - offset)?;
         bytes.slice(range).ok_or_else(|| outside(span))

@@ -189,7 +189,7 @@ impl Formal {
 
 impl Meaning {
     /// What `op_type` of `domain`, of which the model imports `version`, means.
-    pub fn of(domain: &str, op_type: &str, version: i64) -> Self {
+    pub(crate) fn of(domain: &str, op_type: &str, version: i64) -> Self {
         let Some(operators) = OPERATORS.get(domain) else { return Self::Custom };
         let Some(versions) = operators.get(op_type) else { return Self::Custom };
         let newest = newest(domain);

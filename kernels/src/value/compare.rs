@@ -106,6 +106,7 @@ pub fn chunks(tensor: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
 }
 
 /// As [`chunks`], of `count` elements in `bytes`, with copies of them.
+#[doc(hidden)]
 pub fn chunks_of(
     dtype: DataType,
     count: usize,

@@ -160,6 +160,7 @@ pub fn write(value: &Value, out: &mut dyn Write) -> Result<()> {
 ///
 /// # Errors
 /// As [`write`](fn@write).
+#[doc(hidden)]
 pub fn write_tensor(
     dtype: DataType,
     dims: Vec<i64>,

@@ -2,7 +2,7 @@
 
 In src/graph/opset, table.rs lists the versions of every operator, signatures.rs its floating-point
 inputs and outputs, defaults.rs the defaults of its attributes, and arities.rs how many inputs and
-outputs it has and needs. machine/src/program/schema/operators.tsv lists what a node of each version
+outputs it has and needs. kernels/src/program/schema/operators.tsv lists what a node of each version
 may have.
 
     pip install onnx==1.23.2
@@ -26,7 +26,7 @@ from onnx import defs, helper
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "src" / "graph" / "opset"
-SCHEMAS = ROOT / "machine" / "src" / "program" / "schema" / "operators.tsv"
+SCHEMAS = ROOT / "kernels" / "src" / "program" / "schema" / "operators.tsv"
 HEAD = """\
 //! The versions of its domain in which each operator of onnx was added or changed.
 //!

@@ -299,6 +299,7 @@ build_wheel() {
     rm -rf "$BUILD/wheels"
     PATH=$VENV/bin:$PATH CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$VENV/bin/maturin" build --release --zig --compatibility manylinux2014 \
         --manifest-path python/Cargo.toml --interpreter "$VENV/bin/python" --out "$BUILD/wheels" \
+        --config profile.release.package.onnx-container-kernels.opt-level=0 \
         --config profile.release.package.onnx-container-machine.opt-level=0 \
         --config profile.release.package.sha1.opt-level=3 --config profile.release.package.sha2.opt-level=3
 }

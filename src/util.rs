@@ -1,10 +1,9 @@
-//! What knows nothing of ONNX: names, lengths in words; threads and calls of the system are those
+//! What knows nothing of ONNX: names. Lengths in words, threads and calls of the system are those
 //! of the crate below.
 
 #[cfg(feature = "serde")]
 pub(crate) mod as_text;
-pub(crate) mod byte_size;
 pub(crate) mod did_you_mean;
 pub(crate) mod names;
 
-pub(crate) use onnx_container_proto::internal::util::{cancel, parallel, retry};
+pub(crate) use onnx_container_proto::internal::util::{byte_size, cancel, parallel, retry};

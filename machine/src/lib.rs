@@ -46,36 +46,28 @@
 #[cfg(target_endian = "big")]
 compile_error!("onnx-container-machine reads little-endian elements in place");
 
-mod error;
-mod exact;
-mod kernel;
-mod kernels;
 mod machine;
-mod memory;
-mod numeric;
 pub mod plan;
 mod program;
 mod ready;
+mod runnable;
 pub mod trace;
-mod value;
 
 pub use program::random_inputs;
-pub use value::compare;
-pub use value::data;
 
-pub use error::{Error, ErrorKind, Result};
-#[doc(hidden)]
-pub use kernel::Builtin;
-pub use kernel::call::{Call, Operand, OutSpec};
-pub use kernel::run_cx::RunCx;
-pub use kernel::{Alias, Kernel};
-pub use kernels::registry::Registry;
 pub use machine::{Machine, RunLimits, StepRecord, Touched};
-pub use memory::table::{Entry, Slot, TensorTable};
-pub use memory::{ALIGNMENT, Memory, Weights};
-#[doc(hidden)]
-pub use memory::{Granted, Span, WEIGHTS};
-pub use numeric::profile::Profile;
-pub use program::{Attribute, Attributes, Block, Declared, Dim, Folded, Node, Program, ValueId};
+pub use program::{Folded, Program};
 pub use ready::ProgramOptions;
-pub use value::{Map, Type, Value};
+
+// The operators and what they work on, which are a crate of their own.
+#[doc(inline)]
+pub use onnx_container_kernels::{
+    ALIGNMENT, Alias, Attribute, Attributes, Block, Call, Declared, Dim, Entry, Error, ErrorKind,
+    Kernel, Map, Memory, Node, Operand, OutSpec, Profile, Registry, Result, RunCx, Slot,
+    TensorTable, Type, Value, ValueId, Weights, compare, data,
+};
+#[doc(hidden)]
+pub use onnx_container_kernels::{Builtin, Granted, Span, WEIGHTS};
+
+// What modules here name as `crate::error`, as they name modules of this crate.
+use onnx_container_kernels::internal::{error, exact, kernel, kernels, memory, numeric, value};

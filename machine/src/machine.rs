@@ -18,12 +18,12 @@ use self::runner::{Nobody, Observer, Runner, Shown};
 pub use self::runner::{RunLimits, StepRecord, Touched};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::registry::Registry;
-use crate::kernels::runnable;
 use crate::memory::Memory;
-use crate::memory::table::{Entry, TensorTable};
+use crate::memory::table::{Entry, Stored, TensorTable};
 use crate::plan::shapes::Shapes;
 use crate::plan::{PlanOptions, ProgramPlan};
 use crate::program::{Program, ValueId};
+use crate::runnable;
 use crate::value::Value;
 
 /// A program with its memory and table, between two of its steps.
@@ -265,9 +265,9 @@ impl Machine {
         let program = Arc::clone(&self.program);
         let ids: Vec<_> = program.main.outputs.iter().map(|output| output.value).collect();
         let entries = ids.iter().filter_map(|id| self.table.get(*id));
-        let len = entries.map(|entry| match entry {
-            Entry::Tensor(slot) => slot.span().map_or(0, |span| span.len),
-            Entry::Outside(_) => 0,
+        let len = entries.map(|entry| match entry.stored() {
+            Stored::Tensor(slot) => slot.span().map_or(0, |span| span.len),
+            Stored::Outside(_) => 0,
         });
         if len.fold(0, u64::saturating_add) < self.memory().arena_bytes() / 2 {
             return self.outputs();

@@ -70,7 +70,7 @@ pub use util::cancel::{Cancel, Progress};
 // The crates whose types stand in this crate's interface, in the versions that it takes.
 pub use {bytes, half, microfloat, ndarray, num_complex};
 
-/// What `onnx-container` needs besides. Not a part of the interface: it may change with any
+/// What the crates above need besides. Not a part of the interface: it may change with any
 /// version.
 #[doc(hidden)]
 #[allow(missing_docs)]
@@ -115,6 +115,10 @@ pub mod internal {
 
     pub mod util {
         pub use crate::util::process_memory;
+
+        pub mod byte_size {
+            pub use crate::util::byte_size::ByteSize;
+        }
 
         pub mod cancel {
             pub use crate::util::cancel::{Cancel, Progress, Token, advance, begin, check};

@@ -1,5 +1,6 @@
-//! What knows nothing of ONNX: threads, memory, calls of the system.
+//! What knows nothing of ONNX: lengths in words, threads, memory, calls of the system.
 
+pub(crate) mod byte_size;
 pub(crate) mod cancel;
 pub(crate) mod parallel;
 pub mod process_memory;

@@ -52,13 +52,23 @@ const LIBRARY: Crate = Crate {
     uses: 300,
 };
 
+const KERNELS: Crate = Crate {
+    sources: "kernels/src",
+    list: "layers of the kernels",
+    strangers: &[],
+    excused: &[
+        ("kernels::recurrent::*", "kernels::recurrent", PARTS),
+        ("kernels::tree::*", "kernels::tree", PARTS),
+        ("program::*", "program", PARTS),
+    ],
+    uses: 300,
+};
+
 const MACHINE: Crate = Crate {
     sources: "machine/src",
     list: "layers of the machine",
     strangers: &[],
     excused: &[
-        ("kernels::recurrent::*", "kernels::recurrent", PARTS),
-        ("kernels::tree::*", "kernels::tree", PARTS),
         ("machine::*", "machine", PARTS),
         ("machine::control::*", "machine::control", PARTS),
         ("machine::runner", "machine::control", "a block has nodes, and a node may have blocks"),
@@ -67,7 +77,7 @@ const MACHINE: Crate = Crate {
         ("ready::*", "ready", PARTS),
         ("trace::*", "trace", PARTS),
     ],
-    uses: 300,
+    uses: 100,
 };
 
 const FILES: Crate = Crate {
@@ -458,7 +468,7 @@ fn circles(library: &Library, excused: &[(&str, &str)]) -> Vec<String> {
 fn every_file_uses_only_what_is_above_it() {
     let mut faults_of_all = Vec::new();
     for Crate { sources, list, strangers, excused, uses: least } in
-        [MESSAGES, LIBRARY, MACHINE, FILES, SIGNING, COMMAND, PYTHON]
+        [MESSAGES, LIBRARY, KERNELS, MACHINE, FILES, SIGNING, COMMAND, PYTHON]
     {
         let library = Library::read(sources);
         let uses: usize = library.sources.keys().map(|module| library.used_by(module).len()).sum();
@@ -596,9 +606,16 @@ fn example(low: &str) -> Library {
 #[test]
 fn files_have_at_most_500_lines_without_their_tests() {
     let (mut long, mut files) = (Vec::new(), Vec::new());
-    for sources in
-        ["proto/src", "src", "machine/src", "files/src", "signing/src", "cli/src", "python/src"]
-    {
+    for sources in [
+        "proto/src",
+        "src",
+        "kernels/src",
+        "machine/src",
+        "files/src",
+        "signing/src",
+        "cli/src",
+        "python/src",
+    ] {
         find_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(sources), &Vec::new(), &mut files);
     }
     assert!(files.len() > 300, "only {} files were found", files.len());

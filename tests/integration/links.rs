@@ -11,7 +11,7 @@ fn root() -> &'static Path {
 /// The pages of the repository.
 fn pages() -> Vec<PathBuf> {
     let in_folder = |folder: &str| fs::read_dir(root().join(folder)).unwrap();
-    let files = ["", "docs", "proto", "python"].into_iter().flat_map(in_folder);
+    let files = ["", "docs", "kernels", "proto", "python"].into_iter().flat_map(in_folder);
     let files = files.map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|of| of == "md")).collect()
 }

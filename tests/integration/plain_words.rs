@@ -20,6 +20,7 @@ const READ: &[&str] = &[
     "files",
     "fuzz/fuzz_targets",
     "fuzz/src",
+    "kernels",
     "machine/benches",
     "machine/src",
     "machine/tests",

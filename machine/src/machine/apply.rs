@@ -13,11 +13,11 @@ use crate::kernel::call::{Call, Operand, OutSpec};
 use crate::kernel::in_place::{self, Parts};
 use crate::kernel::run_cx::{Output, RunCx};
 use crate::kernel::{Alias, Kernel};
-use crate::kernels::runnable::check_outputs;
 use crate::memory::Span;
-use crate::memory::table::{Entry, Slot, TensorTable, byte_len, dims};
+use crate::memory::table::{Entry, Slot, Stored, TensorTable, byte_len, dims};
 use crate::numeric::nan::settle;
 use crate::program::{Node, ValueId};
+use crate::runnable::check_outputs;
 use crate::value::Value;
 
 impl Runner {
@@ -139,7 +139,7 @@ impl Runner {
         let (Some(value), [OutSpec::Tensor(dtype, shape)]) = (value, specs) else {
             return Err(Error::internal("a result in place that nobody asked for"));
         };
-        let slot = Slot { offset: own.offset, dtype: *dtype, shape: shape.clone() };
+        let slot = Slot::new(own.offset, *dtype, shape.clone());
         let places = at.places.filter(|places| places.reach(at.index));
         let planned = places.map(|places| places.slot(value, *dtype, shape)).transpose()?;
         match planned.filter(|planned| planned.offset != slot.offset) {
@@ -207,7 +207,7 @@ impl Runner {
             return Ok(slot.clone());
         }
         let span = self.memory.allocate(byte_len(dtype, shape)?)?;
-        Ok(Slot { offset: span.offset, dtype, shape: shape.to_vec() })
+        Ok(Slot::new(span.offset, dtype, shape.to_vec()))
     }
 
     /// `entry` with the shape in `spec`, on the same bytes.
@@ -217,7 +217,7 @@ impl Runner {
                 if byte_len(*dtype, shape)? != slot.span()?.len {
                     return Err(Error::internal("a view of another length"));
                 }
-                Entry::Tensor(Slot { offset: slot.offset, dtype: *dtype, shape: shape.clone() })
+                Entry::Tensor(Slot::new(slot.offset, *dtype, shape.clone()))
             }
             (Entry::Outside(Value::Tensor(tensor)), Some(OutSpec::Tensor(_, shape))) => {
                 let none = || Error::internal("a tensor of numbers outside of M");
@@ -250,10 +250,10 @@ fn operands<'a>(
 ) -> Result<Vec<Operand<'a>>> {
     let mut bytes = bytes.into_iter();
     let operand = |entry: &Option<&'a Entry>| {
-        Ok(match entry {
+        Ok(match entry.map(Entry::stored) {
             None => Operand::Absent,
-            Some(Entry::Outside(value)) => Operand::Outside(value),
-            Some(Entry::Tensor(Slot { dtype, shape, .. })) => {
+            Some(Stored::Outside(value)) => Operand::Outside(value),
+            Some(Stored::Tensor(Slot { dtype, shape, .. })) => {
                 let bytes =
                     bytes.next().ok_or_else(|| Error::internal("an input without bytes"))?;
                 Operand::Tensor { dtype: *dtype, shape, bytes }

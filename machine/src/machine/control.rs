@@ -18,7 +18,7 @@ use crate::kernel::bodies::{self, Composite};
 use crate::kernel::call::{Call, Operand};
 use crate::machine::runner::{Runner, Watch};
 use crate::memory::elements::Elements;
-use crate::memory::table::{Entry, TensorTable, dims};
+use crate::memory::table::{Entry, Stored, TensorTable, dims};
 use crate::numeric::broadcast::count;
 use crate::program::{Block, Declared, Dim, Node};
 use crate::value::{Type, Value};
@@ -103,10 +103,10 @@ impl<'f> Frame<'f> {
 
     /// The node as a call, with what is known of its inputs.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
-        let operand = |i| match self.input(i) {
+        let operand = |i| match self.input(i).map(Entry::stored) {
             None => Ok(Operand::Absent),
-            Some(Entry::Outside(value)) => Ok(Operand::Outside(value)),
-            Some(Entry::Tensor(slot)) => {
+            Some(Stored::Outside(value)) => Ok(Operand::Outside(value)),
+            Some(Stored::Tensor(slot)) => {
                 let bytes = Some(self.runner.memory.read(slot.span()?)?);
                 Ok(Operand::Tensor { dtype: slot.dtype, shape: &slot.shape, bytes })
             }

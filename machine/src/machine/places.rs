@@ -30,7 +30,7 @@ impl Places {
             let (offset, dtype, shape) = (tensor.offset, tensor.dtype, tensor.shape.clone());
             let place = slots.get_mut(tensor.value.index());
             place.into_iter().for_each(|place| {
-                *place = Some(Slot { offset, dtype, shape: shape.clone() });
+                *place = Some(Slot::new(offset, dtype, shape.clone()));
             });
         }
         Self { plan, slots }

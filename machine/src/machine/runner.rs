@@ -14,10 +14,10 @@ use super::places::Places;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::bodies::Body;
 use crate::kernels::registry::Registry;
-use crate::kernels::runnable::check_node;
-use crate::memory::table::{Entry, Slot, TensorTable};
+use crate::memory::table::{Entry, Slot, Stored, TensorTable};
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Node, ValueId, block_of};
+use crate::runnable::check_node;
 use crate::value::Value;
 
 /// What a run may use at most.
@@ -81,10 +81,10 @@ impl Touched {
     /// # Errors
     /// [`ErrorKind::Internal`] when they do not lie in `memory`.
     pub fn bytes<'t>(&'t self, memory: &'t Memory) -> Result<Option<&'t [u8]>> {
-        match (&self.overwritten, &self.entry) {
+        match (&self.overwritten, self.entry.stored()) {
             (Some(bytes), _) => Ok(Some(bytes)),
-            (None, Entry::Tensor(slot)) => memory.read(slot.span()?).map(Some),
-            (None, Entry::Outside(_)) => Ok(None),
+            (None, Stored::Tensor(slot)) => memory.read(slot.span()?).map(Some),
+            (None, Stored::Outside(_)) => Ok(None),
         }
     }
 }
@@ -381,9 +381,9 @@ impl Runner {
 }
 
 pub(super) fn slot_of(entry: &Entry) -> Option<&Slot> {
-    match entry {
-        Entry::Tensor(slot) => Some(slot),
-        Entry::Outside(_) => None,
+    match entry.stored() {
+        Stored::Tensor(slot) => Some(slot),
+        Stored::Outside(_) => None,
     }
 }
 

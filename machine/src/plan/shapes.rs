@@ -17,10 +17,11 @@ use crate::kernel::ahead::computed;
 use crate::kernel::call::{Call, Operand, OutSpec};
 use crate::kernel::in_place;
 use crate::kernels::registry::Registry;
-use crate::kernels::runnable::{check_node, check_outputs};
-use crate::memory::table::{Entry, TensorTable};
+use crate::memory::table::{Entry, Stored, TensorTable};
 use crate::memory::{Memory, Span};
+use crate::program::sizes::shape_of;
 use crate::program::{Block, Declared, Node, Program, ValueId};
+use crate::runnable::{check_node, check_outputs};
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};
 
@@ -347,15 +348,15 @@ impl<'p> Shapes<'p> {
 /// What is known of a value with this entry. Its elements are known when it is a weight, when it is
 /// small, and when a node needs them at once (`is_read`).
 fn known(entry: &Entry, is_read: bool) -> Result<Known> {
-    Ok(match entry {
-        Entry::Tensor(slot) => {
+    Ok(match entry.stored() {
+        Stored::Tensor(slot) => {
             let span = slot.span()?;
             let is_known = is_read || span.is_weight() || span.len <= SMALL_AND_LIVE;
             let elements = if is_known { Elements::InMemory(span) } else { Elements::Unknown };
             Known::Tensor { dtype: slot.dtype, shape: slot.shape.clone(), elements }
         }
-        Entry::Outside(value) if is_read => Known::Outside(value.clone()),
-        Entry::Outside(value) => Known::OutsideType(value.ty()),
+        Stored::Outside(value) if is_read => Known::Outside(value.clone()),
+        Stored::Outside(value) => Known::OutsideType(value.ty()),
     })
 }
 
@@ -401,7 +402,7 @@ fn declared(input: &Declared, name: &str, sizes: &HashMap<String, usize>) -> Res
             return Err(Error::new(ErrorKind::Input, "the graph does not declare its type"));
         }
     };
-    let shape = input.shape(name, sizes)?;
+    let shape = shape_of(input, name, sizes)?;
     Ok(Known::Tensor { dtype, shape, elements: Elements::Unknown })
 }
 
@@ -410,7 +411,6 @@ fn unknown(spec: &OutSpec) -> Known {
         OutSpec::Tensor(dtype, shape) if dtype.bit_width().is_some() => {
             Known::Tensor { dtype: *dtype, shape: shape.clone(), elements: Elements::Unknown }
         }
-        OutSpec::Tensor(dtype, _) => Known::OutsideType(Type::Tensor(*dtype)),
-        OutSpec::Outside(ty) => Known::OutsideType(ty.clone()),
+        spec => Known::OutsideType(spec.ty()),
     }
 }

@@ -13,12 +13,12 @@ use onnx_container::proto::{
 };
 use onnx_container::{Buffer, Container, DataType, Limits, Tensor};
 
-use super::functions::{Expanded, FUNCTION_BODY, Functions, check_attributes, twice};
+use super::functions::{Expanded, Functions, check_attributes, twice};
 use super::order::topological;
 use super::room::Room;
 use super::sparse::{self, dense};
 use super::text::{domain, imports, text};
-use super::{Block, Declared, Dim, Node, Program, ValueId};
+use super::{Block, Declared, Dim, FUNCTION_BODY, Node, Program, ValueId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exact::{Exact, OrBug};
 use crate::memory::Weights;
@@ -153,9 +153,10 @@ impl<'c> Builder<'c> {
         let outputs: Vec<_> =
             graph.output.iter().map(|output| self.output(output)).collect::<Result<_>>()?;
         let scope = self.scopes.pop().ok_or_else(|| Error::internal("a block without a scope"))?;
-        let dead_after = dead_after(&nodes, &outputs);
-        let Scope { names, captures, constants, .. } = scope;
-        Ok(Block { names: names.into(), nodes, inputs, outputs, constants, captures, dead_after })
+        let mut block = Block::new(scope.names.into(), nodes, inputs, outputs);
+        (block.constants, block.captures) = (scope.constants, scope.captures);
+        block.dead_after = dead_after(&block.nodes, &block.outputs);
+        Ok(block)
     }
 
     fn scope(&mut self) -> Result<&mut Scope> {
@@ -176,19 +177,20 @@ impl<'c> Builder<'c> {
     fn node(&mut self, proto: &NodeProto) -> Result<Option<Node>> {
         self.room.node(proto)?;
         let (domain, op_type) = (domain(proto.domain.as_ref()), text(proto.op_type.as_ref()));
-        let mut attributes = self.attributes(&proto.attribute)?;
+        let attributes = self.attributes(&proto.attribute)?;
         let version = self.imports.get(&domain).copied().ok_or_else(|| {
             let reason = format!("the model imports no version of domain `{domain}`");
             Error::new(ErrorKind::InvalidModel, reason)
         })?;
-        let mut meaning = Meaning::of(&domain, &op_type, version);
-        if attributes.get(FUNCTION_BODY).is_some() {
+        let mut node = Node::new(domain, op_type, version);
+        node.attributes = attributes;
+        if node.attributes.get(FUNCTION_BODY).is_some() {
             let reason = format!("no operator has an attribute `{FUNCTION_BODY}`");
             return Err(Error::new(ErrorKind::InvalidModel, reason));
         }
-        if domain.is_empty() && op_type == "Constant" {
-            check_constant(proto, meaning, version)?;
-            let tensor = constant_of(&attributes)?;
+        if node.domain.is_empty() && node.op_type == "Constant" {
+            check_constant(proto, node.meaning, version)?;
+            let tensor = constant_of(&node.attributes)?;
             let entry = constant(&mut self.weights, tensor)?;
             let name = text(proto.output.first());
             let scope = self.scope()?;
@@ -198,15 +200,15 @@ impl<'c> Builder<'c> {
         }
         if let Some(body) = self.functions.expand(proto, &self.imports, &self.room)? {
             let graph = self.function_body(&body)?;
-            attributes.set(FUNCTION_BODY, Attribute::Graph(graph.into()));
-            meaning = Meaning::Custom;
+            node.attributes.set(FUNCTION_BODY, Attribute::Graph(graph.into()));
+            node.meaning = Meaning::Custom;
         }
-        let inputs = proto.input.iter().map(|input| self.used(input)).collect::<Result<_>>()?;
+        node.inputs = proto.input.iter().map(|input| self.used(input)).collect::<Result<_>>()?;
         let scope = self.scope()?;
         let mut output = |name: &Str| (!name.is_empty()).then(|| scope.define(&name.to_string()));
-        let outputs = proto.output.iter().map(&mut output).collect();
-        let name = text(proto.name.as_ref());
-        Ok(Some(Node { name, domain, op_type, version, inputs, outputs, attributes, meaning }))
+        node.outputs = proto.output.iter().map(&mut output).collect();
+        node.name = text(proto.name.as_ref());
+        Ok(Some(node))
     }
 
     /// The block of a call, whose nodes mean the operators of its own versions.
@@ -350,7 +352,7 @@ fn constant(weights: &mut Weights, tensor: Tensor) -> Result<Entry> {
     let bits = dtype.bit_width().or_bug("bytes of elements without a width")?;
     let bytes_each = usize::from(bits).div_ceil(8);
     let offset = weights.add(bytes.clone(), bytes_each.next_power_of_two().min(8))?;
-    Ok(Entry::Tensor(Slot { offset, dtype, shape }))
+    Ok(Entry::Tensor(Slot::new(offset, dtype, shape)))
 }
 
 /// The tensor of a [Constant](https://onnx.ai/onnx/operators/onnx__Constant.html) with these
@@ -434,7 +436,7 @@ fn op(proto: &NodeProto) -> String {
 
 fn declaration(proto: &ValueInfoProto, value: ValueId) -> Result<Declared> {
     let Some(ty) = proto.r#type.as_deref().filter(|ty| ty.value.is_some()) else {
-        return Ok(Declared { value, ty: None, dims: None });
+        return Ok(Declared::new(value, None, None));
     };
     let named = |error: Error| error.with_value(text(proto.name.as_ref()));
     let shape = match &ty.value {
@@ -455,7 +457,7 @@ fn declaration(proto: &ValueInfoProto, value: ValueId) -> Result<Declared> {
     });
     let undefined = matches!(&ty.value, Some(TypeValue::TensorType(tensor)) if matches!(tensor.elem_type, None | Some(0)));
     let known = if undefined { None } else { Some(Type::from_proto(ty).map_err(named)?) };
-    Ok(Declared { value, ty: known, dims: dims.map(Iterator::collect) })
+    Ok(Declared::new(value, known, dims.map(Iterator::collect)))
 }
 
 /// For each node, the values that no later one uses and that are no outputs.

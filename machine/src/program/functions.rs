@@ -20,10 +20,6 @@ use super::text::{domain, imports, operator_sets, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exact::{Exact, OrBug};
 
-/// The name of the attribute that holds the graph of a call. A model that has an attribute of this
-/// name is refused.
-pub(crate) const FUNCTION_BODY: &str = "function body";
-
 /// Domain, name and overload of a function.
 type Id = [String; 3];
 

@@ -15,6 +15,7 @@ use onnx_container::{Buffer, ByteSize, DataType, Tensor};
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::memory::table::{byte_len, dims};
 use crate::program::Program;
+use crate::program::sizes::shape_of;
 use crate::value::{Type, Value};
 
 /// A value for every input of the graph that has no initializer, in its order, by name.
@@ -107,7 +108,7 @@ pub fn one_within(
         let ty = input.ty.as_ref().map_or("no type".to_owned(), ToString::to_string);
         return Err(refused(format_args!("it is declared as {ty}: there are random tensors only")));
     };
-    let shape = input.shape(program.main.name(input.value), sizes)?;
+    let shape = shape_of(input, program.main.name(input.value), sizes)?;
     check_size(dtype, &shape, most)?;
     let stream = Stream(Stream(seed).next().wrapping_add(i as u64));
     Ok(Value::Tensor(tensor(dtype, &shape, stream)?))

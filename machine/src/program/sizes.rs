@@ -45,33 +45,34 @@ fn place(input: &str, axis: usize) -> String {
     format!("{input}[{axis}]")
 }
 
-impl Declared {
-    /// The shape of this input, which is called `name`, with these `sizes`. The error names every
-    /// dimension that has no size.
-    pub(crate) fn shape(&self, name: &str, sizes: &HashMap<String, usize>) -> Result<Vec<usize>> {
-        let refused = |reason: String| Error::new(ErrorKind::Input, reason);
-        let dims = self.dims.as_ref();
-        let dims =
-            dims.ok_or_else(|| refused("the graph does not declare its shape".to_owned()))?;
-        let size = |(axis, dim): (usize, &Dim)| {
-            let given = |of: String| sizes.get(&of).copied().ok_or(of);
-            match dim {
-                Dim::Fixed(size) => Ok(*size),
-                Dim::Symbol(symbol) => given(symbol.clone()),
-                Dim::Unknown => given(place(name, axis)),
-            }
-        };
-        let found: Vec<_> = dims.iter().enumerate().map(size).collect();
-        let missing: BTreeSet<_> = found.iter().filter_map(|size| size.as_ref().err()).collect();
-        if missing.is_empty() {
-            return Ok(found.into_iter().flatten().collect());
+/// The shape of `input`, which is called `name`, with these `sizes`. The error names every
+/// dimension that has no size.
+pub(crate) fn shape_of(
+    input: &Declared,
+    name: &str,
+    sizes: &HashMap<String, usize>,
+) -> Result<Vec<usize>> {
+    let refused = |reason: String| Error::new(ErrorKind::Input, reason);
+    let dims = input.dims.as_ref();
+    let dims = dims.ok_or_else(|| refused("the graph does not declare its shape".to_owned()))?;
+    let size = |(axis, dim): (usize, &Dim)| {
+        let given = |of: String| sizes.get(&of).copied().ok_or(of);
+        match dim {
+            Dim::Fixed(size) => Ok(*size),
+            Dim::Symbol(symbol) => given(symbol.clone()),
+            Dim::Unknown => given(place(name, axis)),
         }
-        let named: Vec<_> = missing.iter().map(|of| format!("`{of}`")).collect();
-        let options: Vec<_> = missing.iter().map(|of| format!("--dim {of}=1")).collect();
-        let (named, options) = (named.join(", "), options.join(" "));
-        Err(refused(match missing.len() {
-            1 => format!("its dimension {named} has no size: give one, as in `{options}`"),
-            _ => format!("its dimensions {named} have no sizes: give them, as in `{options}`"),
-        }))
+    };
+    let found: Vec<_> = dims.iter().enumerate().map(size).collect();
+    let missing: BTreeSet<_> = found.iter().filter_map(|size| size.as_ref().err()).collect();
+    if missing.is_empty() {
+        return Ok(found.into_iter().flatten().collect());
     }
+    let named: Vec<_> = missing.iter().map(|of| format!("`{of}`")).collect();
+    let options: Vec<_> = missing.iter().map(|of| format!("--dim {of}=1")).collect();
+    let (named, options) = (named.join(", "), options.join(" "));
+    Err(refused(match missing.len() {
+        1 => format!("its dimension {named} has no size: give one, as in `{options}`"),
+        _ => format!("its dimensions {named} have no sizes: give them, as in `{options}`"),
+    }))
 }

@@ -12,7 +12,7 @@ use crate::kernel::Alias;
 use crate::kernel::ahead::computed;
 use crate::kernel::call::{Call, Operand, OutSpec};
 use crate::kernels::registry::Registry;
-use crate::memory::table::{Entry, Slot, byte_len};
+use crate::memory::table::{Entry, Slot, Stored, byte_len};
 use crate::memory::{ALIGNMENT, Weights};
 use crate::program::{Block, Folded, Node, ValueId};
 
@@ -88,10 +88,10 @@ impl Folder<'_> {
 
     fn operands<'a>(&'a self, node: &Node, constants: &'a Constants) -> Result<Vec<Operand<'a>>> {
         let operand = |value: &Option<ValueId>| {
-            Ok(match value.and_then(|value| constants.get(&value)) {
+            Ok(match value.and_then(|value| constants.get(&value)).map(Entry::stored) {
                 None => Operand::Absent,
-                Some(Entry::Outside(value)) => Operand::Outside(value),
-                Some(Entry::Tensor(slot)) => Operand::Tensor {
+                Some(Stored::Outside(value)) => Operand::Outside(value),
+                Some(Stored::Tensor(slot)) => Operand::Tensor {
                     dtype: slot.dtype,
                     shape: &slot.shape,
                     bytes: Some(self.weights.read(slot.span()?)?),
@@ -107,7 +107,7 @@ impl Folder<'_> {
         self.left = self.left.saturating_sub(bytes.len() as u64);
         let offset =
             self.weights.add(bytes, usize::try_from(ALIGNMENT).map_err(Error::internal)?)?;
-        Ok(Some(Slot { offset, dtype, shape }))
+        Ok(Some(Slot::new(offset, dtype, shape)))
     }
 }
 
@@ -117,5 +117,5 @@ fn view(viewed: Option<&Entry>, specs: &[OutSpec]) -> Result<Option<Slot>> {
         return Ok(None);
     };
     let is_whole = byte_len(*dtype, shape)? == slot.span()?.len;
-    Ok(is_whole.then(|| Slot { offset: slot.offset, dtype: *dtype, shape: shape.clone() }))
+    Ok(is_whole.then(|| Slot::new(slot.offset, *dtype, shape.clone())))
 }

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::TracedValue;
 use crate::error::{Error, Result};
 use crate::machine::Touched;
-use crate::memory::table::Entry;
+use crate::memory::table::Stored;
 use crate::value::{Type, Value};
 
 /// `digest` in lower-case hexadecimal digits.
@@ -25,13 +25,13 @@ pub fn hex(digest: &[u8]) -> String {
 /// The value that a step read or wrote; `sha` is the digest of its bytes, if it lies in M.
 pub(super) fn traced(touched: &Touched, sha: String) -> Result<TracedValue> {
     let name = touched.name.clone();
-    match &touched.entry {
-        Entry::Tensor(slot) => {
+    match touched.entry.stored() {
+        Stored::Tensor(slot) => {
             let shape = slot.shape.iter().map(|dim| *dim as u64).collect();
             let (offset, dtype) = (Some(slot.offset), slot.dtype.to_string());
             Ok(TracedValue { name, offset, dtype, shape: Some(shape), sha })
         }
-        Entry::Outside(value) => of_value(name, value),
+        Stored::Outside(value) => of_value(name, value),
     }
 }
 
@@ -60,6 +60,9 @@ fn sha(value: &Value) -> Result<String> {
         Value::Map(map) => {
             let both = [map.keys(), map.values()].map(|tensor| Value::Tensor(tensor.clone()));
             both.iter().try_for_each(|element| element_into(element, &mut hasher))?;
+        }
+        other => {
+            return Err(Error::internal(format!("{} has no digest", other.ty())));
         }
     }
     Ok(hex(&hasher.finalize()))

@@ -11,7 +11,7 @@ use super::{TracedValue, TracedWeight};
 use crate::error::{Error, Result};
 use crate::machine::Touched;
 use crate::memory::Memory;
-use crate::memory::table::Entry;
+use crate::memory::table::{Entry, Stored};
 use crate::program::{Block, Program};
 
 /// Fewer bytes of constants than this are hashed by the calling thread.
@@ -44,9 +44,9 @@ impl Constant<'_> {
 /// The constants of `block`, whose path is `path`, and of the blocks in it.
 fn collect<'p>(block: &'p Block, path: &str, constants: &mut Vec<Constant<'p>>) -> Result<()> {
     for (value, entry) in &block.constants {
-        let bytes = match entry {
-            Entry::Tensor(slot) => slot.span()?.len,
-            Entry::Outside(value) => value.byte_len(),
+        let bytes = match entry.stored() {
+            Stored::Tensor(slot) => slot.span()?.len,
+            Stored::Outside(value) => value.byte_len(),
         };
         constants.push(Constant { name: format!("{path}{}", block.name(*value)), entry, bytes });
     }

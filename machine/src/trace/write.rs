@@ -14,7 +14,7 @@ use super::{Chain, End, Head, Line, Stats, Step, TracedValue, VERSION, failed, j
 use crate::error::{Error, Result};
 use crate::exact::OrBug;
 use crate::machine::{Machine, StepRecord, Touched, Watch};
-use crate::memory::table::{Entry, dims};
+use crate::memory::table::{Entry, Stored, dims};
 use crate::memory::{Memory, Span};
 use crate::numeric::{larger, smaller};
 use crate::plan::{PlanOptions, plan_program};
@@ -68,12 +68,12 @@ impl Dumped<'_> {
     /// # Errors
     /// When `out` fails.
     pub fn write(&self, out: &mut dyn Write) -> Result<()> {
-        match &self.value.entry {
-            Entry::Tensor(slot) => {
+        match self.value.entry.stored() {
+            Stored::Tensor(slot) => {
                 let bytes = self.memory.read(slot.span()?)?;
                 data::write_tensor(slot.dtype, dims(&slot.shape)?, bytes, out)
             }
-            Entry::Outside(value) => data::write(value, out),
+            Stored::Outside(value) => data::write(value, out),
         }
     }
 }

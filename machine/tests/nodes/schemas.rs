@@ -48,7 +48,7 @@ impl Schema {
 /// Every version of every operator.
 pub fn all() -> Vec<Schema> {
     let (mut sets, mut schemas) = (HashMap::new(), Vec::new());
-    for line in include_str!("../../src/program/schema/operators.tsv").lines() {
+    for line in include_str!("../../../kernels/src/program/schema/operators.tsv").lines() {
         let columns: Vec<_> = line.split('\t').collect();
         match *columns {
             [set, types] if set.starts_with('=') => {

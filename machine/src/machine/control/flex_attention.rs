@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::bodies::{self, Body};
 use crate::kernel::call::Call;
 use crate::memory::table::Entry;
-use crate::numeric::{Real, number};
+use crate::numeric::number;
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let attention = Attention::new(&frame.call()?)?;
@@ -80,7 +80,7 @@ impl Attention {
             head: signed(head)?,
             keys: signed(keys)?,
             value: signed(last)?,
-            scale: scale.unwrap_or_else(|| 1.0 / Real::sqrt(number::<f32>(head))),
+            scale: scale.unwrap_or_else(|| 1.0 / number::<f32>(head).sqrt()),
             dtype: call.dtype(0)?,
             precision: precision.ok_or_else(|| {
                 Error::new(ErrorKind::InvalidModel, "`softmax_precision` is no element type")

@@ -161,7 +161,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     let load = options.load.clone().of_model(path);
     let directory = load.directory()?;
     let directory = directory.ok_or_else(|| Error::internal("a model without a directory"))?;
-    let mut weights = Weights::new(directory, &load, (options.contents, options.digests));
+    let mut weights = Weights::new(&directory, &load, (options.contents, options.digests));
     check_tensors(&model, options, &mut weights, (&mut checked, &mut findings))?;
     if options.load.weights {
         findings.extend(orphans(path, &weights));

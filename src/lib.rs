@@ -216,8 +216,11 @@ pub mod guide;
 // For the crates above this one: not a part of the interface.
 #[doc(hidden)]
 pub use {
-    container::reader_limits::MAX_PROTOBUF, dtype::element_count,
-    files::file_format::failed_download, onnx_container_proto::internal::util::process_memory,
+    container::reader_limits::MAX_PROTOBUF,
+    dtype::element_count,
+    error::{Joined, Several, write_listed},
+    files::file_format::failed_download,
+    onnx_container_proto::internal::util::process_memory,
     util::byte_size::ByteSize,
 };
 

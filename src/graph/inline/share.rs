@@ -115,6 +115,8 @@ impl<'m> ParallelCopy<'m> {
         let next = AtomicUsize::new(0);
         let mut whole = Part { spliced: Spliced::with_room(self.len()), ..Part::default() };
         let ((sender, made), token) = (mpsc::channel(), Token::current());
+        // Not the loops of `parallel`: each thread makes functions and bodies of its own before its
+        // first part, and the end of all senders tells this thread that nothing more comes.
         thread::scope(|scope| {
             let work = |sender| token.scope(|| self.work(&parts, &next, functions, &sender));
             let spawned = (0..cores()).map(|_| {

@@ -67,6 +67,8 @@ pub(crate) fn ahead_of<T>(
         return write(&ahead);
     }
     let token = Token::current();
+    // Not `parallel::alongside`, which does without the other thread where there is none to be had:
+    // the writer would wait for weights that nobody makes.
     thread::scope(|scope| {
         let _stop = StopWhenDone(&ahead);
         let make = || token.scope(|| ahead.make_all());

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::contents::{Source, first_set, meaningless};
+use super::contents::{ByteSource, first_set, meaningless};
 use super::finding::{Checked, Findings, Severity};
 use super::ranges::UsedFile;
 use crate::container::reader_limits;
@@ -21,7 +21,7 @@ use crate::load::LoadOptions;
 use crate::proto::TensorProto;
 
 /// The weights files of a model, as far as its tensors were looked at.
-pub(super) struct Weights<'a> {
+pub(super) struct CheckedWeights<'a> {
     options: &'a LoadOptions,
     contents: bool,
     /// Whether digests are compared: bytes that no tensor uses are read.
@@ -41,7 +41,7 @@ struct OpenFile {
     cut_off: CutOff,
 }
 
-impl<'a> Weights<'a> {
+impl<'a> CheckedWeights<'a> {
     /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose
     /// bytes may have no meaning, and what is `unused` by tensors.
     pub(super) fn new(
@@ -189,12 +189,16 @@ impl<'a> Weights<'a> {
     }
 
     /// What `read` makes of the bytes at `location`.
-    fn read<R>(&self, location: &str, read: impl FnOnce(&Source<'_>) -> Result<R>) -> Result<R> {
+    fn read<R>(
+        &self,
+        location: &str,
+        read: impl FnOnce(&ByteSource<'_>) -> Result<R>,
+    ) -> Result<R> {
         match self.files.find(location)? {
-            WeightsFile::Given(bytes) => read(&Source::Memory(bytes)),
+            WeightsFile::Given(bytes) => read(&ByteSource::Memory(bytes)),
             WeightsFile::Beneath(directory) => {
                 let file = directory.open_file(location)?;
-                read(&Source::File(&file, &directory.join(location)))
+                read(&ByteSource::File(&file, &directory.join(location)))
             }
         }
     }

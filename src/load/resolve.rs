@@ -60,7 +60,7 @@ struct Extent {
 
 /// A byte range with a type and shape. Tensors with equal entries share a handle.
 #[derive(PartialEq, Eq, Hash)]
-struct Entry {
+struct TypedExtent {
     extent: Extent,
     dtype: DataType,
     dims: Vec<i64>,
@@ -120,7 +120,7 @@ struct Resolver<'a> {
     first: FirstHandles,
     /// The text of the handle of tensors whose type or shape is not that of the first tensor at
     /// their range.
-    others: HashMap<Entry, Range<usize>>,
+    others: HashMap<TypedExtent, Range<usize>>,
     resolved: Resolved,
     /// How many tensors share the bytes of another one.
     ties: u64,
@@ -216,13 +216,13 @@ impl<'a> Resolver<'a> {
         if weights.dtype() == dtype && weights.dims() == tensor.dims {
             return Some(first.clone());
         }
-        self.others.get(&Entry { extent, dtype, dims: tensor.dims.clone() }).cloned()
+        self.others.get(&TypedExtent { extent, dtype, dims: tensor.dims.clone() }).cloned()
     }
 
     /// Lets later tensors with the same bytes, type and shape find the handle.
     fn share(&mut self, extent: Extent, dtype: DataType, tensor: &TensorProto, text: Range<usize>) {
         if self.first.get(&extent).is_some() {
-            self.others.insert(Entry { extent, dtype, dims: tensor.dims.clone() }, text);
+            self.others.insert(TypedExtent { extent, dtype, dims: tensor.dims.clone() }, text);
         } else {
             self.first.insert(extent, text);
         }

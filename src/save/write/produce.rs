@@ -37,7 +37,7 @@ pub(crate) struct Ahead<'p> {
 }
 
 struct State {
-    slots: Vec<Slot>,
+    slots: Vec<LazySlot>,
     /// Bytes that are produced or in production, and not yet written.
     in_flight: u64,
     failure: Option<Error>,
@@ -47,7 +47,7 @@ struct State {
 
 /// One weight. It is written in several places if a file has it in more than one shape.
 #[derive(Default)]
-struct Slot {
+struct LazySlot {
     made: Option<Buffer>,
     /// Bytes still to be written of its first place.
     first: u64,
@@ -87,7 +87,7 @@ impl<'p> Ahead<'p> {
             let len = piece.initializer.byte_len();
             let number = *numbers.entry(address).or_insert_with(|| {
                 firsts.push(piece);
-                slots.push(Slot { first: len, ..Slot::default() });
+                slots.push(LazySlot { first: len, ..LazySlot::default() });
                 firsts.len() - 1
             });
             if let Some(slot) = slots.get_mut(number) {

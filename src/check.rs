@@ -28,9 +28,9 @@ use std::path::Path;
 pub use self::ambiguity::refuse_ambiguous;
 pub use self::finding::{Checked, Finding, Severity};
 
-use self::contents::{Source, meaningless};
+use self::contents::{ByteSource, meaningless};
 use self::finding::Findings;
-use self::weights::{Weights, may_be_meaningless};
+use self::weights::{CheckedWeights, may_be_meaningless};
 use crate::buffer::Buffer;
 use crate::buffer::MmapChoice;
 use crate::container::reader_limits::{self, MAX_PROTOBUF, Refusals};
@@ -42,7 +42,7 @@ use crate::graph::traversal::{self, Place};
 use crate::limits::Limits;
 use crate::load::{LoadOptions, decode_model};
 use crate::proto::{Message, ModelProto, TensorProto};
-use crate::save::Folder;
+use crate::save::ModelFolder;
 use crate::tensor::Tensor;
 use crate::util::cancel;
 use crate::util::retry::retried;
@@ -161,7 +161,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     let load = options.load.clone().of_model(path);
     let directory = load.directory()?;
     let directory = directory.ok_or_else(|| Error::internal("a model without a directory"))?;
-    let mut weights = Weights::new(directory, &load, (options.contents, options.digests));
+    let mut weights = CheckedWeights::new(&directory, &load, (options.contents, options.digests));
     check_tensors(&model, options, &mut weights, (&mut checked, &mut findings))?;
     if options.load.weights {
         findings.extend(orphans(path, &weights));
@@ -230,7 +230,7 @@ fn check_graphs(
 fn check_tensors(
     model: &ModelProto,
     options: &CheckOptions,
-    weights: &mut Weights<'_>,
+    weights: &mut CheckedWeights<'_>,
     (checked, findings): (&mut Checked, &mut Findings),
 ) -> Result<()> {
     let refusals = Refusals::of(model);
@@ -270,7 +270,7 @@ fn inline(tensor: &TensorProto, name: String, contents: bool) -> Option<Finding>
         match raw.filter(|_| may_be_meaningless(decoded.dtype())) {
             Some(raw) => {
                 let len = u64::try_from(raw.len()).map_err(Error::internal)?;
-                meaningless(decoded.dtype(), &tensor.dims, &Source::Memory(raw), &(0..len))
+                meaningless(decoded.dtype(), &tensor.dims, &ByteSource::Memory(raw), &(0..len))
             }
             None => Ok(None),
         }
@@ -295,7 +295,7 @@ fn refused(
 }
 
 /// Weights files beside the model that no model refers to, and staging folders of this one.
-fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
+fn orphans(path: &Path, weights: &CheckedWeights<'_>) -> Vec<Finding> {
     let directory = directory_of(path);
     let name = file_name(path);
     let mut orphans = siblings(&directory, &name);
@@ -303,7 +303,7 @@ fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
     if orphans.is_empty() {
         return Vec::new();
     }
-    match Folder::new(&directory, &name).users(&orphans) {
+    match ModelFolder::new(&directory, &name).users(&orphans) {
         Ok(users) => orphans.retain(|file| !users.contains_key(file)),
         // Of a folder that cannot be looked through it is not said which files nobody needs.
         Err(_) => orphans.retain(|file| file.starts_with(&staging_prefix(&name))),

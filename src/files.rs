@@ -4,6 +4,7 @@
 pub(crate) mod consistent_read;
 pub mod external_data;
 pub(crate) mod file_format;
+pub(crate) mod model_files;
 pub(crate) mod overlaps;
 pub(crate) mod recovery;
 #[cfg(feature = "safetensors")]

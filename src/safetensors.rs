@@ -30,7 +30,7 @@ use crate::files::consistent_read::{OneSave, read_one_save};
 use crate::files::external_data::Directory;
 use crate::files::file_format::{failed_download, is_safetensors, known_format};
 use crate::files::safetensors_header::{
-    Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error,
+    FORMAT, Header, HeaderEntry, MAX_HEADER, PADDING, Unique, json_error,
 };
 use crate::load::LoadOptions;
 use crate::proto::{Message, ModelProto};
@@ -140,7 +140,7 @@ fn what_else(bytes: &Buffer) -> Option<String> {
 
 /// Whether `entry` is padding: `prefix` and a number, type `U8`, one dimension. Any other entry
 /// whose name begins with `prefix` is a tensor.
-fn is_padding(entry: &Entry, prefix: &str) -> bool {
+fn is_padding(entry: &HeaderEntry, prefix: &str) -> bool {
     let number = entry.name.strip_prefix(prefix);
     let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
     number.is_some_and(is_number) && entry.dtype == DataType::Uint8 && entry.dims.len() == 1

@@ -33,14 +33,14 @@ pub use target::folder::{NotReplaced, model_that_needs, not_replaced, other_mode
 #[cfg(feature = "safetensors")]
 pub(crate) use {
     gather::attached::refuse_attached,
-    gather::weights::Weights,
+    gather::weights::GatheredWeights,
     plan::{ExportStyle, Exports, PlannedFile},
     target::folder::Request,
     target::publish::Staging,
     write::meter::Meter,
     write::stage_files,
 };
-pub(crate) use {gather::weights::NotLoaded, target::Target, target::folder::Folder};
+pub(crate) use {gather::weights::NotLoaded, target::SaveTarget, target::folder::ModelFolder};
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,7 +49,7 @@ use crate::save::encode::checksums::Checksums;
 use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::content::Content;
 use crate::save::gather::equal::Equal;
-use crate::save::gather::kept::Kept;
+use crate::save::gather::kept::KeptFiles;
 use crate::save::plan::{Inputs, Plan};
 use crate::save::planned_save::PlannedSave;
 
@@ -96,8 +96,8 @@ impl Container {
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let start = Instant::now();
         let (path, options) = (path.as_ref(), options.into());
-        let target = Target::new(path)?;
-        let recovered = Folder::of(&target).recover(&options)?;
+        let target = SaveTarget::new(path)?;
+        let recovered = ModelFolder::of(&target).recover(&options)?;
         let content = Content::new(self, &options)?;
         let mut save = PlannedSave::new(&content, target, &options)?;
         save.saved_mut().warnings.extend(recovered);
@@ -142,7 +142,7 @@ impl Container {
         options: impl Into<SaveOptions>,
     ) -> Result<Saved> {
         let (start, options) = (Instant::now(), options.into());
-        let target = Target::new(path.as_ref())?;
+        let target = SaveTarget::new(path.as_ref())?;
         let interrupted = not_recovered(&target.directory, &target.name);
         // What is refused may be what that save left halfway.
         let explained = |error| interrupted.iter().fold(error, |e: Error, i| e.and(i.reason()));
@@ -153,7 +153,7 @@ impl Container {
     }
 
     /// What a save to `target` would write.
-    fn planned(&self, target: Target, options: &SaveOptions) -> Result<Saved> {
+    fn planned(&self, target: SaveTarget, options: &SaveOptions) -> Result<Saved> {
         let content = Content::new(self, options)?;
         let save = PlannedSave::new(&content, target, options)?;
         save.check()?;
@@ -199,7 +199,7 @@ impl Container {
         weights.make_inline(|tensor| {
             options.weight_files == WeightFiles::Embedded || !tensor.from_memory
         });
-        let kept = Kept::default();
+        let kept = KeptFiles::default();
         let plan = Plan::new(Inputs {
             weights: &weights,
             #[cfg(feature = "safetensors")]

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use onnx_container_proto::internal::error::{Joined, Several, write_listed};
+
 /// The result of every fallible call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -169,54 +171,20 @@ impl Error {
     }
 }
 
-/// How many of the errors that one error lists its message has.
-const MOST_SHOWN: usize = 100;
+/// Errors that are joined to one.
+pub type Errors = Joined<Error>;
 
-/// Errors that are joined to one: the first of them, and how many there are. A model from a
-/// stranger may have millions.
-#[derive(Debug, Default)]
-pub struct Errors {
-    kept: Vec<Error>,
-    more: usize,
-}
+impl Several for Error {
+    type Kind = ErrorKind;
 
-impl Errors {
-    /// How many are kept.
-    const MOST: usize = 1000;
-
-    /// Adds one.
-    pub fn push(&mut self, error: Error) {
-        if self.kept.len() < Self::MOST { self.kept.push(error) } else { self.more += 1 }
+    fn kind(&self) -> ErrorKind {
+        self.0.kind
     }
 
-    /// One error for all of them, as [`Error::join`] makes it.
-    pub fn join(self) -> Option<Error> {
-        let Self { kept, more } = self;
-        if kept.len() < 2 {
-            return kept.into_iter().next();
-        }
-        let reason = match more {
-            0 => format!("{} problems", kept.len()),
-            more => format!("{} problems, of which {} are listed", kept.len() + more, kept.len()),
-        };
-        let kind = kept.first().map_or(ErrorKind::InvalidModel, Error::kind);
-        let mut joined = Error::new(kind, reason);
-        joined.0.related = kept;
-        Some(joined)
-    }
-}
-
-impl Extend<Error> for Errors {
-    fn extend<I: IntoIterator<Item = Error>>(&mut self, errors: I) {
-        errors.into_iter().for_each(|error| self.push(error));
-    }
-}
-
-impl FromIterator<Error> for Errors {
-    fn from_iter<I: IntoIterator<Item = Error>>(errors: I) -> Self {
-        let mut all = Self::default();
-        all.extend(errors);
-        all
+    fn joined(kind: ErrorKind, reason: String, errors: Vec<Self>) -> Self {
+        let mut joined = Self::new(kind, reason);
+        joined.0.related = errors;
+        joined
     }
 }
 
@@ -241,13 +209,7 @@ impl fmt::Display for Error {
             write!(f, "value `{value}`: ")?;
         }
         f.write_str(&self.0.reason)?;
-        for (i, error) in self.0.related.iter().enumerate().take(MOST_SHOWN) {
-            write!(f, "{} {error}", if i == 0 { ":" } else { ";" })?;
-        }
-        match self.0.related.len().saturating_sub(MOST_SHOWN) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
+        write_listed(&self.0.related, f)
     }
 }
 

@@ -60,10 +60,10 @@ pub struct Machine {
     /// The number of each input of the graph by its name.
     inputs: HashMap<String, usize>,
     bound: HashSet<ValueId>,
-    /// How many inputs have no value yet.
-    missing: usize,
     symbols: HashMap<String, usize>,
     planning: Option<PlanOptions>,
+    /// Whether the run is planned and the inputs that are bound lie in their places.
+    is_placed: bool,
     /// The plans so far, each up to its barrier.
     places: Vec<Places>,
     /// Whether tensors are placed by best fit from here on, because there is no plan.
@@ -84,9 +84,9 @@ impl Machine {
             pc: 0,
             inputs: HashMap::new(),
             bound: HashSet::new(),
-            missing: 0,
             symbols: HashMap::new(),
             planning: Some(PlanOptions::new()),
+            is_placed: false,
             places: Vec::new(),
             is_unplanned: false,
             is_checked: false,
@@ -103,11 +103,9 @@ impl Machine {
         for (value, entry) in &self.program.main.constants {
             self.table.set(*value, entry.clone());
         }
-        let inputs = self.program.main.inputs.iter();
-        self.missing = inputs.filter(|input| self.table.get(input.value).is_none()).count();
     }
 
-    /// How the memory of a run is planned when its inputs are bound: [`PlanOptions::new`] by
+    /// How the memory of a run is planned when its inputs are placed: [`PlanOptions::new`] by
     /// default. With `None` each tensor is placed by best fit when it is written. Inputs that are
     /// bound are forgotten.
     #[must_use]
@@ -117,9 +115,8 @@ impl Machine {
         self
     }
 
-    /// The plan that the run follows, from the binding of the last input (in a graph without
-    /// inputs, from the first step) up to its barrier. `None` when a node cannot be planned or N is
-    /// more than
+    /// The plan that the run follows, from [`place_inputs`](Self::place_inputs) or the first step
+    /// on, up to its barrier. `None` when a node cannot be planned or N is more than
     /// [`RunLimits::memory_bytes`]: then all tensors are placed by best fit.
     pub fn plan(&self) -> Option<&ProgramPlan> {
         self.plans().next()
@@ -142,7 +139,8 @@ impl Machine {
         &self.runner.memory
     }
 
-    /// T: where the values of the main graph are now.
+    /// T: where the values of the main graph are now. Inputs lie outside of M until they are
+    /// placed.
     pub fn table(&self) -> &TensorTable {
         &self.table
     }
@@ -184,8 +182,9 @@ impl Machine {
     /// step of their node.
     ///
     /// # Errors
-    /// An input is missing; or what the kernel, the memory or the limits refuse, with the node and
-    /// its path.
+    /// An input is missing; before the first step what [`place_inputs`](Self::place_inputs) refuses
+    /// and every node that cannot run; or what the kernel, the memory or the limits refuse, with
+    /// the node and its path.
     pub fn step(&mut self) -> Result<Option<StepRecord>> {
         self.take_step(&mut Nobody)
     }
@@ -200,15 +199,10 @@ impl Machine {
     }
 
     fn take_step(&mut self, watch: &mut dyn Watch) -> Result<Option<StepRecord>> {
-        if self.pc == 0 {
-            self.check_inputs()?;
-            if !self.is_checked {
-                self.check_nodes()?;
-                self.is_checked = true;
-            }
-            if self.bound.is_empty() && self.places.is_empty() && !self.is_unplanned {
-                self.settle()?;
-            }
+        self.place_inputs()?;
+        if !self.is_checked {
+            self.check_nodes()?;
+            self.is_checked = true;
         }
         if self.pc >= self.program.main.nodes.len() {
             return Ok(None);
@@ -296,7 +290,7 @@ impl Machine {
     pub fn reset(&mut self) {
         self.table = TensorTable::new(self.program.main.names.clone());
         self.runner.restart();
-        (self.places, self.is_unplanned) = (Vec::new(), false);
+        (self.is_placed, self.places, self.is_unplanned) = (false, Vec::new(), false);
         (self.pc, self.bound, self.symbols) = (0, HashSet::new(), HashMap::new());
         self.set_constants();
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use onnx_container::Alignment;
 
 pub use csv::{Named, read_csv, write_csv};
-use search::Found;
+use search::FoundPlan;
 pub use shapes::Barrier;
 pub use svg::draw_svg;
 pub use tensors::{PlannedTensor, ProgramPlan, plan_program};
@@ -184,7 +184,7 @@ pub fn plan(blocks: &[Block], options: PlanOptions) -> Result<Plan> {
     let naive_sum = unshared(blocks).max(lower_bound);
     let goal = lower_bound.max(options.capacity);
     let offsets = greedy::best_of_all(blocks, &timeline, goal)?;
-    let greedy = Found { offsets, least: lower_bound };
+    let greedy = FoundPlan { offsets, least: lower_bound };
     let found = match options.effort {
         Effort::Greedy => greedy,
         Effort::Search(time) => search::search(blocks, greedy, goal, time)?,

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use onnx_container::{Container, Limits};
 
-use self::fold::Folder;
+use self::fold::NodeFolder;
 use crate::error::Result;
 use crate::kernels::registry::Registry;
 use crate::memory::table::Entry;
@@ -105,7 +105,7 @@ impl Program {
         if let Some(left) = options.fold_bytes {
             let registry = Registry::new();
             let Self { main, weights, folded } = &mut program;
-            let mut folder = Folder { registry: &registry, weights, left, folded };
+            let mut folder = NodeFolder { registry: &registry, weights, left, folded };
             make_ready(main, "", &Constants::new(), &mut folder);
         }
         Ok(program)
@@ -116,7 +116,7 @@ impl Program {
 type Constants = HashMap<ValueId, Entry>;
 
 /// Makes `block` ready, whose path is `path` and which may capture `outer`, and the blocks in it.
-fn make_ready(block: &mut Block, path: &str, outer: &Constants, folder: &mut Folder<'_>) {
+fn make_ready(block: &mut Block, path: &str, outer: &Constants, folder: &mut NodeFolder<'_>) {
     let mut constants = constants(block, outer);
     transposed::read_in_place(block, path, &constants, folder.folded);
     let nodes = std::mem::take(&mut block.nodes);

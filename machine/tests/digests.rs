@@ -165,7 +165,8 @@ fn every_digest_is_that_of_the_bytes_at_that_step() {
             machine.bind("x", x.clone()).unwrap();
             let (mut lines, mut expected) = (Vec::new(), Vec::new());
             let options = TraceOptions::new();
-            let mut trace = TraceWriter::new(&mut lines, &container, &machine, options).unwrap();
+            let mut trace =
+                TraceWriter::new(&mut lines, &container, &mut machine, options).unwrap();
             machine
                 .run_with(&mut |step, memory| {
                     expected.push(digests(step, memory));

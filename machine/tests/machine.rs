@@ -7,6 +7,7 @@ use onnx_container::proto::{
     ValueInfoProto, type_proto,
 };
 use onnx_container::{Buffer, Container, DataType, Tensor};
+use onnx_container_machine::plan::PlanOptions;
 use onnx_container_machine::{
     Call, ErrorKind, Kernel, Machine, OutSpec, Program, ProgramOptions, Registry, Result, RunCx,
     RunLimits, Value,
@@ -145,6 +146,26 @@ fn a_run_does_not_exceed_its_memory() {
     machine.bind("x", floats(&mib)).unwrap();
     let error = machine.run().unwrap_err();
     assert_eq!((error.kind(), error.step()), (ErrorKind::OutOfMemory, Some("0")));
+}
+
+/// A bound value lies outside of M until the first step places it, with or without a plan.
+#[test]
+fn an_input_that_the_memory_has_no_room_for_is_an_error_of_the_first_step() {
+    for planning in [None, Some(PlanOptions::new())] {
+        let nodes = vec![NodeProto::new("Abs", ["x"], ["y"])];
+        let limits = RunLimits::new().memory_bytes(1 << 10);
+        let machine = machine(model(nodes), Registry::new(), limits);
+        let mut machine = machine.planning(planning);
+        machine.bind("x", floats(&[0.0; 300])).unwrap();
+        assert_eq!(machine.memory().live_bytes(), 0);
+        assert_eq!(machine.value("x").unwrap(), floats(&[0.0; 300]));
+        // The value is still bound, so that the error stays the same.
+        for _ in 0..2 {
+            let error = machine.step().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{planning:?}");
+            assert!(error.to_string().starts_with("value `x`: the memory would need"), "{error}");
+        }
+    }
 }
 
 /// A Loop whose body makes `w` of `v` by `op`, endlessly; `w` is carried, or else collected.

@@ -110,7 +110,7 @@ fn traced_to(
     let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
     machine.bind("x", Value::from_elements([3], x).unwrap()).unwrap();
     let mut lines = Vec::new();
-    let mut trace = TraceWriter::new(&mut lines, &container, &machine, options).unwrap();
+    let mut trace = TraceWriter::new(&mut lines, &container, &mut machine, options).unwrap();
     if let Some(folder) = dump.map(std::path::Path::to_path_buf) {
         trace = trace.dump(move |name, value| {
             value.write(&mut std::fs::File::create_new(folder.join(name)).unwrap())

@@ -5,10 +5,14 @@
 //! several faults (all missing files, all findings of a check) collects them in one error, see
 //! [`Error::related`].
 
+mod joined;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use self::joined::{Joined, Several, write_listed};
 
 /// The result of every fallible call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -337,57 +341,18 @@ impl fmt::Debug for Error {
     }
 }
 
-/// How many of the errors that one error lists its message has.
-const MOST_SHOWN: usize = 100;
+/// Errors that are joined to one.
+pub type Errors = Joined<Error>;
 
-/// Errors that are joined to one: the first of them, and how many there are. A model from a
-/// stranger may have millions.
-#[derive(Debug, Default)]
-pub struct Errors {
-    kept: Vec<Error>,
-    more: usize,
-}
+impl Several for Error {
+    type Kind = ErrorKind;
 
-impl Errors {
-    /// How many are kept.
-    const MOST: usize = 1000;
-
-    /// Adds one.
-    pub fn push(&mut self, error: Error) {
-        if self.kept.len() < Self::MOST { self.kept.push(error) } else { self.more += 1 }
+    fn kind(&self) -> ErrorKind {
+        self.0.kind
     }
 
-    /// As [`push`](Self::push), for an error that is made only where it is kept: names may be long.
-    pub fn push_with(&mut self, error: impl FnOnce() -> Error) {
-        if self.kept.len() < Self::MOST { self.kept.push(error()) } else { self.more += 1 }
-    }
-
-    /// One error for all of them, as [`Error::join`] makes it.
-    pub fn join(self) -> Option<Error> {
-        let Self { kept, more } = self;
-        if kept.len() < 2 {
-            return kept.into_iter().next();
-        }
-        let reason = match more {
-            0 => format!("{} problems", kept.len()),
-            more => format!("{} problems, of which {} are listed", kept.len() + more, kept.len()),
-        };
-        let kind = kept.first().map_or(ErrorKind::InvalidModel, Error::kind);
-        Some(Error::joined(kind, reason, kept))
-    }
-}
-
-impl Extend<Error> for Errors {
-    fn extend<I: IntoIterator<Item = Error>>(&mut self, errors: I) {
-        errors.into_iter().for_each(|error| self.push(error));
-    }
-}
-
-impl FromIterator<Error> for Errors {
-    fn from_iter<I: IntoIterator<Item = Error>>(errors: I) -> Self {
-        let mut all = Self::default();
-        all.extend(errors);
-        all
+    fn joined(kind: ErrorKind, reason: String, errors: Vec<Self>) -> Self {
+        Self::joined(kind, reason, errors)
     }
 }
 
@@ -417,13 +382,7 @@ impl fmt::Display for Error {
         if let Some(offset) = self.0.offset.filter(|_| !self.0.has_range) {
             write!(f, " (at byte {offset})")?;
         }
-        for (i, error) in self.0.related.iter().enumerate().take(MOST_SHOWN) {
-            write!(f, "{} {error}", if i == 0 { ":" } else { ";" })?;
-        }
-        match self.0.related.len().saturating_sub(MOST_SHOWN) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
+        write_listed(&self.0.related, f)
     }
 }
 

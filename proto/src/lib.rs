@@ -90,7 +90,9 @@ pub mod internal {
     }
 
     pub mod error {
-        pub use crate::error::{Error, ErrorKind, Errors, Result, leads_nowhere};
+        pub use crate::error::{
+            Error, ErrorKind, Errors, Joined, Result, Several, leads_nowhere, write_listed,
+        };
     }
 
     pub mod limits {

@@ -13,7 +13,7 @@ use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where the bytes of a tensor are.
-pub(super) enum Source<'a> {
+pub(super) enum ByteSource<'a> {
     Memory(&'a [u8]),
     File(&'a File, &'a Path),
 }
@@ -28,7 +28,7 @@ const BLOCK: u64 = 1 << 20;
 pub(super) fn meaningless(
     dtype: DataType,
     dims: &[i64],
-    source: &Source<'_>,
+    source: &ByteSource<'_>,
     range: &Range<u64>,
 ) -> Result<Option<Error>> {
     if range.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn meaningless(
     Ok(Some(Error::new(ErrorKind::InvalidModel, reason).with_offset(last.start)))
 }
 
-fn neither_true_nor_false(source: &Source<'_>, range: &Range<u64>) -> Result<Option<Error>> {
+fn neither_true_nor_false(source: &ByteSource<'_>, range: &Range<u64>) -> Result<Option<Error>> {
     let mut start = range.start;
     while start < range.end {
         let block = start..range.end.min(start.saturating_add(BLOCK));
@@ -69,7 +69,7 @@ fn neither_true_nor_false(source: &Source<'_>, range: &Range<u64>) -> Result<Opt
 ///
 /// # Errors
 /// When the file cannot be read.
-pub(super) fn first_set(source: &Source<'_>, range: &Range<u64>) -> Result<Option<u64>> {
+pub(super) fn first_set(source: &ByteSource<'_>, range: &Range<u64>) -> Result<Option<u64>> {
     let mut start = range.start;
     while start < range.end {
         let block = start..range.end.min(start.saturating_add(BLOCK));
@@ -82,15 +82,15 @@ pub(super) fn first_set(source: &Source<'_>, range: &Range<u64>) -> Result<Optio
     Ok(None)
 }
 
-fn read(source: &Source<'_>, range: &Range<u64>) -> Result<Vec<u8>> {
+fn read(source: &ByteSource<'_>, range: &Range<u64>) -> Result<Vec<u8>> {
     let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
     let (start, end) = bounds.ok_or_else(|| Error::internal(format!("the bytes {range:?}")))?;
     match source {
-        Source::Memory(bytes) => {
+        ByteSource::Memory(bytes) => {
             let bytes = bytes.get(start..end).map(<[u8]>::to_vec);
             bytes.ok_or_else(|| Error::internal(format!("the bytes {range:?}")))
         }
-        Source::File(file, path) => {
+        ByteSource::File(file, path) => {
             let mut bytes = vec![0; end.saturating_sub(start)];
             read_at(file, &mut bytes, start).map_err(|e| Error::io(*path, e))?;
             Ok(bytes)
@@ -127,7 +127,7 @@ mod tests {
         for (dtype, dims, bytes, expected) in cases {
             std::fs::write(&path, bytes).unwrap();
             let file = File::open(&path).unwrap();
-            for source in [Source::Memory(bytes), Source::File(&file, &path)] {
+            for source in [ByteSource::Memory(bytes), ByteSource::File(&file, &path)] {
                 let found = meaningless(*dtype, dims, &source, &(0..bytes.len() as u64)).unwrap();
                 assert_eq!(found.and_then(|error| error.offset()), *expected, "{dtype} {dims:?}");
             }

@@ -2,7 +2,7 @@
 //!
 //! The weights are not loaded: every byte of them is read once, in parts, into SHA-256.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::finding::{Findings, Severity};
 use crate::buffer::Buffer;
 use crate::digest::{Compared, External, Opened};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{self, ExternalData, is_handle, without_dots};
+use crate::files::external_data::{self, ExternalData};
+use crate::files::model_files::{ModelFiles, WeightsFile};
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
 use crate::util::retry::retried;
@@ -26,7 +27,8 @@ pub(super) fn check(
     let mut compared = Compared::default();
     let Some(directory) = load.directory()? else { return Ok(compared) };
     let opened = Arc::new(Opened::new(directory));
-    let mut files = Files { opened, load, known: HashMap::new() };
+    let mut files =
+        Files { opened: &opened, known: ModelFiles::new(Some(opened.directory()), &load.files) };
     let origins = Origins::of(model, load, Some(bytes));
     if let Some(error) = origins.not_covered() {
         findings.add(Severity::Advice, || error.with_path(path));
@@ -54,10 +56,15 @@ fn is_new(kind: ErrorKind) -> bool {
 
 /// The weights files of a model.
 struct Files<'a> {
-    opened: Arc<Opened>,
-    load: &'a LoadOptions,
-    /// The location and the length of those that were met.
-    known: HashMap<String, (Arc<str>, u64)>,
+    opened: &'a Arc<Opened>,
+    known: ModelFiles<'a, Known>,
+}
+
+/// A weights file that was found.
+enum Known {
+    InMemory(Buffer),
+    /// At this location, with this length in bytes.
+    InFile(Arc<str>, u64),
 }
 
 impl Files<'_> {
@@ -66,27 +73,28 @@ impl Files<'_> {
         let entry = ExternalData::parse(tensor)?;
         let (_, len) = external_data::layout(tensor)?;
         let range = entry.range(len)?;
-        let name = without_dots(&entry.location);
         let cut_off = || Error::new(ErrorKind::OutOfBounds, "its bytes end beyond the file");
-        if let Some(bytes) = self.load.files.get(&name) {
-            let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
-            let bytes = bounds.and_then(|(start, end)| bytes.slice(start..end));
-            return Ok(External::in_memory(bytes.ok_or_else(cut_off)?));
-        }
-        if is_handle(&entry.location) {
-            return Err(Error::new(ErrorKind::MissingHandle, "an unresolved handle"));
-        }
-        if !self.known.contains_key(&name) {
-            let file = self.opened.file(&entry.location)?;
-            let metadata =
-                retried(|| file.metadata()).map_err(|error| Error::io(&entry.location, error))?;
-            self.known.insert(name.clone(), (Arc::from(entry.location), metadata.len()));
-        }
-        match self.known.get(&name) {
-            Some((location, len)) if range.end <= *len => {
-                Ok(External::in_file(&self.opened, location, &range))
+        let (opened, location) = (self.opened, entry.location.as_str());
+        let number = self.known.number(location, |files| match files.find(location)? {
+            WeightsFile::Given(bytes) => Ok(Known::InMemory(bytes.clone())),
+            WeightsFile::Beneath(_) => {
+                let file = opened.file(location)?;
+                let metadata = retried(|| file.metadata());
+                let metadata = metadata.map_err(|error| Error::io(files.path(location), error))?;
+                Ok(Known::InFile(Arc::from(location), metadata.len()))
             }
-            _ => Err(cut_off()),
+        })?;
+        let unread = || Error::new(ErrorKind::MissingFile, "its file cannot be opened");
+        match self.known.get_mut(number.ok_or_else(unread)?)? {
+            Known::InMemory(bytes) => {
+                let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+                let bytes = bounds.and_then(|(start, end)| bytes.slice(start..end));
+                Ok(External::in_memory(bytes.ok_or_else(cut_off)?))
+            }
+            Known::InFile(location, len) if range.end <= *len => {
+                Ok(External::in_file(opened, location, &range))
+            }
+            Known::InFile(..) => Err(cut_off()),
         }
     }
 }

@@ -3,57 +3,49 @@
 //! Every entry, path and range is looked at, and what onnx refuses of a file that is there: links,
 //! hard links, and `..` inside a name. Which bytes of a file are used is left to `ranges`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::io::Read;
 use std::ops::Range;
+use std::path::PathBuf;
 
-use super::contents::{Source, first_set, meaningless};
+use super::contents::{ByteSource, first_set, meaningless};
 use super::finding::{Checked, Findings, Severity};
 use super::ranges::UsedFile;
 use crate::container::reader_limits;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{self, Directory, ExternalData, is_handle, without_dots};
+use crate::files::external_data::{self, Directory, ExternalData, without_dots};
 use crate::files::file_format::{failed_download, known_format};
+use crate::files::model_files::{CutOff, ModelFiles, WeightsFile};
 use crate::load::LoadOptions;
 use crate::proto::TensorProto;
-use crate::util::retry::retried;
 
 /// The weights files of a model, as far as its tensors were looked at.
-pub(super) struct Weights<'a> {
+pub(super) struct CheckedWeights<'a> {
     options: &'a LoadOptions,
     contents: bool,
     /// Whether digests are compared: bytes that no tensor uses are read.
     unused: bool,
-    directory: Directory,
-    /// By location without dots; `None` for files that cannot be opened and were reported, of which
-    /// there may be very many.
-    files: BTreeMap<String, Option<Box<OpenFile>>>,
+    files: ModelFiles<'a, OpenFile>,
     /// Locations that tensors name whose other entries are wrong: what they use is not known.
     unclear: HashSet<String>,
     findings: Findings,
 }
 
 struct OpenFile {
+    /// Without `.` components.
+    location: String,
     use_of: UsedFile,
     /// What the file is, by its first bytes.
     format: Option<&'static str>,
-    cut_off: Option<CutOff>,
+    cut_off: CutOff,
 }
 
-/// The first tensor whose data end beyond the file, and what all such tensors need.
-struct CutOff {
-    tensor: String,
-    range: Range<u64>,
-    needed: u64,
-    count: usize,
-}
-
-impl<'a> Weights<'a> {
+impl<'a> CheckedWeights<'a> {
     /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose
     /// bytes may have no meaning, and what is `unused` by tensors.
     pub(super) fn new(
-        directory: Directory,
+        directory: &'a Directory,
         options: &'a LoadOptions,
         (contents, unused): (bool, bool),
     ) -> Self {
@@ -61,8 +53,7 @@ impl<'a> Weights<'a> {
             options,
             contents,
             unused,
-            directory,
-            files: BTreeMap::new(),
+            files: ModelFiles::new(Some(directory), &options.files),
             unclear: HashSet::new(),
             findings: Findings::new(&options.decode.limits),
         }
@@ -78,21 +69,19 @@ impl<'a> Weights<'a> {
 
     /// Whether a tensor names the file at `location`, rightly or not.
     pub(super) fn names(&self, location: &str) -> bool {
-        self.files.contains_key(location) || self.unclear.contains(location)
+        self.files.has(location) || self.unclear.contains(location)
     }
 
     /// Reports what concerns whole files, which `checked` counts. Returns everything that was
     /// found.
     pub(super) fn finish(mut self, checked: &mut Checked) -> Findings {
-        for (location, file) in std::mem::take(&mut self.files) {
-            let Some(file) = file else { continue };
-            let OpenFile { mut use_of, format, cut_off } = *file;
+        let mut files = self.files.take();
+        files.sort_by(|a, b| a.location.cmp(&b.location));
+        for OpenFile { location, mut use_of, format, cut_off } in files {
             checked.files += 1;
             checked.file_bytes = checked.file_bytes.saturating_add(use_of.len);
-            if let Some(CutOff { tensor, range, needed, count }) = cut_off {
-                let (path, len) = (use_of.path.clone(), use_of.len);
-                let error = external_data::cut_off(path, format, len, needed, &range, count);
-                self.report(Severity::Error, error.with_tensor(tensor));
+            if let Some(error) = cut_off.error(&use_of.path, format, use_of.len) {
+                self.report(Severity::Error, error);
             }
             let all_known = !self.unclear.contains(&location);
             use_of.find(all_known, &mut self.findings);
@@ -105,13 +94,7 @@ impl<'a> Weights<'a> {
 
     /// Reports where bytes are set that no tensor uses: no digest covers them.
     fn check_unused(&mut self, location: &str, file: &UsedFile) {
-        let find = |range: &Range<u64>| match self.options.files.get(location) {
-            Some(bytes) => first_set(&Source::Memory(bytes), range),
-            None => {
-                let opened = self.directory.open_file(location)?;
-                first_set(&Source::File(&opened, &file.path), range)
-            }
-        };
+        let find = |range: &Range<u64>| self.read(location, |source| first_set(source, range));
         let found = file.unused().iter().find_map(|range| find(range).transpose());
         let Some(found) = found else { return };
         let error = found.map_or_else(
@@ -196,62 +179,75 @@ impl<'a> Weights<'a> {
         range: &Range<u64>,
         name: &str,
     ) -> Result<()> {
-        let path = self.directory.join(location);
-        let found = match self.options.files.get(&without_dots(location)) {
-            Some(bytes) => meaningless(dtype, &tensor.dims, &Source::Memory(bytes), range)?,
-            None => {
-                let file = self.directory.open_file(location)?;
-                meaningless(dtype, &tensor.dims, &Source::File(&file, &path), range)?
-            }
-        };
+        let found =
+            self.read(location, |source| meaningless(dtype, &tensor.dims, source, range))?;
         if let Some(error) = found {
+            let path = self.files.path(location);
             self.report(Severity::Advice, error.with_tensor(name).with_path(path));
         }
         Ok(())
     }
 
-    /// The file at `location`; `None` when it was reported before.
-    fn file(&mut self, location: &str) -> Result<Option<&mut OpenFile>> {
-        let key = without_dots(location);
-        if !self.files.contains_key(&key) {
-            self.files.insert(key.clone(), None);
-            let opened = Box::new(self.open(location, &key)?);
-            self.files.insert(key.clone(), Some(opened));
+    /// What `read` makes of the bytes at `location`.
+    fn read<R>(
+        &self,
+        location: &str,
+        read: impl FnOnce(&ByteSource<'_>) -> Result<R>,
+    ) -> Result<R> {
+        match self.files.find(location)? {
+            WeightsFile::Given(bytes) => read(&ByteSource::Memory(bytes)),
+            WeightsFile::Beneath(directory) => {
+                let file = directory.open_file(location)?;
+                read(&ByteSource::File(&file, &directory.join(location)))
+            }
         }
-        Ok(self.files.get_mut(&key).and_then(Option::as_deref_mut))
     }
 
-    fn open(&mut self, location: &str, key: &str) -> Result<OpenFile> {
-        if let Some(bytes) = self.options.files.get(key) {
-            let len = u64::try_from(bytes.len()).map_err(Error::internal)?;
-            return Ok(OpenFile::new(self.directory.join(location), bytes, len));
-        }
-        if is_handle(location) {
-            let reason = format!("unresolved handle `{location}`: it names memory, not a file");
-            return Err(Error::new(ErrorKind::MissingHandle, reason));
-        }
-        let path = self.directory.join(location);
-        let file = self.directory.open_file(location)?;
-        let metadata = retried(|| file.metadata()).map_err(|e| Error::io(&path, e))?;
+    /// The file at `location`; `None` when it was reported before.
+    fn file(&mut self, location: &str) -> Result<Option<&mut OpenFile>> {
+        let Self { files, findings, .. } = self;
+        let number = files.number(location, |files| {
+            let path = files.path(location);
+            match files.find(location)? {
+                WeightsFile::Given(bytes) => {
+                    let len = u64::try_from(bytes.len()).map_err(Error::internal)?;
+                    Ok(OpenFile::new(location, path, bytes, len))
+                }
+                WeightsFile::Beneath(directory) => {
+                    OpenFile::open(location, path, directory, findings)
+                }
+            }
+        })?;
+        number.map(|number| files.get_mut(number)).transpose()
+    }
+}
+
+impl OpenFile {
+    /// The file at `location`; `findings` gets what readers refuse of it.
+    fn open(
+        location: &str,
+        path: PathBuf,
+        directory: &Directory,
+        findings: &mut Findings,
+    ) -> Result<Self> {
+        let (file, metadata) = directory.open_known(location)?;
         let mut head = Vec::new();
         file.take(512).read_to_end(&mut head).map_err(|e| Error::io(&path, e))?;
         if let Some(what) = failed_download(&head) {
             return Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path));
         }
-        let refused = reader_limits::of_file(location, self.directory.path(), &metadata);
+        let refused = reader_limits::of_file(location, directory.path(), &metadata);
         for reason in refused {
             let error = || Error::new(ErrorKind::UnsafePath, reason).with_path(&path);
-            self.findings.add(Severity::Advice, error);
+            findings.add(Severity::Advice, error);
         }
-        Ok(OpenFile::new(path, &head, metadata.len()))
+        Ok(Self::new(location, path, &head, metadata.len()))
     }
-}
 
-impl OpenFile {
-    fn new(path: std::path::PathBuf, head: &[u8], len: u64) -> Self {
+    fn new(location: &str, path: PathBuf, head: &[u8], len: u64) -> Self {
         let used = safetensors_header(head, len).into_iter().collect();
-        let use_of = UsedFile { path, len, used };
-        Self { use_of, format: known_format(head), cut_off: None }
+        let (use_of, format) = (UsedFile { path, len, used }, known_format(head));
+        Self { location: without_dots(location), use_of, format, cut_off: CutOff::default() }
     }
 
     /// Notes that a tensor uses the bytes `range`; whether they lie in the file.
@@ -261,10 +257,7 @@ impl OpenFile {
         if range.end <= *len {
             return true;
         }
-        let first = || CutOff { tensor: name.into(), range: range.clone(), needed: 0, count: 0 };
-        let cut_off = self.cut_off.get_or_insert_with(first);
-        cut_off.needed = cut_off.needed.max(range.end);
-        cut_off.count += 1;
+        self.cut_off.add(range, || name.into());
         false
     }
 }

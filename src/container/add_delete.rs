@@ -135,7 +135,7 @@ impl Container {
         Ok(Deleted { tensor: found.qualified, handle, uses: found.uses })
     }
 
-    fn find_initializer(&self, name: &str) -> Result<Found> {
+    fn find_initializer(&self, name: &str) -> Result<FoundInitializer> {
         let index = self.index();
         let tensor = index.get(name)?;
         let sparse = match tensor.place().site {
@@ -153,7 +153,7 @@ impl Container {
             {
                 let training =
                     if scope.is_main() { uses_in_training(&self.model, value) } else { 0 };
-                found = Some(Found {
+                found = Some(FoundInitializer {
                     graph: number,
                     at,
                     sparse,
@@ -171,7 +171,7 @@ impl Container {
 }
 
 /// An initializer in its graph.
-struct Found {
+struct FoundInitializer {
     /// The index of the graph in the order of `traversal::graphs`.
     graph: usize,
     /// Its index among the graph's initializers, or sparse initializers.
@@ -183,7 +183,7 @@ struct Found {
     handle: Option<Handle>,
 }
 
-impl Found {
+impl FoundInitializer {
     fn delete_from(&self, graph: &mut GraphProto) {
         if self.sparse {
             graph.sparse_initializer.remove(self.at);

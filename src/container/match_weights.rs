@@ -27,9 +27,9 @@ pub use self::mapping::{Composition, MatchedTensor, WeightMapping, WeightPart, W
 
 use self::composed::Composed;
 use self::convert::is_matched;
-use self::search::{Search, Weights};
+use self::search::{Search, SearchedWeights};
 use self::sums::Sums;
-use self::survey::Item;
+use self::survey::CountedTensor;
 use crate::container::Container;
 use crate::container::fill::{FillOptions, Filled};
 use crate::dtype::DataType;
@@ -84,7 +84,7 @@ enum Outcome {
 }
 
 /// Tensors, and what became of each.
-type Outcomes = Vec<(Item, Outcome)>;
+type Outcomes = Vec<(CountedTensor, Outcome)>;
 
 impl Container {
     /// Finds which of `weights`, those of the checkpoint that the model was exported from, each
@@ -160,7 +160,7 @@ impl Container {
             let (Some(of_type), Some(sums)) = (of_types.get(&dtype), sums.get(&dtype)) else {
                 return Err(Error::internal("a type was not looked at"));
             };
-            let all = Weights { items: &weights, by_name: &by_name, of_type, sums };
+            let all = SearchedWeights { items: &weights, by_name: &by_name, of_type, sums };
             let outcome = outcome(&all, tensor, seen, &options);
             let outcome = outcome.map_err(|error| error.with_tensor(tensor.name.as_str()))?;
             found.lock().unwrap_or_else(PoisonError::into_inner).insert(number, outcome);
@@ -180,7 +180,7 @@ impl Container {
     }
 
     /// The tensors that are matched, and those that are not, as they are reported.
-    fn to_match(&self) -> Result<(Vec<Item>, Outcomes)> {
+    fn to_match(&self) -> Result<(Vec<CountedTensor>, Outcomes)> {
         let (mut tensors, mut skipped) = (Vec::new(), Vec::new());
         for (place, proto) in traversal::iter(&self.model) {
             let Some(item) = self.item(&place, proto)? else { continue };
@@ -193,7 +193,7 @@ impl Container {
     }
 
     /// The tensor with its elements; `None` for one that has no bytes.
-    fn item(&self, place: &Place<'_>, proto: &TensorProto) -> Result<Option<Item>> {
+    fn item(&self, place: &Place<'_>, proto: &TensorProto) -> Result<Option<CountedTensor>> {
         let name = place.qualified_name(proto);
         let of = |error: Error| error.with_tensor(name.as_str());
         let dtype = DataType::try_from(proto.data_type.unwrap_or_default()).map_err(of)?;
@@ -209,7 +209,7 @@ impl Container {
             true => weights,
             false => weights.retyped(dtype, &proto.dims).map_err(of)?,
         };
-        Item::new(name.clone(), weights).map(Some)
+        CountedTensor::new(name.clone(), weights).map(Some)
     }
 
     /// Puts another checkpoint into the model: each tensor of `mapping` gets what `weights` have in
@@ -284,10 +284,12 @@ impl Container {
 }
 
 /// The weights by name, sorted.
-fn items_of(weights: impl IntoIterator<Item = (String, Initializer)>) -> Result<Vec<Item>> {
+fn items_of(
+    weights: impl IntoIterator<Item = (String, Initializer)>,
+) -> Result<Vec<CountedTensor>> {
     let mut items = Vec::new();
     for (name, weights) in weights {
-        items.push(Item::new(name, weights)?);
+        items.push(CountedTensor::new(name, weights)?);
     }
     items.sort_by(|a, b| a.name.cmp(&b.name));
     let twice = items.iter().zip(items.iter().skip(1)).find(|(one, two)| one.name == two.name);
@@ -302,8 +304,8 @@ fn items_of(weights: impl IntoIterator<Item = (String, Initializer)>) -> Result<
 
 /// Searches for what one tensor is made of.
 fn outcome(
-    weights: &Weights<'_>,
-    tensor: &Item,
+    weights: &SearchedWeights<'_>,
+    tensor: &CountedTensor,
     seen: fingerprint::Seen,
     options: &MatchOptions,
 ) -> Result<Outcome> {
@@ -325,7 +327,7 @@ fn outcome(
 /// All outcomes as a mapping, in the order of `numbers`.
 fn mapping(
     mut outcomes: Outcomes,
-    weights: &[Item],
+    weights: &[CountedTensor],
     numbers: &HashMap<String, usize>,
 ) -> WeightMapping {
     outcomes.sort_by_key(|(item, _)| numbers.get(&item.name).copied());

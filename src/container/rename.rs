@@ -16,7 +16,7 @@ use crate::wire::Str;
 
 /// A graph, or function, that defines a value of the requested name.
 #[derive(Debug)]
-struct Found {
+struct DefiningGraph {
     /// Its index in the order of `traversal::graphs`.
     number: usize,
     /// The path of its scope.
@@ -120,7 +120,7 @@ fn set_handle_at(
 const SAID: &[Role] = &[Role::Definition, Role::Use];
 
 /// The graph that defines the value `from`, after checking that the name `to` is free there.
-fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
+fn find(model: &ModelProto, from: &str, to: &str) -> Result<DefiningGraph> {
     let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidArgument, reason));
     if to.is_empty() || from.is_empty() {
         return invalid("a value cannot have an empty name".to_owned());
@@ -139,7 +139,7 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
                 let path = scope.path().to_owned();
                 let is_training = is_training(scope);
                 let (name, is_main) = (name.to_owned(), scope.is_main());
-                list.push(Found { number, path, name, is_main, is_training, taken });
+                list.push(DefiningGraph { number, path, name, is_main, is_training, taken });
             }
         }
         number += 1;

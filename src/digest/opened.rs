@@ -24,6 +24,11 @@ impl Opened {
         Self { directory, recent: Mutex::default() }
     }
 
+    /// Their directory.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
     /// The file at `location`, opened again where others were read since.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ const FEW: usize = 3;
 /// What is stated about a file.
 struct Statement {
     path: PathBuf,
-    bytes: Source,
+    bytes: StatedSource,
     sha1: Checksums,
     sha256: Option<Digest>,
 }
@@ -75,7 +75,7 @@ impl Checksums {
     }
 }
 
-enum Source {
+enum StatedSource {
     Memory(Buffer),
     /// Opened beneath the model's directory, or as a blob that a link there leads to.
     Location(String),
@@ -109,8 +109,8 @@ impl Stated {
             let is_link = bytes.is_none() && check_location(&location).is_ok();
             let sha256 = is_link.then(|| name_of_blob(&path)).flatten();
             let bytes = match bytes {
-                Some(bytes) => Source::Memory(bytes.clone()),
-                None => Source::Location(location),
+                Some(bytes) => StatedSource::Memory(bytes.clone()),
+                None => StatedSource::Location(location),
             };
             stated.add(Statement { path, bytes, sha1, sha256 });
         }
@@ -125,7 +125,7 @@ impl Stated {
             return self;
         };
         let sha256 = name_of_blob(path);
-        let bytes = Source::Memory(bytes.clone());
+        let bytes = StatedSource::Memory(bytes.clone());
         self.add(Statement { path: path.to_path_buf(), bytes, sha1: Checksums::default(), sha256 });
         self
     }
@@ -195,8 +195,8 @@ impl Statement {
         let mut whole = Whole::new(!self.sha1.all.is_empty(), self.sha256.is_some());
         let failed = |error| Error::io(&self.path, error);
         match &self.bytes {
-            Source::Memory(bytes) => whole.update(bytes)?,
-            Source::Location(location) => {
+            StatedSource::Memory(bytes) => whole.update(bytes)?,
+            StatedSource::Location(location) => {
                 let missing = || Error::new(ErrorKind::MissingFile, "no directory was given");
                 let file = directory.ok_or_else(missing)?.open_file(location)?;
                 whole.read(file).map_err(failed)?;

@@ -8,13 +8,13 @@ use crate::proto::{ModelProto, StringStringEntryProto};
 
 /// The digests that are stored with a model, each as far as it can be read.
 pub(crate) struct Stored {
-    pub(super) model: Entry,
+    pub(super) model: StoredDigest,
     /// Those of the tensors, in graph order.
-    pub(super) tensors: Vec<Entry>,
+    pub(super) tensors: Vec<StoredDigest>,
 }
 
 /// What is stored for a tensor, or the model.
-pub(super) type Entry = Result<Option<Digest>, Malformed>;
+pub(super) type StoredDigest = Result<Option<Digest>, Malformed>;
 
 /// What is stored is not 64 lower-case hexadecimal digits, or there are several.
 ///
@@ -44,7 +44,7 @@ impl Stored {
 }
 
 /// The digest among `entries`, if there is one.
-fn among(entries: &[StringStringEntryProto]) -> Entry {
+fn among(entries: &[StringStringEntryProto]) -> StoredDigest {
     let mut found = entries.iter().filter(|entry| is_digest(entry));
     let Some(entry) = found.next() else { return Ok(None) };
     let digits = entry.value.as_ref().and_then(|value| value.to_str().ok());

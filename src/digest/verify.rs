@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::hashed::hashed;
 use super::jobs::External;
 use super::sha256::Digest;
-use super::stored::{Entry, Stored};
+use super::stored::{Stored, StoredDigest};
 use super::structure;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::proto::{ModelProto, TensorProto};
@@ -131,7 +131,7 @@ struct Mismatch {
 /// The digest that counts for the model: the stored one, or of a tensor that has none the one that
 /// was `found`.
 fn compared(
-    stored: &Entry,
+    stored: &StoredDigest,
     found: Result<Digest>,
     origin: impl FnOnce() -> Origin,
 ) -> Result<Digest, Mismatch> {

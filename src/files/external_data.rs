@@ -15,7 +15,6 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use crate::buffer::Buffer;
@@ -396,29 +395,6 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
     Ok((dtype, dtype.byte_len(&tensor.dims)?))
 }
 
-/// The error for a file of `len` bytes at `path` that should have `needed` bytes: the data of
-/// `count` tensors end beyond it, and `range` is that of the first of them. A file that begins like
-/// a known `format` may be the wrong file.
-pub(crate) fn cut_off(
-    path: impl Into<PathBuf>,
-    format: Option<&str>,
-    len: u64,
-    needed: u64,
-    range: &Range<u64>,
-    count: usize,
-) -> Error {
-    let what = format.map_or(String::new(), |format| format!("{format}, not raw data, or "));
-    let mut reason = format!(
-        "{what}cut off: the file has {len} bytes, {needed} are needed; the data of this tensor are \
-         bytes {} to {}",
-        range.start, range.end
-    );
-    if count > 1 {
-        reason += &format!(", and those of {} more end beyond the file", count - 1);
-    }
-    Error::new(ErrorKind::OutOfBounds, reason).with_path(path).with_offset(range.start)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -498,14 +474,6 @@ mod tests {
         assert!(!has_unknown_keys(&more) && refuse_unknown_keys(&more).is_ok());
         remove_unknown_keys(&mut more);
         assert_eq!(more.external_data.len(), known.len());
-    }
-
-    #[test]
-    fn a_file_that_is_cut_off_says_of_how_many_tensors() {
-        for (count, more) in [(1, false), (2, true)] {
-            let error = cut_off("w", None, 4, 8, &(0..8), count);
-            assert_eq!(error.reason().contains("those of 1 more end beyond the file"), more);
-        }
     }
 
     #[test]

@@ -724,7 +724,7 @@ mod tests {
         let _ = fs::remove_file(at);
         fs::create_dir_all(at.join("run1")).unwrap();
         fs::write(at.join("run1/thesis"), "work").unwrap();
-        let place = place::Place::open(at.parent().unwrap()).unwrap();
+        let place = place::OpenFolder::open(at.parent().unwrap()).unwrap();
         place.mark(at.file_name().unwrap()).unwrap().unwrap().0
     }
 

@@ -49,7 +49,7 @@ const QUOTED: usize = 200;
 
 /// A tensor in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct HeaderEntry {
     pub(crate) name: String,
     pub(crate) dtype: DataType,
     pub(crate) dims: Vec<i64>,
@@ -62,7 +62,7 @@ pub(crate) struct Entry {
 pub(crate) struct Header {
     pub(crate) metadata: BTreeMap<String, String>,
     /// In the order of their data, which are without gaps.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<HeaderEntry>,
 }
 
 impl Header {
@@ -136,7 +136,7 @@ fn json(file: &[u8]) -> Result<&[u8]> {
 }
 
 /// The tensor `name` as `info` declares it, after checking its length against type and shape.
-fn entry(name: &str, info: &TensorInfo) -> Result<Entry> {
+fn entry(name: &str, info: &TensorInfo) -> Result<HeaderEntry> {
     let dtype = DataType::from_safetensors_name(&info.dtype.to_string()).ok_or_else(|| {
         Error::new(ErrorKind::DataType, format!("ONNX has no type like {}", info.dtype))
     })?;
@@ -161,11 +161,11 @@ fn entry(name: &str, info: &TensorInfo) -> Result<Entry> {
         );
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    Ok(Entry { name: name.to_owned(), dtype, dims, range: start..end })
+    Ok(HeaderEntry { name: name.to_owned(), dtype, dims, range: start..end })
 }
 
 /// Checks that the entries, which leave no gap, end where the file ends.
-fn check_coverage(entries: &[Entry], there: usize) -> Result<()> {
+fn check_coverage(entries: &[HeaderEntry], there: usize) -> Result<()> {
     let wanted = entries.last().map_or(0, |last| last.range.end);
     let there = u64::try_from(there).map_err(|_| Error::internal("a file of 2^64 bytes"))?;
     if wanted == there {
@@ -287,7 +287,7 @@ impl Serialize for Header {
     }
 }
 
-impl Serialize for Entry {
+impl Serialize for HeaderEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
         let dtype = self.dtype.safetensors_name().ok_or_else(|| {

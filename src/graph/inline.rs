@@ -36,7 +36,7 @@ use self::calls::Calls;
 use self::copy::{Copier, Reserved};
 use self::functions::{Functions, each_node, each_node_of, graphs};
 use self::names::{Fresh, Numbers};
-use self::place::{Place, check_growth, named_elsewhere, training};
+use self::place::{InlinePlace, check_growth, named_elsewhere, training};
 use self::scope::{Binding, Scope, outputs_of};
 use self::share::ParallelCopy;
 use self::splice::Spliced;
@@ -169,11 +169,11 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     let order = calls.order(&functions)?;
     let selected = select(&functions, options)?;
 
-    let mut place = Place::of_model(model, &functions, &calls, &selected);
+    let mut place = InlinePlace::of_model(model, &functions, &calls, &selected);
     let unselected = functions.iter().filter(|(i, _)| selected.get(*i) == Some(&false));
     let unselected_places = unselected.map(|(i, function)| {
         let around = &model.opset_import;
-        (i, function, Place::of_function(function, around, &functions, &calls, &selected))
+        (i, function, InlinePlace::of_function(function, around, &functions, &calls, &selected))
     });
     let mut rewritten: Vec<_> = unselected_places.filter(|(_, _, place)| place.changes()).collect();
     let conflicts =
@@ -288,7 +288,9 @@ fn names_of(id: &FunctionId) -> [String; 3] {
 }
 
 /// The selected functions that may not move to a place that calls them, each with the reason.
-fn conflicts<'p, 'm: 'p>(places: impl Iterator<Item = &'p Place<'m>>) -> BTreeMap<usize, String> {
+fn conflicts<'p, 'm: 'p>(
+    places: impl Iterator<Item = &'p InlinePlace<'m>>,
+) -> BTreeMap<usize, String> {
     places.flat_map(|place| &place.context.decision.conflicts).cloned().collect()
 }
 
@@ -302,7 +304,7 @@ fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Op
 }
 
 /// A function that is kept, and whose body calls functions that are inlined.
-type Staying<'m> = (usize, &'m FunctionProto, Place<'m>);
+type Staying<'m> = (usize, &'m FunctionProto, InlinePlace<'m>);
 
 /// The functions that are kept: those that were not selected, and those that they and the graphs
 /// still call.
@@ -310,7 +312,7 @@ fn staying(
     functions: &Functions<'_>,
     calls: &Calls,
     selected: &[bool],
-    place: &Place<'_>,
+    place: &InlinePlace<'_>,
     kept: &[Staying<'_>],
 ) -> BTreeMap<usize, Option<Rewritten>> {
     let rewritten: HashMap<_, _> = kept.iter().map(|(i, _, place)| (*i, place)).collect();
@@ -340,7 +342,7 @@ impl Work {
         &mut self,
         model: &ModelProto,
         list: &[FunctionProto],
-        place: &Place<'_>,
+        place: &InlinePlace<'_>,
     ) -> Result<(Spliced, Vec<Trained>)> {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
         let reserved = Reserved::of_model(model, list);
@@ -386,7 +388,7 @@ impl Work {
         &mut self,
         function: &FunctionProto,
         functions: &[FunctionProto],
-        place: &Place<'_>,
+        place: &InlinePlace<'_>,
     ) -> Result<Rewritten> {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
         let reserved = Reserved::of_function(function, functions);
@@ -413,7 +415,7 @@ impl Work {
 
     fn copier<'p>(
         &self,
-        place: &'p Place<'p>,
+        place: &'p InlinePlace<'p>,
         bodies: &'p Bodies<'p>,
         reserved: &'p Reserved,
         done: usize,

@@ -105,7 +105,7 @@ struct Call {
 
 /// A value that another value is computed from.
 #[derive(Clone, Copy)]
-struct Source {
+struct ValueSource {
     value: Value,
     /// Whether the other value is known whenever this one is, because it is computed from constants
     /// only.
@@ -114,7 +114,7 @@ struct Source {
 
 /// A source of a value, and the one that was found before it.
 struct Edge {
-    source: Source,
+    source: ValueSource,
     before: LastEdge,
 }
 
@@ -181,13 +181,13 @@ impl<'m> Flow<'m> {
         if let Some((value, to)) = from.zip(to)
             && let Some(last) = self.sources.get_mut(to)
         {
-            self.edges.push(Edge { source: Source { value, exact }, before: *last });
+            self.edges.push(Edge { source: ValueSource { value, exact }, before: *last });
             *last = NonZeroUsize::new(self.edges.len());
         }
     }
 
     /// The values that `value` is computed from.
-    fn sources(&self, value: Value) -> impl Iterator<Item = Source> {
+    fn sources(&self, value: Value) -> impl Iterator<Item = ValueSource> {
         let edge = |last: NonZeroUsize| self.edges.get(last.get() - 1);
         let last = self.sources.get(value).copied().flatten();
         let edges = iter::successors(last.and_then(edge), move |now| now.before.and_then(edge));

@@ -18,8 +18,9 @@ use crate::buffer::Buffer;
 use crate::container::{Container, Handle, HandleNames, Initializers};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::files::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
+use crate::files::external_data::{self, Directory, Entries, is_external, without_dots};
 use crate::files::file_format::{failed_download, known_format};
+use crate::files::model_files::{CutOff, ModelFiles, WeightsFile};
 use crate::graph::traversal::{self, Place, Position};
 use crate::limits::Limit;
 use crate::proto::TensorProto;
@@ -40,7 +41,8 @@ pub(super) struct Resolved {
 /// Everything that was found for the external tensors of `container`, or one error for all that is
 /// wrong.
 pub(super) fn resolve(container: &Container, options: &LoadOptions) -> Result<Resolved> {
-    let mut resolver = Resolver::new(container, options)?;
+    let directory = options.directory()?;
+    let mut resolver = Resolver::new(container, options, directory.as_ref());
     traversal::tensors(&container.model, |place, tensor| {
         resolver.tensor(place, tensor);
         Ok(())
@@ -58,7 +60,7 @@ struct Extent {
 
 /// A byte range with a type and shape. Tensors with equal entries share a handle.
 #[derive(PartialEq, Eq, Hash)]
-struct Entry {
+struct TypedExtent {
     extent: Extent,
     dtype: DataType,
     dims: Vec<i64>,
@@ -102,38 +104,23 @@ impl FirstHandles {
 struct OpenFile {
     bytes: Buffer,
     path: PathBuf,
-    cut_off: Option<CutOff>,
-}
-
-/// The first tensor whose data end beyond the file, the number of such tensors, and the file length
-/// that they need.
-struct CutOff {
-    tensor: String,
-    range: Range<u64>,
-    needed: u64,
-    count: usize,
+    cut_off: CutOff,
 }
 
 /// Resolves the external tensors of one model, each file once.
 struct Resolver<'a> {
     options: &'a LoadOptions,
-    directory: Option<Directory>,
     known: &'a Initializers,
     /// Made when a name occurs twice: until then the handles in use are those of `known` and
     /// `found`.
     names: Option<HandleNames>,
     /// Small files that were read already, by location.
     small: HashMap<String, Buffer>,
-    files: Vec<OpenFile>,
-    /// By location: the index in `files`, or `None` for a file that could not be opened and was
-    /// reported.
-    opened: HashMap<String, Option<usize>, RandomState>,
-    /// The location of the last tensor, which is often that of the next one.
-    last: Option<(String, Option<usize>)>,
+    files: ModelFiles<'a, OpenFile>,
     first: FirstHandles,
     /// The text of the handle of tensors whose type or shape is not that of the first tensor at
     /// their range.
-    others: HashMap<Entry, Range<usize>>,
+    others: HashMap<TypedExtent, Range<usize>>,
     resolved: Resolved,
     /// How many tensors share the bytes of another one.
     ties: u64,
@@ -143,25 +130,25 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    fn new(container: &'a Container, options: &'a LoadOptions) -> Result<Self> {
-        let directory = options.directory()?;
-        let small = directory.as_ref().map(|d| read_small_files(&container.model, options, d));
-        Ok(Self {
+    fn new(
+        container: &'a Container,
+        options: &'a LoadOptions,
+        directory: Option<&'a Directory>,
+    ) -> Self {
+        let small = directory.map(|d| read_small_files(&container.model, options, d));
+        Self {
             options,
-            directory,
             small: small.unwrap_or_default(),
             known: &container.initializers,
             names: None,
-            files: Vec::new(),
-            opened: HashMap::default(),
-            last: None,
+            files: ModelFiles::new(directory, &options.files),
             first: FirstHandles::default(),
             others: HashMap::new(),
             resolved: Resolved::default(),
             ties: 0,
             errors: Errors::default(),
             expected: container.model.graph.as_ref().map_or(0, |graph| graph.initializer.len()),
-        })
+        }
     }
 
     fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
@@ -178,13 +165,9 @@ impl<'a> Resolver<'a> {
     /// Everything that was found, or one error for all that was wrong.
     fn finish(mut self) -> Result<Resolved> {
         self.options.decode.limits.allow(Limit::Ties, self.ties)?;
-        for file in self.files {
-            if let Some(CutOff { tensor, range, needed, count }) = file.cut_off {
-                let (path, format) = (file.path, known_format(&file.bytes));
-                let len = u64::try_from(file.bytes.len()).map_err(Error::internal)?;
-                let error = external_data::cut_off(path, format, len, needed, &range, count);
-                self.errors.push(error.with_tensor(tensor));
-            }
+        for OpenFile { bytes, path, cut_off } in self.files.take() {
+            let len = u64::try_from(bytes.len()).map_err(Error::internal)?;
+            self.errors.extend(cut_off.error(path, known_format(&bytes), len));
         }
         self.errors.join().map_or(Ok(self.resolved), Err)
     }
@@ -233,13 +216,13 @@ impl<'a> Resolver<'a> {
         if weights.dtype() == dtype && weights.dims() == tensor.dims {
             return Some(first.clone());
         }
-        self.others.get(&Entry { extent, dtype, dims: tensor.dims.clone() }).cloned()
+        self.others.get(&TypedExtent { extent, dtype, dims: tensor.dims.clone() }).cloned()
     }
 
     /// Lets later tensors with the same bytes, type and shape find the handle.
     fn share(&mut self, extent: Extent, dtype: DataType, tensor: &TensorProto, text: Range<usize>) {
         if self.first.get(&extent).is_some() {
-            self.others.insert(Entry { extent, dtype, dims: tensor.dims.clone() }, text);
+            self.others.insert(TypedExtent { extent, dtype, dims: tensor.dims.clone() }, text);
         } else {
             self.first.insert(extent, text);
         }
@@ -298,71 +281,25 @@ impl<'a> Resolver<'a> {
         self.resolved.warnings.push(warning);
     }
 
-    /// The index in `files` of the file at `location`; `None` when it could not be opened, which
-    /// was reported before.
+    /// The number of the file at `location`; `None` when it could not be opened, which was reported
+    /// before.
     fn open(&mut self, location: &str) -> Result<Option<usize>> {
-        if let Some((last, number)) = &self.last
-            && last == location
-        {
-            return Ok(*number);
-        }
-        let name = without_dots(location);
-        // Also where the file that it leads to is open already. What is refused is no name without
-        // `.` components.
-        if !is_handle(location)
-            && let Err(error) = external_data::check_location(location)
-        {
-            self.last = Some((location.to_owned(), None));
-            return match self.opened.insert(location.to_owned(), None) {
-                Some(_) => Ok(None),
-                None => Err(error.with_path(self.path(location))),
-            };
-        }
-        if let Some(number) = self.opened.get(&name) {
-            self.last = Some((location.to_owned(), *number));
-            return Ok(*number);
-        }
-        // Entered before the file is opened, so that a missing file is reported once and not for
-        // each tensor.
-        self.last = Some((location.to_owned(), None));
-        self.opened.insert(name.clone(), None);
-        let bytes = self.bytes_of(location, &name)?;
-        let number = Some(self.files.len());
-        self.files.push(OpenFile { bytes, path: self.path(location), cut_off: None });
-        self.last = Some((location.to_owned(), number));
-        self.opened.insert(name, number);
-        Ok(number)
-    }
-
-    /// The bytes of the file at `location`, whose `name` is the same without `.` components.
-    fn bytes_of(&mut self, location: &str, name: &str) -> Result<Buffer> {
-        let bytes = if let Some(bytes) = self.options.files.get(name) {
-            bytes.clone()
-        } else if is_handle(location) {
-            let reason = format!("unresolved handle `{location}`: it names memory, not a file");
-            return Err(Error::new(ErrorKind::MissingHandle, reason));
-        } else if let Some(directory) = &self.directory {
-            match self.small.remove(name) {
-                Some(bytes) => bytes,
-                None => {
+        let Self { files, small, options, .. } = self;
+        files.number(location, |files| {
+            let path = files.path(location);
+            let bytes = match (files.find(location)?, small.remove(&without_dots(location))) {
+                (WeightsFile::Given(bytes), _) => bytes.clone(),
+                (WeightsFile::Beneath(_), Some(bytes)) => bytes,
+                (WeightsFile::Beneath(directory), None) => {
                     let (file, metadata) = directory.open_known(location)?;
-                    self.options.mmap.open_known(&file, &metadata, &directory.join(location))?
+                    options.mmap.open_known(&file, &metadata, &path)?
                 }
+            };
+            match failed_download(&bytes) {
+                Some(what) => Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path)),
+                None => Ok(OpenFile { bytes, path, cut_off: CutOff::default() }),
             }
-        } else {
-            let reason = "no directory and no bytes were given for this weights file";
-            return Err(Error::new(ErrorKind::MissingFile, reason).with_path(location));
-        };
-        match failed_download(&bytes) {
-            Some(what) => {
-                Err(Error::new(ErrorKind::NotDownloaded, what).with_path(self.path(location)))
-            }
-            None => Ok(bytes),
-        }
-    }
-
-    fn path(&self, location: &str) -> PathBuf {
-        self.directory.as_ref().map_or_else(|| location.into(), |d| d.join(location))
+        })
     }
 
     /// The bytes `range` of a file; `None` when they end beyond it, which `cut_off` records.
@@ -373,19 +310,10 @@ impl<'a> Resolver<'a> {
         place: &Place<'_>,
         tensor: &TensorProto,
     ) -> Result<Option<Buffer>> {
-        let unknown = || Error::internal(format!("no weights file has the number {number}"));
-        let file = self.files.get_mut(number).ok_or_else(unknown)?;
+        let file = self.files.get_mut(number)?;
         let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
         let Some(bytes) = bounds.and_then(|(start, end)| file.bytes.slice(start..end)) else {
-            let first = || CutOff {
-                tensor: place.qualified_name(tensor),
-                range: range.clone(),
-                needed: 0,
-                count: 0,
-            };
-            let cut_off = file.cut_off.get_or_insert_with(first);
-            cut_off.needed = cut_off.needed.max(range.end);
-            cut_off.count += 1;
+            file.cut_off.add(range, || place.qualified_name(tensor));
             return Ok(None);
         };
         if range.start == 0

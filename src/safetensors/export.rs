@@ -10,8 +10,8 @@ use crate::container::lookup::list;
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::{
-    ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions, SavedFile,
-    Staging, Target, Weights, refuse_attached, stage_files,
+    ExportStyle, Exports, GatheredWeights, Meter, ModelFolder, NotLoaded, PlannedFile, Request,
+    SaveOptions, SaveTarget, SavedFile, Staging, refuse_attached, stage_files,
 };
 use crate::util::retry::retried;
 
@@ -160,10 +160,10 @@ impl Container {
         options: impl Into<ExportOptions>,
     ) -> Result<Exported> {
         let (path, options) = (path.as_ref(), options.into());
-        let mut target = Target::new(path)?;
+        let mut target = SaveTarget::new(path)?;
         let stem = stem(&target.name).map_err(|error| error.with_path(path))?.to_owned();
         let moved = HashMap::new();
-        let weights = Weights::resolve(self, &self.model, &moved, NotLoaded::Refuse)?;
+        let weights = GatheredWeights::resolve(self, &self.model, &moved, NotLoaded::Refuse)?;
         if self.is_empty() {
             let reason = "there are no large initializers: move tensors out of the model first";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
@@ -175,7 +175,7 @@ impl Container {
         }
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
         refuse_attached(self, &target.directory, &files)?;
-        let folder = Folder::of(&target);
+        let folder = ModelFolder::of(&target);
         let asked = BTreeSet::new();
         let request = Request {
             files: &files,
@@ -242,7 +242,7 @@ fn stem(name: &str) -> Result<&str> {
 }
 
 /// Files of an earlier export that a reader could still open.
-fn left_behind(target: &Target, stem: &str, files: &[SavedFile]) -> Vec<PathBuf> {
+fn left_behind(target: &SaveTarget, stem: &str, files: &[SavedFile]) -> Vec<PathBuf> {
     let entries = retried(|| std::fs::read_dir(&target.directory)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut left: Vec<_> = names

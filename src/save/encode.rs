@@ -22,9 +22,9 @@ use crate::graph::traversal::{self, Position};
 use crate::proto::ModelProto;
 use crate::save::encode::checksums::Checksums;
 use crate::save::encode::new_tensor::{File, NewTensor};
-use crate::save::gather::kept::Kept;
-use crate::save::gather::weights::{WeightTensor, Weights, no_weight};
-use crate::save::plan::{Place, Plan};
+use crate::save::gather::kept::KeptFiles;
+use crate::save::gather::weights::{GatheredWeights, WeightTensor, no_weight};
+use crate::save::plan::{Plan, WeightPlace};
 use crate::wire::{self, Message, Overlay, Replacement};
 
 /// A model whose external tensors name their places in files.
@@ -56,12 +56,12 @@ impl WrittenModel {
     /// files of these `checksums`.
     pub(crate) fn new(
         model: SharedModel,
-        weights: Weights<'_>,
+        weights: GatheredWeights<'_>,
         plan: &Plan<'_>,
-        kept: &Kept,
+        kept: &KeptFiles,
         checksums: &Checksums,
     ) -> Result<Self> {
-        let Weights { used, tensors, .. } = weights;
+        let GatheredWeights { used, tensors, .. } = weights;
         let written = File::all(plan.files.iter().map(|file| &file.name), &checksums.written);
         let stays = File::all(kept.files.iter().map(|file| &file.location), &checksums.kept);
         let mut changes = Changes {
@@ -77,8 +77,8 @@ impl WrittenModel {
                 Ok::<_, Error>(NewTensor::InFile(file, range.clone()))
             };
             let tensor = match place {
-                Place::File(file, range) if !inline => in_file(&written, *file, range)?,
-                Place::Kept(file, range) if !inline => in_file(&stays, *file, range)?,
+                WeightPlace::File(file, range) if !inline => in_file(&written, *file, range)?,
+                WeightPlace::Kept(file, range) if !inline => in_file(&stays, *file, range)?,
                 _ => NewTensor::inline(used.get(weight).ok_or_else(no_weight)?),
             };
             changes.by_address.insert(address, changes.tensors.len());

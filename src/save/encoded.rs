@@ -16,10 +16,10 @@ use crate::files::recovery::staged_name;
 use crate::save::encode::refuse_empty;
 use crate::save::options::SaveOptions;
 use crate::save::planned_save::Needed;
-use crate::save::target::folder::{Folder, Request};
+use crate::save::target::folder::{ModelFolder, Request};
 use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::skim::locations;
-use crate::save::target::{SavedFile, Target};
+use crate::save::target::{SaveTarget, SavedFile};
 use crate::save::write::meter::{Meter, Metered};
 use crate::util::names::fold_case;
 
@@ -92,7 +92,7 @@ pub fn save_encoded(
 ) -> Result<Vec<Error>> {
     let options = options.into();
     refuse_empty(model.len() as u64)?;
-    let target = Target::new(path.as_ref())?;
+    let target = SaveTarget::new(path.as_ref())?;
     let save = EncodedSave::new(target, model, files, &options)?;
     let mut warnings = save.folder.recover(&options)?;
     warnings.extend(save.folder.check_recovered(&save.beside(), &options)?);
@@ -103,7 +103,7 @@ pub fn save_encoded(
 }
 
 /// The files of the save by their paths from the model's folder, the model last.
-fn listed(target: &Target, model: &Buffer, files: &[EncodedFile]) -> Result<Vec<SavedFile>> {
+fn listed(target: &SaveTarget, model: &Buffer, files: &[EncodedFile]) -> Result<Vec<SavedFile>> {
     let mut taken = HashSet::from([fold_case(&target.name)]);
     let mut listed = Vec::with_capacity(files.len().saturating_add(1));
     for file in files {
@@ -121,8 +121,8 @@ fn listed(target: &Target, model: &Buffer, files: &[EncodedFile]) -> Result<Vec<
 }
 
 struct EncodedSave<'a> {
-    target: Target,
-    folder: Folder,
+    target: SaveTarget,
+    folder: ModelFolder,
     model: &'a Buffer,
     given: &'a [EncodedFile],
     /// All files, the model last.
@@ -138,7 +138,7 @@ struct EncodedSave<'a> {
 
 impl<'a> EncodedSave<'a> {
     fn new(
-        target: Target,
+        target: SaveTarget,
         model: &'a Buffer,
         given: &'a [EncodedFile],
         options: &'a SaveOptions,
@@ -147,7 +147,7 @@ impl<'a> EncodedSave<'a> {
         let beside = files.iter().filter(|file| !file.name.contains('/')).cloned().collect();
         let asked = given.iter().filter(|file| file.replace_unneeded);
         let asked = asked.map(|file| without_dots(&file.location)).collect();
-        let (folder, nothing) = (Folder::of(&target), Container::default());
+        let (folder, nothing) = (ModelFolder::of(&target), Container::default());
         Ok(Self { target, folder, model, given, files, beside, asked, nothing, options })
     }
 

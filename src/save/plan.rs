@@ -11,7 +11,7 @@ mod safetensors;
 mod shards;
 
 use self::layout::Layout;
-pub(crate) use self::layout::{Piece, Place, Plan, PlannedFile};
+pub(crate) use self::layout::{Piece, Plan, PlannedFile, WeightPlace};
 use self::proportion::{refuse_overlaps, refuse_padding};
 #[cfg(feature = "safetensors")]
 pub(crate) use self::safetensors::{ExportStyle, Exports};
@@ -19,8 +19,8 @@ use crate::error::Result;
 #[cfg(feature = "safetensors")]
 use crate::proto::ModelProto;
 use crate::save::gather::equal::Equal;
-use crate::save::gather::kept::Kept;
-use crate::save::gather::weights::Weights;
+use crate::save::gather::kept::KeptFiles;
+use crate::save::gather::weights::GatheredWeights;
 use crate::save::options::SaveOptions;
 use crate::save::options::weight_files::WeightFiles;
 use crate::save::target::file_names::{check_names, data_name, shard_names};
@@ -28,11 +28,11 @@ use crate::save::target::file_names::{check_names, data_name, shard_names};
 /// The inputs of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'c, 'a> {
-    pub(crate) weights: &'a Weights<'c>,
+    pub(crate) weights: &'a GatheredWeights<'c>,
     /// The model that has the tensors of the weights.
     #[cfg(feature = "safetensors")]
     pub(crate) model: &'a ModelProto,
-    pub(crate) kept: &'a Kept,
+    pub(crate) kept: &'a KeptFiles,
     pub(crate) equal: &'a Equal,
     /// The file name of the model.
     pub(crate) model_name: &'a str,
@@ -65,7 +65,8 @@ impl<'c> Plan<'c> {
         }
         let plan = layout.finish()?;
         let in_model = weights.tensors.iter().filter_map(|tensor| {
-            let is_in = tensor.inline || plan.places.get(tensor.weight) == Some(&Place::Model);
+            let is_in =
+                tensor.inline || plan.places.get(tensor.weight) == Some(&WeightPlace::Model);
             weights.used.get(tensor.weight).filter(|_| is_in).map(|weight| weight.initializer)
         });
         refuse_padding(&plan.files)?;

@@ -11,17 +11,17 @@ use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::attached::refuse_attached;
 use crate::save::gather::content::Content;
 use crate::save::gather::equal::Equal;
-use crate::save::gather::kept::{Kept, KeptFile};
+use crate::save::gather::kept::{KeptFile, KeptFiles};
 use crate::save::gather::readers;
-use crate::save::gather::weights::Weights;
+use crate::save::gather::weights::GatheredWeights;
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::{Statistics, timed};
 use crate::save::options::weight_files::WeightFiles;
-use crate::save::plan::{Inputs, Place, Plan, PlannedFile};
+use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
 use crate::save::saved::Saved;
-use crate::save::target::folder::{Folder, Request};
+use crate::save::target::folder::{ModelFolder, Request};
 use crate::save::target::publish::{NewFile, Published, Staging};
-use crate::save::target::{SavedFile, Target};
+use crate::save::target::{SaveTarget, SavedFile};
 use crate::save::write::meter::{Meter, Metered};
 use crate::save::write::stage_files;
 use crate::util::byte_size::ByteSize;
@@ -33,9 +33,9 @@ use crate::util::retry::{exists, retried};
 pub(super) struct PlannedSave<'c> {
     content: &'c Content<'c>,
     options: &'c SaveOptions,
-    target: Target,
-    folder: Folder,
-    kept: Kept,
+    target: SaveTarget,
+    folder: ModelFolder,
+    kept: KeptFiles,
     plan: Plan<'c>,
     /// The weights files that the caller named.
     asked: BTreeSet<String>,
@@ -57,11 +57,11 @@ impl<'c> PlannedSave<'c> {
     /// Plans the save of `content` to `target`. Nothing is written.
     pub(super) fn new(
         content: &'c Content<'_>,
-        target: Target,
+        target: SaveTarget,
         options: &'c SaveOptions,
     ) -> Result<Self> {
         let weights = content.weights_to_save(options)?;
-        let kept = Kept::new(&weights, &target, options)?;
+        let kept = KeptFiles::new(&weights, &target, options)?;
         let equal = Equal::find(&weights, &kept, options)?;
         let plan = Plan::new(Inputs {
             weights: &weights,
@@ -93,7 +93,7 @@ impl<'c> PlannedSave<'c> {
             warnings: Vec::new(),
             model: Arc::new(encoded.model),
         };
-        let (folder, asked) = (Folder::of(&target), asked(&plan, options));
+        let (folder, asked) = (ModelFolder::of(&target), asked(&plan, options));
         let mut save =
             Self { content, options, target, folder, kept, plan, asked, not_loaded, saved };
         save.saved.warnings = save.warnings(encoded.refused);
@@ -307,7 +307,7 @@ impl<'c> PlannedSave<'c> {
 
 /// The files that a new model needs.
 pub(super) struct Needed<'s> {
-    target: &'s Target,
+    target: &'s SaveTarget,
     /// In folded case.
     names: HashSet<String>,
     /// The real paths of those that stay: another name may be a link to one of them.
@@ -316,7 +316,7 @@ pub(super) struct Needed<'s> {
 
 impl<'s> Needed<'s> {
     /// The files of the `names`, which stay in the folder of `target`.
-    pub(super) fn new<'n>(target: &'s Target, names: impl Iterator<Item = &'n String>) -> Self {
+    pub(super) fn new<'n>(target: &'s SaveTarget, names: impl Iterator<Item = &'n String>) -> Self {
         let (mut folded, mut real) = (HashSet::new(), HashSet::new());
         for name in names {
             folded.insert(fold_case(name));
@@ -332,7 +332,7 @@ impl<'s> Needed<'s> {
 }
 
 /// The real path of the file `name` in the folder of `target`, where it is there.
-fn real_path(target: &Target, name: &str) -> Option<PathBuf> {
+fn real_path(target: &SaveTarget, name: &str) -> Option<PathBuf> {
     retried(|| target.directory.join(name).canonicalize()).ok()
 }
 
@@ -351,13 +351,14 @@ fn asked(plan: &Plan<'_>, options: &SaveOptions) -> BTreeSet<String> {
 /// what readers refuse in it. Both walk the graph: one beside the other.
 fn encode(
     content: &Content<'_>,
-    weights: Weights<'_>,
+    weights: GatheredWeights<'_>,
     plan: &Plan<'_>,
-    kept: &Kept,
+    kept: &KeptFiles,
     options: &SaveOptions,
 ) -> Result<Encoded> {
     let checksums = Checksums::wanted(plan, kept, options)?;
-    let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
+    let refusable =
+        weights.refusable(|weight| plan.places.get(weight) == Some(&WeightPlace::Model));
     let refused = OnceLock::new();
     let graph = content.shared_model();
     let find_refused = || refused.get_or_init(|| readers::tensors(&graph, &refusable));

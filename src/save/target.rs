@@ -39,12 +39,12 @@ impl SavedFile {
 
 /// A directory, and the main file that is written there: the model, or the last file of an export.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct SaveTarget {
     pub(crate) directory: PathBuf,
     pub(crate) name: String,
 }
 
-impl Target {
+impl SaveTarget {
     /// The directory of `path`, which must exist, and its file name.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         refuse_nul(path)?;

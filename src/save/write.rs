@@ -30,7 +30,7 @@ use crate::save::write::meter::Meter;
 use crate::save::write::produce::{Ahead, ahead_of};
 use crate::util::parallel;
 
-use self::batch::{Batch, Part};
+use self::batch::{Batch, BatchPart};
 use self::direct::Bounces;
 use self::origin::{Origins, Run};
 use self::output::Output;
@@ -237,7 +237,7 @@ impl Writer<'_> {
             let chunk = bytes.slice(done..end).ok_or_else(became_shorter)?;
             match direct.contains(&done) {
                 true => self.direct(&chunk, at(done))?,
-                false => self.add(Part::new(chunk, at(done)))?,
+                false => self.add(BatchPart::new(chunk, at(done)))?,
             }
             done = end;
         }
@@ -263,10 +263,10 @@ impl Writer<'_> {
         if rest.is_empty() {
             return Ok(());
         }
-        self.add(Part::new(rest, at.saturating_add(written as u64)))
+        self.add(BatchPart::new(rest, at.saturating_add(written as u64)))
     }
 
-    fn add(&mut self, part: Part) -> Result<()> {
+    fn add(&mut self, part: BatchPart) -> Result<()> {
         if !self.batch.takes(&part) {
             self.flush()?;
         }

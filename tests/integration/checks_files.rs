@@ -231,3 +231,24 @@ fn inlining_warns_where_readers_ran_an_operator() {
         assert!(severities.iter().all(|found| found.severity != Severity::Error), "{severities:?}");
     }
 }
+
+/// A load refuses it too.
+#[test]
+fn a_location_that_is_refused_is_told_also_where_it_leads_to_a_file_that_is_named_rightly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    fs::write(folder.path().join("w.bin"), [1, 2]).unwrap();
+    for refused in ["/w.bin", "w.bin/", "//w.bin"] {
+        for first in [true, false] {
+            let mut names = [("good", "./w.bin"), ("a", refused), ("b", refused)];
+            names.rotate_left(usize::from(first));
+            let external = |(name, path): (&str, &str)| {
+                TensorProto::external(name, TensorProto::UINT8, [2], path)
+            };
+            write(&path, &model(graph(names.into_iter().map(external).collect(), vec![])));
+            let said = said(&path);
+            let told = said.iter().filter(|said| said.contains(&format!(": {refused:?}")));
+            assert_eq!(told.count(), 1, "{refused} {first}: {said:?}");
+        }
+    }
+}

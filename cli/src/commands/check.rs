@@ -13,7 +13,7 @@ use crate::commands::Execute;
 use crate::commands::leftovers::INTERRUPTED;
 use crate::commands::recover;
 use crate::files::sha256;
-use crate::model::findings::{Findings, Found};
+use crate::model::findings::{Findings, PrintedFinding};
 use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, JsonError, Outcome, named};
@@ -59,7 +59,7 @@ fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Err(error) => return Err(error.into()),
     };
     if args.json {
-        let report = Report {
+        let report = CheckReport {
             command: "check",
             model: &args.model,
             error: failed,
@@ -75,7 +75,7 @@ fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// The nodes that cannot run, if the options ask for them.
 #[cfg(feature = "machine")]
-fn not_runnable(args: &CheckArgs) -> Vec<Found> {
+fn not_runnable(args: &CheckArgs) -> Vec<PrintedFinding> {
     use onnx_container_machine::{Machine, Program, ProgramOptions, Registry, RunLimits};
     if !args.runnable {
         return Vec::new();
@@ -88,26 +88,26 @@ fn not_runnable(args: &CheckArgs) -> Vec<Found> {
     let checked = Program::new(&container, ProgramOptions::new().limits(reading.limits)).and_then(
         |program| Machine::new(program, Registry::new(), RunLimits::new()).check_runnable(),
     );
-    checked.err().map(|error| Found::of_machine(&error)).unwrap_or_default()
+    checked.err().map(|error| PrintedFinding::of_machine(&error)).unwrap_or_default()
 }
 
 #[cfg(not(feature = "machine"))]
-fn not_runnable(_args: &CheckArgs) -> Vec<Found> {
+fn not_runnable(_args: &CheckArgs) -> Vec<PrintedFinding> {
     Vec::new()
 }
 
 /// What commands that were killed left in the folder of the model.
-fn unfinished_files(args: &CheckArgs) -> impl Iterator<Item = Found> {
+fn unfinished_files(args: &CheckArgs) -> impl Iterator<Item = PrintedFinding> {
     let left = unfinished::abandoned(targets::folder(&args.model));
     left.into_iter().flat_map(|path| {
         let reason = "left by a command that was killed: `recover` of this folder removes it";
         let error = Error::new(ErrorKind::Changed, reason).with_path(path);
-        Found::all(Severity::Advice, &error)
+        PrintedFinding::all(Severity::Advice, &error)
     })
 }
 
 /// The files that do not have the digests that the options state.
-fn other_files(args: &CheckArgs) -> Vec<Found> {
+fn other_files(args: &CheckArgs) -> Vec<PrintedFinding> {
     if args.sha256.is_empty() {
         return Vec::new();
     }
@@ -117,7 +117,7 @@ fn other_files(args: &CheckArgs) -> Vec<Found> {
         container.and_then(|container| needed(container.model(), &args.model, reading.paths));
     let needed = match needed {
         Ok(needed) => needed,
-        Err(error) => return Found::all(Severity::Error, &error),
+        Err(error) => return PrintedFinding::all(Severity::Error, &error),
     };
     let usable = needed.files.iter().filter(|file| file.len.is_ok()).map(Some);
     let own: Vec<_> = [None].into_iter().chain(usable).collect();
@@ -146,7 +146,7 @@ fn other_files(args: &CheckArgs) -> Vec<Found> {
             Err(error) => errors.push(error),
         }
     }
-    errors.iter().flat_map(|error| Found::all(Severity::Error, error)).collect()
+    errors.iter().flat_map(|error| PrintedFinding::all(Severity::Error, error)).collect()
 }
 
 /// The one of `files`, where `None` is the model, that `name` means: a path from here, or else from
@@ -175,14 +175,14 @@ fn path_of<'p>(file: Option<&'p NeededFile>, model: &'p Path) -> &'p Path {
 fn unreadable(error: &Error, model: &Path) -> Findings {
     let left = interrupted_saves(model).into_iter().flat_map(|path| {
         let error = Error::new(ErrorKind::Changed, INTERRUPTED).with_path(path);
-        Found::all(Severity::Advice, &error)
+        PrintedFinding::all(Severity::Advice, &error)
     });
-    Found::all(Severity::Error, error).into_iter().chain(left).collect()
+    PrintedFinding::all(Severity::Error, error).into_iter().chain(left).collect()
 }
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<'a> {
+struct CheckReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,

@@ -65,7 +65,7 @@ impl Model {
     }
 }
 
-/// Binds the inputs, which are not held any more when they lie in the memory of the machine.
+/// Binds the inputs, which are not held any more when the machine has placed them in its memory.
 fn bind(machine: &mut Machine, inputs: Vec<Input>) -> Result<(), Failure> {
     inputs.into_iter().try_for_each(|input| Ok(machine.bind(&input.name, input.value)?))
 }
@@ -164,6 +164,8 @@ fn run_once(
 ) -> Result<u64, Failure> {
     let start = Instant::now();
     bind(machine, inputs)?;
+    // Planning is part of the run, not of its first step.
+    machine.place_inputs()?;
     let (mut steps, mut before) = (0_u64, Instant::now());
     let mut observe = |step: &StepRecord, _: &Memory| {
         let now = Instant::now();

@@ -56,7 +56,7 @@ fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         container.export_safetensors(&args.output, options)
     })?;
     save::print_warnings(&exported.warnings);
-    let report = Report::new(args, &container, exported);
+    let report = ExportReport::new(args, &container, exported);
     if args.out.json {
         out.json(&report)?;
     } else {
@@ -67,7 +67,7 @@ fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// What was written.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ExportReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     input: &'a Path,
@@ -125,7 +125,7 @@ fn hint(args: &ExportArgs) -> &'static str {
     }
 }
 
-impl<'a> Report<'a> {
+impl<'a> ExportReport<'a> {
     fn new(args: &'a ExportArgs, container: &Container, exported: Exported) -> Self {
         let folder = args.output.parent().unwrap_or(Path::new(""));
         let files = exported.files.into_iter();

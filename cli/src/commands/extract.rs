@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::args::{ExtractArgs, FileFormat};
 use crate::commands::Execute;
 use crate::commands::extract::file_names::FileNames;
-use crate::commands::extract::target::Target;
+use crate::commands::extract::target::ExtractTarget;
 use crate::commands::leftovers;
 use crate::files::staged::Staged;
 use crate::files::tensor_file::{SUFFIXES, safetensors};
@@ -55,16 +55,16 @@ impl Execute for ExtractArgs {
 /// Writes the tensors and prints a report.
 fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let names = asked(args)?;
-    let target = Target::of(args, names.len() > 1)?;
+    let target = ExtractTarget::of(args, names.len() > 1)?;
     let format = format(args, names.len() > 1, &target)?;
     let (container, own) = load(args)?;
     let warnings = container.warnings().iter().map(ToString::to_string).collect();
-    let job = Job { args, format, tensors: tensors(&container, &names)?, own, warnings };
+    let job = ExtractJob { args, format, tensors: tensors(&container, &names)?, own, warnings };
     match target {
-        Target::Stdout => job.print(out),
-        Target::File(path) if format == FileFormat::Safetensors => job.export(&path, out),
-        Target::File(path) => job.write(vec![path], out),
-        Target::Directory(folder) => {
+        ExtractTarget::Stdout => job.print(out),
+        ExtractTarget::File(path) if format == FileFormat::Safetensors => job.export(&path, out),
+        ExtractTarget::File(path) => job.write(vec![path], out),
+        ExtractTarget::Directory(folder) => {
             let mut names = FileNames::new(format.suffix());
             let each = job.tensors.iter().map(|(name, _)| folder.join(names.name(name)));
             let paths = each.collect();
@@ -97,10 +97,14 @@ fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
 }
 
 /// The format that was asked for, or the one that the suffix of the target names.
-fn format(args: &ExtractArgs, several: bool, target: &Target) -> Result<FileFormat, Failure> {
+fn format(
+    args: &ExtractArgs,
+    several: bool,
+    target: &ExtractTarget,
+) -> Result<FileFormat, Failure> {
     let by_name = match target {
-        Target::File(path) => FileFormat::of(path),
-        Target::Directory(_) | Target::Stdout => Some(FileFormat::Npy),
+        ExtractTarget::File(path) => FileFormat::of(path),
+        ExtractTarget::Directory(_) | ExtractTarget::Stdout => Some(FileFormat::Npy),
     };
     let Some(format) = args.format.or(by_name) else {
         let path = args.output.display();
@@ -108,7 +112,7 @@ fn format(args: &ExtractArgs, several: bool, target: &Target) -> Result<FileForm
             "the suffix of `{path}` is not one of {SUFFIXES}: give --format"
         )));
     };
-    let is_file = matches!(target, Target::File(_));
+    let is_file = matches!(target, ExtractTarget::File(_));
     let reason = if args.codes && format != FileFormat::Npy {
         "--codes is for npy only: the other formats have every type"
     } else if format == FileFormat::Safetensors && !is_file {
@@ -137,7 +141,7 @@ fn tensors<'n>(
 }
 
 /// What is to be written, and how.
-struct Job<'a> {
+struct ExtractJob<'a> {
     args: &'a ExtractArgs,
     format: FileFormat,
     tensors: Vec<(Cow<'a, str>, Tensor)>,
@@ -147,7 +151,7 @@ struct Job<'a> {
     warnings: Vec<String>,
 }
 
-impl Job<'_> {
+impl ExtractJob<'_> {
     /// Writes the tensors to standard output.
     fn print(&self, out: &mut Output) -> Result<Outcome, Failure> {
         for (name, tensor) in &self.tensors {
@@ -218,7 +222,7 @@ impl Job<'_> {
             self.warnings.iter().cloned().chain(warnings.iter().map(ToString::to_string));
         let model = &self.args.model;
         let warnings = warnings.chain(leftovers::warnings([model.as_path()])).collect();
-        let report = Report { command: "extract", model, tensors, tied, warnings };
+        let report = ExtractReport { command: "extract", model, tensors, tied, warnings };
         if self.args.out.json {
             out.json(&report)?;
         } else {
@@ -258,7 +262,7 @@ fn publish(staged: Vec<Staged>, no_clobber: bool) -> Result<(), Error> {
 }
 
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ExtractReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
@@ -268,7 +272,7 @@ struct Report<'a> {
     warnings: Vec<String>,
 }
 
-impl Report<'_> {
+impl ExtractReport<'_> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
         self.tensors.iter().try_for_each(|tensor| tensor.print(out))?;
         let tied = self.tied.iter();

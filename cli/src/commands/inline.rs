@@ -16,7 +16,7 @@ use onnx_container::{Container, Error, ErrorKind, Saved, WeightFiles};
 
 use crate::args::InlineArgs;
 use crate::commands::Execute;
-use crate::commands::inline::report::{Changed, Report};
+use crate::commands::inline::report::{Changed, InlineReport};
 use crate::commands::write::{Read, verify};
 use crate::model::vouched::Vouched;
 use crate::model::{reading, save, vouched};
@@ -64,7 +64,8 @@ fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
         original.inline_functions(options(args))?;
         Ok::<_, Error>(verify(&original, semantic, &saved, &args.paths.output, reading))
     });
-    let report = Report::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
+    let report =
+        InlineReport::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
     if args.write.json {
         out.json(&report)?;
     } else {

@@ -189,9 +189,9 @@ impl Planned {
         }
     }
 
-    fn report<'a>(&'a self, args: &'a PlanArgs) -> Report<'a> {
+    fn report<'a>(&'a self, args: &'a PlanArgs) -> PlanReport<'a> {
         let Plan { arena_bytes, lower_bound, naive_sum, peak_step, optimal, .. } = self.plan;
-        Report {
+        PlanReport {
             command: "plan",
             model: args.model.as_deref(),
             csv_in: args.csv_in.as_deref(),
@@ -211,7 +211,7 @@ impl Planned {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<'a> {
+struct PlanReport<'a> {
     command: &'static str,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "lossy_if")]
     model: Option<&'a Path>,

@@ -37,7 +37,7 @@ fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     recovery.errors.extend(errors);
     let removed = Removed { signing, written };
     if args.json {
-        out.json(&Report::new(&args.path, &recovery, &removed))?;
+        out.json(&RecoverReport::new(&args.path, &recovery, &removed))?;
     } else {
         print(&recovery, &removed, out)?;
     }
@@ -102,7 +102,7 @@ pub fn before_reading(model: &Path) {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<'a> {
+struct RecoverReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     folder: &'a Path,
@@ -119,7 +119,7 @@ struct Report<'a> {
     errors: Vec<JsonError>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> RecoverReport<'a> {
     fn new(folder: &'a Path, recovery: &Recovery, files: &Removed) -> Self {
         let names =
             |paths: &[PathBuf]| paths.iter().map(|path| tidy(path).display().to_string()).collect();

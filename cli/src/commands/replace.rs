@@ -61,7 +61,7 @@ fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     written.warn(leftovers::warnings([args.model.as_path()]));
     let joined = joined(before, &saved, args);
     written.warn(joined.clone());
-    let report = Report::new(args, &old, &replaced, written, joined);
+    let report = ReplaceReport::new(args, &old, &replaced, written, joined);
     if args.json {
         out.json(&report)?;
     } else {
@@ -136,7 +136,7 @@ fn refused(error: Error, args: &ReplaceArgs) -> Failure {
 
 /// The report of a replacement.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ReplaceReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     input: &'a Path,
@@ -160,7 +160,7 @@ struct Report<'a> {
     joined: Option<String>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ReplaceReport<'a> {
     fn new(
         args: &'a ReplaceArgs,
         old: &'a Tensor,

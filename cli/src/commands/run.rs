@@ -14,7 +14,7 @@ use serde::Serialize;
 use self::summary::{Numbers, Summary};
 use crate::args::RunArgs;
 use crate::commands::Execute;
-use crate::commands::evaluate::inputs::{self, Input, Source, inputs};
+use crate::commands::evaluate::inputs::{self, Input, InputSource, inputs};
 use crate::commands::evaluate::timings::TimingsReport;
 use crate::commands::evaluate::{FoldedNodes, Model, Ran, check_engine};
 use crate::model::{needed, reading};
@@ -65,7 +65,7 @@ fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Some(folder) => files::write(&outputs, folder, args.format)?,
         None => vec![None; outputs.len()],
     };
-    let report = Report {
+    let report = RunReport {
         command: "run",
         model: &args.model,
         inputs: given,
@@ -88,7 +88,7 @@ fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// What was run, for people and as JSON.
 #[derive(Serialize)]
-struct Report<'a> {
+struct RunReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
@@ -115,7 +115,7 @@ struct InputInfo {
     name: String,
     #[serde(flatten)]
     what: Summary,
-    source: Source,
+    source: InputSource,
 }
 
 impl From<&Input> for InputInfo {
@@ -142,7 +142,7 @@ impl<'a> OutputInfo<'a> {
     }
 }
 
-impl Report<'_> {
+impl RunReport<'_> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
         for InputInfo { name, what, source } in &self.inputs {
             let parts = [short_name(name) + ":", what.to_string(), format!("({source})")];

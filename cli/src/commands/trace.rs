@@ -142,7 +142,7 @@ fn write(
     dump: Option<Dump>,
     out: impl Write,
 ) -> Result<(), Failure> {
-    let mut trace = TraceWriter::new(out, &model.container, &machine, options)?;
+    let mut trace = TraceWriter::new(out, &model.container, &mut machine, options)?;
     if let Some(dump) = dump {
         trace = trace.dump(move |name, value| dump.write(name, value));
     }

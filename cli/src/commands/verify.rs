@@ -13,7 +13,7 @@ use onnx_container_machine::{Declared, Profile, Value, random_inputs};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
-use crate::commands::evaluate::inputs::{Input, Source};
+use crate::commands::evaluate::inputs::{Input, InputSource};
 use crate::commands::evaluate::{Model, check_engine, sizes, sizes_of};
 use crate::commands::{Execute, different};
 use crate::model::reading;
@@ -54,7 +54,7 @@ fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let semantic_difference = semantic_difference(&a, &b);
     let proof = semantic_difference.is_none().then_some("semantic");
     let (seeds, differences) = (Vec::new(), Vec::new());
-    let mut report = Report {
+    let mut report = VerifyReport {
         command: "verify",
         a: &args.a,
         b: other,
@@ -94,7 +94,7 @@ fn semantic_difference(a: &Container, b: &Container) -> Option<String> {
 
 /// What is known of two models, for people and as JSON.
 #[derive(Serialize)]
-struct Report<'a> {
+struct VerifyReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     a: &'a Path,
@@ -113,7 +113,7 @@ struct Report<'a> {
     differences: Vec<String>,
 }
 
-impl Report<'_> {
+impl VerifyReport<'_> {
     /// Runs both models until an output differs.
     fn compare_runs(
         &mut self,
@@ -263,7 +263,7 @@ impl Interface {
     fn inputs(&self, values: Vec<(String, Value)>, seed: u64) -> (Vec<Input>, Vec<Input>) {
         let pair = |(name, value): (String, Value)| {
             let of_b = self.inputs.get(&name).unwrap_or(&name).clone();
-            let input = |name, value| Input { name, value, source: Source::Seed(seed) };
+            let input = |name, value| Input { name, value, source: InputSource::Seed(seed) };
             (input(name, value.clone()), input(of_b, value))
         };
         values.into_iter().map(pair).unzip()

@@ -20,7 +20,7 @@ use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::commands::write::import::Imported;
 pub use crate::commands::write::report::Read;
-use crate::commands::write::report::Report;
+use crate::commands::write::report::WriteReport;
 pub use crate::commands::write::verify::{Verified, verify};
 use crate::model::vouched::Vouched;
 use crate::model::{reading, save, vouched};
@@ -82,7 +82,7 @@ impl Execute for PackArgs {
 /// `pack IN OUT`: one weights file, or shards of it.
 fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
-    Job::packed("pack", input, output, &args.write, &args.moving, &args.layout).run(out)
+    WriteJob::packed("pack", input, output, &args.write, &args.moving, &args.layout).run(out)
 }
 
 impl Execute for SplitArgs {
@@ -107,7 +107,7 @@ impl Execute for SplitArgs {
 fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
     let options = save::options(WeightFiles::PerTensor, None, &args.write.target);
-    Job::new("split", input, output, &args.write, Some(&args.moving), options).run(out)
+    WriteJob::new("split", input, output, &args.write, Some(&args.moving), options).run(out)
 }
 
 impl Execute for EmbedArgs {
@@ -136,11 +136,11 @@ fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
     }
     let InOut { input, output } = &args.paths;
     let options = save::options(WeightFiles::Embedded, None, &args.write.target);
-    Job::new("embed", input, output, &args.write, None, options).embed(out)
+    WriteJob::new("embed", input, output, &args.write, None, options).embed(out)
 }
 
 /// What a command that writes was asked to do.
-struct Job<'a> {
+struct WriteJob<'a> {
     command: &'static str,
     input: &'a Path,
     output: &'a Path,
@@ -150,7 +150,7 @@ struct Job<'a> {
     options: SaveOptions,
 }
 
-impl<'a> Job<'a> {
+impl<'a> WriteJob<'a> {
     fn new(
         command: &'static str,
         input: &'a Path,
@@ -207,7 +207,7 @@ impl<'a> Job<'a> {
         let saved = save::save(&outline, self.output, self.options.clone(), &self.args.target)?;
         let verified = original.map(|original| self.verify(&original, &saved));
         let moved = Externalized::default();
-        let report = Report::new(&self, &outline, read, moved, &saved, verified, None);
+        let report = WriteReport::new(&self, &outline, read, moved, &saved, verified, None);
         self.print(report, out)
     }
 
@@ -228,7 +228,7 @@ impl<'a> Job<'a> {
         };
         let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
         let verified = original.map(|original| self.verify(&original, &saved));
-        let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
+        let report = WriteReport::new(&self, &container, read, moved, &saved, verified, filled);
         self.print(report, out)
     }
 
@@ -239,7 +239,7 @@ impl<'a> Job<'a> {
         verify(original, semantic, saved, self.output, reading::of(&self.args.read))
     }
 
-    fn print(&self, mut report: Report<'_>, out: &mut Output) -> Result<Outcome, Failure> {
+    fn print(&self, mut report: WriteReport<'_>, out: &mut Output) -> Result<Outcome, Failure> {
         report.warn(leftovers::warnings([self.input]));
         if self.args.json {
             out.json(&report)?;

@@ -11,7 +11,7 @@ use crate::terminal::output::count;
 
 /// A finding, ready to be printed.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct PrintedFinding {
     pub severity: &'static str,
     pub kind: String,
     pub tensor: Option<String>,
@@ -22,7 +22,7 @@ pub struct Found {
     line: String,
 }
 
-impl Found {
+impl PrintedFinding {
     /// A finding of that severity for each error that `error` joins.
     pub fn all(severity: Severity, error: &Error) -> Vec<Self> {
         if error.related().is_empty() {
@@ -65,7 +65,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for PrintedFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.severity, self.line)
     }
@@ -79,7 +79,7 @@ pub struct Findings {
     pub advice: usize,
     /// How many of these are only counted.
     pub not_listed: usize,
-    pub findings: Vec<Found>,
+    pub findings: Vec<PrintedFinding>,
     /// What was compared with digests, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
@@ -87,9 +87,9 @@ pub struct Findings {
 
 impl Findings {
     /// Errors that other parts of the command found, and then what a check found.
-    pub fn of(errors: impl IntoIterator<Item = Found>, checked: &Checked) -> Self {
+    pub fn of(errors: impl IntoIterator<Item = PrintedFinding>, checked: &Checked) -> Self {
         let found = checked.findings.iter();
-        let found = found.flat_map(|finding| Found::all(finding.severity, &finding.error));
+        let found = found.flat_map(|finding| PrintedFinding::all(finding.severity, &finding.error));
         let listed: Self = errors.into_iter().chain(found).collect();
         let Checked { more_errors, more_advice, .. } = *checked;
         Self {
@@ -103,8 +103,8 @@ impl Findings {
     }
 
     /// The findings that are errors, and those that are advice.
-    pub fn by_severity(&self) -> (&[Found], &[Found]) {
-        self.findings.split_at(self.findings.partition_point(Found::is_error))
+    pub fn by_severity(&self) -> (&[PrintedFinding], &[PrintedFinding]) {
+        self.findings.split_at(self.findings.partition_point(PrintedFinding::is_error))
     }
 
     /// That some are not listed.
@@ -114,17 +114,17 @@ impl Findings {
     }
 }
 
-impl Extend<Found> for Findings {
+impl Extend<PrintedFinding> for Findings {
     /// Adds advice.
-    fn extend<I: IntoIterator<Item = Found>>(&mut self, advice: I) {
+    fn extend<I: IntoIterator<Item = PrintedFinding>>(&mut self, advice: I) {
         let before = self.findings.len();
         self.findings.extend(advice);
         self.advice = self.advice.saturating_add(self.findings.len().saturating_sub(before));
     }
 }
 
-impl FromIterator<Found> for Findings {
-    fn from_iter<I: IntoIterator<Item = Found>>(found: I) -> Self {
+impl FromIterator<PrintedFinding> for Findings {
+    fn from_iter<I: IntoIterator<Item = PrintedFinding>>(found: I) -> Self {
         let findings: Vec<_> = found.into_iter().collect();
         let number = |of: bool| findings.iter().filter(|found| found.is_error() == of).count();
         let (errors, advice) = (number(true), number(false));

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use onnx_container::external_data::{Directory, ExternalData, PathPolicy, is_external, is_handle};
 use onnx_container::proto::{ModelProto, TensorProto};
-use onnx_container::{
-    Container, DataType, Error, ErrorKind, LoadOptions, Result, failed_download, traversal,
-};
+use onnx_container::{DataType, Error, ErrorKind, Result, failed_download, traversal};
 use onnx_container_files::locations::plain;
+use onnx_container_files::needed::{externals, paths};
 use serde::Serialize;
 
 use crate::model::reading::Reading;
@@ -135,17 +134,8 @@ impl Needed {
 
 /// The files of the model at `path`, as absolute paths: what a command that reads it must not
 /// replace.
-///
-/// The model is decoded for this alone. Weights that are attached to it would be those of another
-/// save, if one replaces the model meanwhile; [`Container::load`] reads graph and weights of one
-/// save.
 pub fn files(path: &Path, reading: Reading) -> Result<Vec<PathBuf>> {
-    let container = Container::load(path, LoadOptions::from(reading).weights(false))?;
-    let weights =
-        needed(container.model(), path, reading.paths)?.files.into_iter().map(|file| file.path);
-    // A file that does not exist cannot be replaced, so it is left out.
-    let files = weights.chain([path.to_owned()]).filter_map(|path| path.canonicalize().ok());
-    Ok(files.collect())
+    paths(path, reading.into(), reading.paths)
 }
 
 /// The weights files that the model at `path` refers to.
@@ -156,18 +146,9 @@ pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Need
     let mut needed = Needed::none(directory);
     needed.files.reserve_exact(most);
     let mut numbers = HashMap::with_capacity(most);
-    traversal::tensors(model, |place, tensor| {
-        if !is_external(tensor) {
-            return Ok(());
-        }
-        match ExternalData::parse(tensor) {
-            Ok(data) => {
-                let end = end(tensor, &data);
-                needed.count(&mut numbers, data.location, end);
-            }
-            Err(error) => needed.errors.push(error.with_tensor(place.qualified_name(tensor))),
-        }
-        Ok(())
+    needed.errors = externals(model, |tensor, data| {
+        let end = end(tensor, &data);
+        needed.count(&mut numbers, data.location, end);
     })?;
     Ok(needed)
 }

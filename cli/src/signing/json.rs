@@ -16,7 +16,7 @@ fn method(shard_size: Option<u64>) -> &'static str {
 
 /// What was signed.
 #[derive(Debug, Serialize)]
-pub struct Report<'a> {
+pub struct SignReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
@@ -33,7 +33,7 @@ pub struct Report<'a> {
     unsigned_files: usize,
 }
 
-impl<'a> Report<'a> {
+impl<'a> SignReport<'a> {
     pub fn new(args: &'a SignArgs, signed: &'a Signed) -> Self {
         Self {
             command: "sign",

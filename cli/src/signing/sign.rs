@@ -7,7 +7,7 @@ use onnx_container_signing::{PrivateKey, SignOptions, Signed, Warning};
 
 use crate::args::SignArgs;
 use crate::model::{reading, save, vouched};
-use crate::signing::json::Report;
+use crate::signing::json::SignReport;
 use crate::signing::terms;
 use crate::signing::told::pieces;
 use crate::terminal::failure::{Failure, Outcome};
@@ -24,7 +24,7 @@ pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let what = if signed.content.is_some() { "both signatures were" } else { "the signature was" };
     stop::written(format!("{what} written"));
     if args.out.json {
-        out.json(&Report::new(args, &signed))?;
+        out.json(&SignReport::new(args, &signed))?;
     } else {
         print(&signed, out)?;
     }

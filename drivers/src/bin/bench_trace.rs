@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         bind(&mut machine, &inputs)?;
         let start = Instant::now();
         let options = TraceOptions::new();
-        let mut trace = TraceWriter::new(io::sink(), &container, &machine, options)?;
+        let mut trace = TraceWriter::new(io::sink(), &container, &mut machine, options)?;
         heads.push(start.elapsed());
         let start = Instant::now();
         trace.run(&mut machine)?;
@@ -55,7 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn bind(machine: &mut Machine, inputs: &[(String, Value)]) -> Result<(), Box<dyn Error>> {
     machine.reset();
-    inputs.iter().try_for_each(|(name, value)| Ok(machine.bind(name, value.clone())?))
+    inputs.iter().try_for_each(|(name, value)| machine.bind(name, value.clone()))?;
+    Ok(machine.place_inputs()?)
 }
 
 fn median(mut times: Vec<Duration>) -> f64 {

@@ -8,12 +8,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, thread};
 
-use onnx_container::{Buffer, Container, MmapChoice};
+use onnx_container::{Buffer, Container, MmapChoice, work};
 use onnx_container_machine::compare::{Tolerance, difference};
 use onnx_container_machine::{
     Block, Error, ErrorKind, Machine, Profile, Program, ProgramOptions, Registry, Result,
@@ -124,24 +122,14 @@ fn all(options: &Options) -> io::Result<bool> {
         .collect::<io::Result<_>>()?;
     folders.retain(|folder| folder.join("model.onnx").is_file());
     folders.sort();
-    let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(Vec::new());
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(outcome) = outcome(folder, options)
-                        && let Ok(mut outcomes) = outcomes.lock()
-                    {
-                        outcomes.push(outcome);
-                    }
-                }
-            });
-        }
+    let mut outcomes: Vec<_> = folders.iter().map(|_| None).collect();
+    let jobs = folders.iter().zip(&mut outcomes);
+    let all = work::for_each(work::cores(folders.len()), jobs, |(folder, done)| {
+        *done = outcome(folder, options);
+        Ok(())
     });
-    let mut outcomes = outcomes.into_inner().map_err(|_| io::Error::other("a thread died"))?;
-    outcomes.sort_by(|a, b| a.name.cmp(&b.name));
+    all.map_err(io::Error::other)?;
+    let outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
     Ok(report(options, &outcomes))
 }
 

@@ -1,4 +1,4 @@
-//! Inputs: each is checked against what the graph declares for it before it is put into M.
+//! Inputs: each is checked against what the graph declares for it. `places` puts them into M.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,15 @@ use crate::program::{Declared, Dim};
 use crate::value::Value;
 
 impl Machine {
-    /// Gives the input called `name` its value, whose elements are copied into M. An input with an
-    /// initializer may be left out.
+    /// Gives the input called `name` its value. The value stays outside of M until
+    /// [`place_inputs`](Self::place_inputs) copies its elements there. An input with an initializer
+    /// may be left out.
     ///
     /// # Errors
     /// [`ErrorKind::Input`] when the graph has no such input or it is bound already, or after the
     /// first step; [`ErrorKind::Type`] and [`ErrorKind::Shape`] when the value is not what the
-    /// graph declares, or a symbolic dimension has another size in another input;
-    /// [`ErrorKind::OutOfMemory`].
+    /// graph declares, or a symbolic dimension has another size in another input. That M has no
+    /// room for the value is an error of the placing.
     pub fn bind(&mut self, name: &str, value: Value) -> Result<()> {
         self.bind_value(name, value).map_err(|error| error.with_value(name))
     }
@@ -30,18 +31,12 @@ impl Machine {
             return Err(Error::new(ErrorKind::Input, format!("the input is given {when}")));
         }
         check(declared, &value, &mut self.symbols)?;
-        // Where the run is planned, the value is copied into M when all are there and their places
-        // are known.
-        let entry = match self.planning {
-            Some(_) => Entry::Outside(value),
-            None => self.runner.put(value)?,
-        };
         let id = declared.value;
-        let default = self.table.set(id, entry);
-        self.missing = self.missing.saturating_sub(usize::from(default.is_none()));
+        let default = self.table.set(id, Entry::Outside(value));
         self.runner.release(default);
         self.bound.insert(id);
-        if self.missing == 0 { self.settle() } else { Ok(()) }
+        self.is_placed = false;
+        Ok(())
     }
 
     fn no_such_input(&self) -> Error {

@@ -1,6 +1,6 @@
 //! Where the plan of a run puts each value of the main graph.
 //!
-//! A plan is made when the last input is bound, from the types and shapes of the inputs, and again
+//! A plan is made when the inputs are placed, from the types and shapes of the inputs, and again
 //! behind each node whose shapes depend on data, with what is in memory then. Every step is checked
 //! against the plan: a tensor of another type or shape than planned is an error, never a tensor in
 //! a wrong place.
@@ -57,32 +57,47 @@ impl Places {
 }
 
 impl Machine {
-    /// Plans the run, when every input is there that has to be, and puts the inputs in their
-    /// places.
-    pub(super) fn settle(&mut self) -> Result<()> {
-        let Some(options) = self.planning else { return Ok(()) };
-        (self.places, self.is_unplanned) = (Vec::new(), false);
-        let mut values: Vec<(ValueId, Value)> = Vec::new();
-        for input in self.program.main.inputs.iter().map(|input| input.value) {
-            if self.bound.contains(&input)
-                && let Some(entry) = self.table.get(input)
-            {
-                values.push((input, self.runner.to_value(entry)?));
-            }
+    /// Plans the run and places the inputs: copies the elements of the bound values to where the
+    /// plan has them in M. The first step does it, so only what looks at the plan, the table or M
+    /// before that step has to call it. It does nothing when the inputs are placed already. If one
+    /// more input is bound afterwards, all are placed again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Input`] when an input is missing; [`ErrorKind::OutOfMemory`] with the name of
+    /// the value for which M has no room.
+    pub fn place_inputs(&mut self) -> Result<()> {
+        if self.is_placed {
+            return Ok(());
         }
-        let facts: Vec<_> = values.iter().map(facts).collect();
-        let plan = plan_bound(&self.program, self.registry(), self.memory(), &facts, options);
-        let len = self.keep(plan)?;
+        self.check_inputs()?;
+        let values = self.bound_values()?;
+        let len = self.plan_run(&values)?;
         self.runner.memory.clear_for(len)?;
         for (id, value) in values {
             let place = self.places.last().map(|places| (places, id));
-            // The table's own copy is not held while there is another one in M.
-            self.table.remove(id);
             let entry = self.runner.put_at(value, place);
             let entry = entry.map_err(|error| error.with_value(self.program.main.name(id)))?;
             self.table.set(id, entry);
         }
+        self.is_placed = true;
         Ok(())
+    }
+
+    /// The inputs that are bound, in the order of the graph.
+    fn bound_values(&self) -> Result<Vec<(ValueId, Value)>> {
+        let inputs = self.program.main.inputs.iter().map(|input| input.value);
+        let bound = inputs.filter(|input| self.bound.contains(input));
+        let entries = bound.filter_map(|input| Some((input, self.table.get(input)?)));
+        entries.map(|(input, entry)| Ok((input, self.runner.to_value(entry)?))).collect()
+    }
+
+    /// Plans the run on `inputs`, and returns the length of the plan, 0 if there is none.
+    fn plan_run(&mut self, inputs: &[(ValueId, Value)]) -> Result<u64> {
+        (self.places, self.is_unplanned) = (Vec::new(), false);
+        let Some(options) = self.planning else { return Ok(0) };
+        let facts: Vec<_> = inputs.iter().map(facts).collect();
+        let plan = plan_bound(&self.program, self.registry(), self.memory(), &facts, options);
+        self.keep(plan)
     }
 
     /// Plans the steps from the next one on, when the previous plan ended there because the next

@@ -11,7 +11,7 @@ mod canonical;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use canonical::{Answer, Item, Limits, Obstacle};
+use canonical::{Answer, BlockToPlace, Limits, Obstacle};
 
 use super::greedy::Order;
 use super::timeline::Timeline;
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 /// The best plan of a search.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundPlan {
     /// The offset of each block.
     pub offsets: Vec<u64>,
     /// What no plan is shorter than, in bytes.
@@ -43,7 +43,7 @@ const STACK_OF_PLACEMENT: usize = 4096;
 ///
 /// # Errors
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) when the system gives no thread.
-pub fn search(blocks: &[Block], found: Found, goal: u64, time: Duration) -> Result<Found> {
+pub fn search(blocks: &[Block], found: FoundPlan, goal: u64, time: Duration) -> Result<FoundPlan> {
     let now = Instant::now();
     // A deadline beyond the clock is as good as none.
     let deadline = now.checked_add(time).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
@@ -57,7 +57,7 @@ pub fn search(blocks: &[Block], found: Found, goal: u64, time: Duration) -> Resu
     })
 }
 
-fn improved(blocks: &[Block], mut found: Found, goal: u64, deadline: Instant) -> Found {
+fn improved(blocks: &[Block], mut found: FoundPlan, goal: u64, deadline: Instant) -> FoundPlan {
     let mut parts = parts(blocks, &found.offsets, goal);
     while Instant::now() < deadline {
         let longest = parts.iter_mut().max_by_key(|part| part.end);
@@ -76,17 +76,17 @@ fn improved(blocks: &[Block], mut found: Found, goal: u64, deadline: Instant) ->
 }
 
 /// The parts of `blocks`, with the places that they have in `offsets`.
-fn parts(blocks: &[Block], offsets: &[u64], goal: u64) -> Vec<Part> {
+fn parts(blocks: &[Block], offsets: &[u64], goal: u64) -> Vec<PlanPart> {
     let mut order: Vec<_> = (0..blocks.len()).zip(blocks).zip(offsets).collect();
     order.retain(|((_, block), _)| !block.is_empty());
     order.sort_by_key(|((_, block), _)| block.steps.start);
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<PlanPart> = Vec::new();
     let mut end_step = 0;
     for ((i, block), offset) in order {
         match parts.last_mut() {
             Some(part) if block.steps.start < end_step => part.push(i, block, *offset),
             _ => {
-                let mut part = Part::default();
+                let mut part = PlanPart::default();
                 part.push(i, block, *offset);
                 parts.push(part);
             }
@@ -104,7 +104,7 @@ fn parts(blocks: &[Block], offsets: &[u64], goal: u64) -> Vec<Part> {
 
 /// Blocks that are planned apart from all others.
 #[derive(Debug, Default)]
-struct Part {
+struct PlanPart {
     /// Their indices in the whole plan.
     indices: Vec<usize>,
     blocks: Vec<Block>,
@@ -116,11 +116,11 @@ struct Part {
     least: u64,
     obstacles: Vec<Obstacle>,
     /// The blocks that are not fixed, ranked by each order.
-    orders: Vec<Vec<Item>>,
+    orders: Vec<Vec<BlockToPlace>>,
     rounds: u32,
 }
 
-impl Part {
+impl PlanPart {
     fn push(&mut self, index: usize, block: &Block, offset: u64) {
         self.indices.push(index);
         self.blocks.push(block.clone());
@@ -146,13 +146,13 @@ impl Part {
     }
 
     /// The blocks that are not fixed, ranked by `order` and sorted by their first section.
-    fn items(&self, order: Order, timeline: &Timeline) -> Vec<Item> {
+    fn items(&self, order: Order, timeline: &Timeline) -> Vec<BlockToPlace> {
         let sorted = order.sort(&self.blocks, timeline);
         let ranked = (0..).zip(&sorted).filter(|(_, (_, block))| block.offset.is_none());
         let item = |(rank, (index, block)): (usize, &(usize, &Block))| {
             let Range { start: first, end } = timeline.sections(block);
             let (index, bytes, alignment) = (*index, block.bytes, block.alignment);
-            Item { index, first, end, bytes, alignment, lowest: 0, rank }
+            BlockToPlace { index, first, end, bytes, alignment, lowest: 0, rank }
         };
         let mut items: Vec<_> = ranked.map(item).collect();
         items.sort_by_key(|item| item.first);

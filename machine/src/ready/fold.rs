@@ -28,14 +28,14 @@ const RANDOM: [&str; 7] = [
 ];
 
 /// What folds nodes, and how many bytes their results may still have.
-pub(super) struct Folder<'p> {
+pub(super) struct NodeFolder<'p> {
     pub(super) registry: &'p Registry,
     pub(super) weights: &'p mut Weights,
     pub(super) left: u64,
     pub(super) folded: &'p mut Vec<Folded>,
 }
 
-impl Folder<'_> {
+impl NodeFolder<'_> {
     /// The outputs of `node` of `block` with their entries, when all its inputs are `constants`.
     /// `None` for a node that has to be a step.
     pub(super) fn fold(

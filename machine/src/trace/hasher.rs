@@ -159,7 +159,8 @@ impl Hasher {
 }
 
 impl Worker {
-    /// `None` when there is no further thread to be had. It ends when the hasher is dropped.
+    /// `None` when there is no further thread to be had. It ends when the hasher is dropped. It is
+    /// not one of `onnx_container::work`, whose threads end with the call that starts them.
     fn start() -> Option<Self> {
         let (batches, to_hash) = channel::<Batch>();
         let (done, digests) = channel();

@@ -18,18 +18,18 @@ impl Trace {
     /// lacks a key, or is not what was digested; the head is not first, steps are not in order, or
     /// the end is missing.
     pub fn read(lines: impl BufRead) -> Result<Self> {
-        Reader { lines, number: 0, chain: Chain::default() }.trace()
+        TraceReader { lines, number: 0, chain: Chain::default() }.trace()
     }
 }
 
-struct Reader<R> {
+struct TraceReader<R> {
     lines: R,
     /// The number of the line that was read last, from 1.
     number: u64,
     chain: Chain,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> TraceReader<R> {
     fn trace(mut self) -> Result<Trace> {
         let head = match self.next()? {
             Some(Line::Head(head)) => self.known(head)?,

@@ -1,14 +1,12 @@
 //! The digests of a program's constants, which may be gigabytes, computed on all cores.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-
+use onnx_container::work;
 use sha2::{Digest as _, Sha256};
 
 use super::digest::{hex, traced};
 use super::{TracedValue, TracedWeight};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::exact::OrBug;
 use crate::machine::Touched;
 use crate::memory::Memory;
 use crate::memory::table::{Entry, Stored};
@@ -60,32 +58,14 @@ fn collect<'p>(block: &'p Block, path: &str, constants: &mut Vec<Constant<'p>>) 
 
 /// The longest are hashed first, so that no thread is left with a long one at the end.
 fn hash(constants: &[Constant<'_>], memory: &Memory) -> Result<Vec<TracedWeight>> {
-    let mut order: Vec<_> = constants.iter().enumerate().collect();
-    order.sort_by_key(|(_, constant)| std::cmp::Reverse(constant.bytes));
+    let mut done: Vec<_> = constants.iter().map(|_| None).collect();
+    let mut jobs: Vec<_> = constants.iter().zip(&mut done).collect();
+    jobs.sort_by_key(|(constant, _)| std::cmp::Reverse(constant.bytes));
     let total = constants.iter().fold(0_u64, |sum, constant| sum.saturating_add(constant.bytes));
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let threads = if total < WORTH_THREADS { 1 } else { cores.min(constants.len()) };
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(constants.len())));
-    let work = || {
-        while let Some((i, constant)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let hashed = constant.hash(memory).map(|weight| (*i, weight));
-            done.lock().unwrap_or_else(PoisonError::into_inner).push(hashed);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            // With fewer threads than wished for, those that there are do the work.
-            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                break;
-            }
-        }
-        work();
-    });
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut weights = done.into_iter().collect::<Result<Vec<_>>>()?;
-    if weights.len() != constants.len() {
-        return Err(Error::internal("a constant was not hashed"));
-    }
-    weights.sort_unstable_by_key(|(i, _)| *i);
-    Ok(weights.into_iter().map(|(_, weight)| weight).collect())
+    let threads = if total < WORTH_THREADS { 1 } else { work::cores(constants.len()) };
+    work::for_each(threads, jobs.into_iter(), |(constant, done)| {
+        *done = Some(constant.hash(memory));
+        Ok(())
+    })?;
+    done.into_iter().map(|weight| weight.or_bug("a constant that was not hashed")?).collect()
 }

@@ -101,7 +101,7 @@ const LATER: &str = "";
 /// let mut machine = Machine::new(program, Registry::new(), RunLimits::new());
 /// machine.bind("x", Value::from_elements([2], &[1.0_f32, 3.0])?)?;
 /// let mut lines = Vec::new();
-/// let mut trace = TraceWriter::new(&mut lines, &container, &machine, TraceOptions::new())?;
+/// let mut trace = TraceWriter::new(&mut lines, &container, &mut machine, TraceOptions::new())?;
 /// trace.run(&mut machine)?;
 /// trace.finish(&machine)?;
 ///
@@ -134,20 +134,21 @@ impl<W> fmt::Debug for TraceWriter<W> {
 
 impl<W: Write> TraceWriter<W> {
     /// Writes the head: of `machine`, whose inputs are bound, and which runs the model of
-    /// `container`.
+    /// `container`. The inputs are placed, because the head says where they are.
     ///
     /// # Errors
-    /// When the line cannot be written.
+    /// Those of [`Machine::place_inputs`]; and when the line cannot be written.
     pub fn new(
         out: W,
         container: &Container,
-        machine: &Machine,
+        machine: &mut Machine,
         options: TraceOptions,
     ) -> Result<Self> {
         let (chain, hasher) = (Chain::default(), Hasher::new());
         let (known, unwritten) = (KnownDigests::default(), VecDeque::new());
         let mut writer =
             Self { out, options, dump: None, chain, steps: 0, hasher, known, unwritten };
+        machine.place_inputs()?;
         let head = writer.head(container, machine)?;
         writer.line(Line::Head(head))?;
         Ok(writer)

@@ -78,7 +78,7 @@ fn chain(model: &ModelProto) -> String {
     machine.bind("x", Value::from_elements([3, 16], &x).unwrap()).unwrap();
     let mut lines = Vec::new();
     let mut trace =
-        TraceWriter::new(&mut lines, &container, &machine, TraceOptions::new()).unwrap();
+        TraceWriter::new(&mut lines, &container, &mut machine, TraceOptions::new()).unwrap();
     trace.run(&mut machine).unwrap();
     trace.finish(&machine).unwrap();
     Trace::read(&lines[..]).unwrap().end.chain.unwrap()

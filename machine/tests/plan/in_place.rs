@@ -128,6 +128,7 @@ fn results_lie_in_the_place_of_an_input_that_dies() {
             let computed = reference.run().unwrap();
             let computed = &computed[..outputs.len()];
             let mut planned = machine(&container, dims, Some(PlanOptions::new()));
+            planned.place_inputs().unwrap();
             assert_eq!(shares(&planned), *expected, "{what}");
             assert_eq!(planned.run().unwrap(), computed, "{what}, {dims:?}");
             let plan = planned.plan().unwrap();
@@ -148,7 +149,7 @@ fn a_trace_has_what_was_read_before_it_was_written_over() {
         let mut machine = machine(&container, [4, 6], Some(PlanOptions::new()));
         let mut lines = Vec::new();
         let options = TraceOptions::new();
-        let mut writer = TraceWriter::new(&mut lines, &container, &machine, options).unwrap();
+        let mut writer = TraceWriter::new(&mut lines, &container, &mut machine, options).unwrap();
         machine.run_with(&mut |step, memory| writer.step(step, memory)).unwrap();
         writer.finish(&machine).unwrap();
         Trace::read(&lines[..]).unwrap()

@@ -1,12 +1,18 @@
 //! Runs with a plan: they need what the plan says, and compute what a run without a plan does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     ValueInfoProto,
 };
 use onnx_container::{Container, DataType};
 use onnx_container_machine::plan::PlanOptions;
-use onnx_container_machine::{Entry, Machine, Program, ProgramOptions, Registry, RunLimits, Value};
+use onnx_container_machine::{
+    Call, Entry, Kernel, Machine, OutSpec, Program, ProgramOptions, Registry, Result, RunCx,
+    RunLimits, Value,
+};
 use proptest::prelude::*;
 
 use crate::programs::graph as graph_with_views;
@@ -256,6 +262,7 @@ fn assert_keeps_to_its_plan(what: &str, graph: &GraphProto, inputs: &[(&str, Val
         machine.reset();
         inputs.iter().for_each(|(name, value)| machine.bind(name, value.clone()).unwrap());
     }
+    machine.place_inputs().unwrap();
     machine.plan().unwrap().barrier.is_none()
 }
 
@@ -322,9 +329,12 @@ fn a_run_needs_what_its_plan_says_and_computes_the_same() {
 fn a_plan_that_exceeds_the_memory_is_not_used() {
     let graph = chain(vec![NodeProto::new("Softmax", ["x"], ["y"])], &["y"]);
     let (inputs, options) = ([("x", floats(1000))], Some(PlanOptions::new()));
-    let limits = RunLimits::new().memory_bytes(4096);
-    assert!(limited(graph.clone(), &inputs, options, limits).plan().is_none());
-    assert!(limited(graph, &inputs, options, limits.memory_bytes(8192)).plan().is_some());
+    let limits = RunLimits::new();
+    for (bytes, is_planned) in [(4096, false), (8192, true)] {
+        let mut machine = limited(graph.clone(), &inputs, options, limits.memory_bytes(bytes));
+        machine.place_inputs().unwrap();
+        assert_eq!(machine.plan().is_some(), is_planned, "{bytes}");
+    }
 }
 
 #[test]
@@ -335,6 +345,83 @@ fn an_input_in_the_place_of_an_initializer_is_planned() {
     graph.initializer.push(zeros);
     for inputs in [vec![("x", floats(2))], vec![("x", floats(2)), ("w", floats(2))]] {
         assert!(assert_keeps_to_its_plan("a default", &graph, &inputs));
+    }
+}
+
+/// Add, which counts how often its shapes are inferred.
+#[derive(Debug, Clone, Default)]
+struct CountedAdd(Arc<AtomicUsize>);
+
+impl Kernel for CountedAdd {
+    fn infer(&self, call: &Call<'_>) -> Result<Vec<OutSpec>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(vec![OutSpec::tensor(DataType::Float, call.shape(0)?)])
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<()> {
+        let (a, b) = (cx.input::<f32>(0)?, cx.input::<f32>(1)?);
+        let sums: Vec<_> = a.iter().zip(b).map(|(a, b)| a + b).collect();
+        cx.output::<f32>(0)?.copy_from_slice(&sums);
+        Ok(())
+    }
+}
+
+/// x plus each of `count` inputs that have defaults.
+fn graph_with_defaults(count: usize) -> GraphProto {
+    let value = |i: usize| if i == 0 { "x".to_owned() } else { format!("v{i}") };
+    let nodes = (0..count).map(|i| {
+        let mut node = NodeProto::new("Add", [value(i), format!("w{i}")], [value(i + 1)]);
+        node.domain = Some("my".into());
+        node
+    });
+    let mut graph = chain(nodes.collect(), &[&value(count)]);
+    for name in (0..count).map(|i| format!("w{i}")) {
+        graph.input.push(ValueInfoProto::tensor(&name, DataType::Float, [2]));
+        let zeros = TensorProto::new(&name, TensorProto::FLOAT, [2_i64]);
+        graph.initializer.push(zeros.with_raw_data(vec![0_u8; 8]));
+    }
+    graph
+}
+
+#[test]
+fn a_run_is_planned_once_however_many_inputs_are_bound() {
+    let count = 8;
+    let mut model = ModelProto::new(graph_with_defaults(count));
+    model.ir_version = Some(3);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21), OperatorSetIdProto::new("my", 1)];
+    let program = Program::new(&Container::new(model), ProgramOptions::new()).unwrap();
+    let add = CountedAdd::default();
+    let mut registry = Registry::new();
+    registry.register("my", "Add", 1, add.clone());
+    let mut machine = Machine::new(program, registry, RunLimits::new());
+    let inferred = || add.0.load(Ordering::Relaxed);
+    for given in [0, count] {
+        let before = inferred();
+        machine.bind("x", floats(2)).unwrap();
+        (0..given).for_each(|i| machine.bind(&format!("w{i}"), floats(2)).unwrap());
+        assert_eq!(inferred() - before, 0, "{given}");
+        // What places the inputs first, places them for the first step too.
+        (0..2).for_each(|_| machine.place_inputs().unwrap());
+        assert_eq!(inferred() - before, count, "{given}");
+        let sum = 1.0 + given as f32;
+        let expected = Value::from_elements([2], &[-2.5 * sum, -1.5 * sum]).unwrap();
+        assert_eq!(machine.run().unwrap()[0].1, expected, "{given}");
+        machine.reset();
+    }
+}
+
+#[test]
+fn an_input_that_is_bound_when_others_are_placed_is_placed_too() {
+    let mut graph = chain(vec![NodeProto::new("Sub", ["x", "w"], ["y"])], &["y"]);
+    graph.input.push(ValueInfoProto::tensor("w", DataType::Float, [2]));
+    let zeros = TensorProto::new("w", TensorProto::FLOAT, [2_i64]).with_raw_data(vec![0_u8; 8]);
+    graph.initializer.push(zeros);
+    for planning in [None, Some(PlanOptions::new())] {
+        let mut machine = machine(graph.clone(), &[("x", floats(2))], planning);
+        machine.place_inputs().unwrap();
+        machine.bind("w", Value::from_elements([2], &[1.0_f32, 2.0]).unwrap()).unwrap();
+        let expected = Value::from_elements([2], &[-3.5_f32, -3.5]).unwrap();
+        assert_eq!(machine.run().unwrap()[0].1, expected, "{planning:?}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Keyword arguments as options of `onnx-container-signing`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use onnx_container::Cancel;
+use onnx_container::{Cancel, Result};
 use onnx_container_signing::{PrivateKey, PublicKey, ShardForm, SignOptions, Term, VerifyOptions};
 use pyo3::prelude::*;
 
@@ -34,9 +34,42 @@ enum Key {
     Path(PathBuf),
 }
 
-/// The text of a PEM; an empty one of bytes that are no text, which holds no key either.
-fn pem(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap_or_default()
+impl Key {
+    /// The key, as `from_pem` and `from_file` read it.
+    fn read<K>(
+        &self,
+        from_pem: impl FnOnce(&str) -> Result<K>,
+        from_file: impl FnOnce(&Path) -> Result<K>,
+    ) -> PyResult<K> {
+        let key = match self {
+            // Bytes that are no text hold no key, as an empty text does.
+            Self::Pem(bytes) => from_pem(std::str::from_utf8(bytes).unwrap_or_default()),
+            Self::Path(path) => from_file(path),
+        };
+        key.or_raise()
+    }
+}
+
+/// `$options` with the arguments that both calls have.
+macro_rules! with_common {
+    ($arguments:ident, $options:expr) => {{
+        let options = $options
+            .all_files($arguments.all_files)
+            .mmap(mapping($arguments.mmap))
+            .paths(policy(&$arguments.paths)?)
+            .limits(limits(&$arguments.limits)?)
+            .terms(argument);
+        match $arguments.signature {
+            Some(path) => options.signature(path),
+            None => options,
+        }
+    }};
+}
+
+/// What reports the progress, and where the exception is kept that ends the work.
+fn watched(progress: Option<Py<PyAny>>) -> (Cancel, Raised) {
+    let raised = Raised::default();
+    (Cancel::with_progress(raised.report(progress)), raised)
 }
 
 /// What messages of signatures call the arguments.
@@ -55,30 +88,18 @@ fn argument(term: &Term<'_>) -> String {
 impl Sign {
     /// The options, what reports the progress, and where the exception is kept that ends the work.
     pub fn options(self) -> PyResult<(SignOptions, Cancel, Raised)> {
-        let key = match &self.private_key {
-            Key::Pem(bytes) => PrivateKey::from_pem(pem(bytes)),
-            Key::Path(path) => PrivateKey::read(path),
-        };
-        let mut options = SignOptions::new(key.or_raise()?)
-            .all_files(self.all_files)
+        let key = self.private_key.read(PrivateKey::from_pem, |path| PrivateKey::read(path))?;
+        let mut options = with_common!(self, SignOptions::new(key))
             .ignore_stored_digests(self.ignore_stored_digests)
             .sync(self.sync)
-            .overwrite(self.overwrite)
-            .mmap(mapping(self.mmap))
-            .paths(policy(&self.paths)?)
-            .limits(limits(&self.limits)?)
-            .terms(argument);
-        if let Some(path) = self.signature {
-            options = options.signature(path);
-        }
+            .overwrite(self.overwrite);
         if let Some(bytes) = self.shard_size {
             options = options.shard_size(bytes);
         }
         if let Some(form) = &self.shard_form {
             options = options.shard_form(shard_form(form)?);
         }
-        let raised = Raised::default();
-        let cancel = Cancel::with_progress(raised.report(self.progress));
+        let (cancel, raised) = watched(self.progress);
         Ok((options, cancel, raised))
     }
 }
@@ -109,23 +130,11 @@ pub struct Verify {
 impl Verify {
     /// The options, what reports the progress, and where the exception is kept that ends the work.
     pub fn options(self) -> PyResult<(VerifyOptions, Cancel, Raised)> {
-        let key = match &self.public_key {
-            Key::Pem(bytes) => PublicKey::from_pem(pem(bytes)),
-            Key::Path(path) => PublicKey::read(path),
-        };
-        let mut options = VerifyOptions::new(key.or_raise()?)
+        let key = self.public_key.read(PublicKey::from_pem, |path| PublicKey::read(path))?;
+        let options = with_common!(self, VerifyOptions::new(key))
             .ignore_unsigned_files(self.ignore_unsigned_files)
-            .all_files(self.all_files)
-            .require_files(self.require_files)
-            .mmap(mapping(self.mmap))
-            .paths(policy(&self.paths)?)
-            .limits(limits(&self.limits)?)
-            .terms(argument);
-        if let Some(path) = self.signature {
-            options = options.signature(path);
-        }
-        let raised = Raised::default();
-        let cancel = Cancel::with_progress(raised.report(self.progress));
+            .require_files(self.require_files);
+        let (cancel, raised) = watched(self.progress);
         Ok((options, cancel, raised))
     }
 }

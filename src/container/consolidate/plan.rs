@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::mem;
 
-use super::survey::{Holder, Member, Source, too_large};
+use super::survey::{Holder, Member, TensorSource, too_large};
 use crate::buffer::Alignment;
 use crate::buffer::Buffer;
 use crate::buffers::Cursor;
@@ -44,7 +44,7 @@ struct Enclosing {
 /// share.
 fn enclosing_members(members: &[Member], alignment: Alignment) -> Vec<Option<Enclosing>> {
     let range = |(index, member): (usize, &Member)| match &member.source {
-        Source::Bytes(bytes) => Some((bytes.as_ptr().addr(), Reverse(member.len), index)),
+        TensorSource::Bytes(bytes) => Some((bytes.as_ptr().addr(), Reverse(member.len), index)),
         _ => None,
     };
     let mut ranges: Vec<_> = members.iter().enumerate().filter_map(range).collect();
@@ -82,7 +82,7 @@ fn enclosing_members(members: &[Member], alignment: Alignment) -> Vec<Option<Enc
 fn read_once(members: &[Member]) -> Vec<Option<Enclosing>> {
     let mut first = HashMap::new();
     let reader = |(index, member): (usize, &Member)| {
-        let Source::Read(initializer) = &member.source else { return None };
+        let TensorSource::Read(initializer) = &member.source else { return None };
         let leader = *first.entry((initializer.address()?, member.len)).or_insert(index);
         (leader != index).then_some(Enclosing { index: leader, start: 0 })
     };
@@ -111,7 +111,7 @@ impl Plan {
             if enclosing.is_some() {
                 // The enclosing member has these bytes; a second reference to them would keep them
                 // from being freed.
-                member.source = Source::Moved;
+                member.source = TensorSource::Moved;
             }
         }
         let inside = |outer: Enclosing| offsets.get(outer.index)?.checked_add(outer.start);
@@ -127,21 +127,22 @@ impl Plan {
 
     /// How many bytes are read or moved.
     pub(super) fn bytes(&self) -> u64 {
-        let here = self.members.iter().filter(|member| !matches!(member.source, Source::Moved));
+        let here =
+            self.members.iter().filter(|member| !matches!(member.source, TensorSource::Moved));
         here.map(|member| member.len as u64).sum()
     }
 
     /// Reads the sources that are not in memory. The model is not changed yet.
     pub(super) fn read(&mut self, memory: &mut [u8]) -> Result<()> {
         for (member, destination) in self.members.iter_mut().zip(&self.destinations) {
-            let (Source::Read(initializer), Holder::Handle(handle)) =
+            let (TensorSource::Read(initializer), Holder::Handle(handle)) =
                 (&member.source, &member.holder)
             else {
                 continue;
             };
             let read = initializer.read_into(place_in(memory, destination.offset, member.len)?);
             read.map_err(|error| error.with_tensor(handle.as_str()))?;
-            member.source = Source::Moved;
+            member.source = TensorSource::Moved;
             cancel::advance(member.len as u64)?;
         }
         Ok(())
@@ -169,7 +170,7 @@ impl Plan {
         }
         for (place, tensor) in traversal::iter_mut(model) {
             match inline.remove(&place.position) {
-                Some(Source::Typed(elements)) => **elements = take_elements(tensor),
+                Some(TensorSource::Typed(elements)) => **elements = take_elements(tensor),
                 Some(_) => tensor.raw_data = None,
                 None => {}
             }
@@ -183,16 +184,18 @@ impl Plan {
         for (member, destination) in self.members.iter_mut().zip(&self.destinations) {
             let mut fill = |bytes: &[u8]| fill(memory, destination.offset, member.len, bytes);
             match &member.source {
-                Source::Bytes(bytes) => fill(bytes)?,
-                Source::Typed(elements) => {
+                TensorSource::Bytes(bytes) => fill(bytes)?,
+                TensorSource::Typed(elements) => {
                     let tensor = Tensor::try_from(&**elements)?;
                     let bytes = tensor.as_bytes();
                     fill(bytes.ok_or_else(|| Error::internal("strings among typed numbers"))?)?;
                 }
-                Source::Read(_) => return Err(Error::internal("an initializer was not read")),
-                Source::Moved => continue,
+                TensorSource::Read(_) => {
+                    return Err(Error::internal("an initializer was not read"));
+                }
+                TensorSource::Moved => continue,
             }
-            member.source = Source::Moved;
+            member.source = TensorSource::Moved;
             cancel::advance(member.len as u64)?;
         }
         Ok(())
@@ -250,10 +253,10 @@ impl Plan {
         let slice =
             |whole: &Buffer, start: usize| whole.slice(start..start.checked_add(member.len)?);
         let bytes = match source {
-            Source::Moved => slice(buffer, destination.offset),
-            Source::Bytes(bytes) => slice(bytes, start),
-            Source::Typed(elements) => return Ok(Placed::Typed(elements.clone())),
-            Source::Read(_) => None,
+            TensorSource::Moved => slice(buffer, destination.offset),
+            TensorSource::Bytes(bytes) => slice(bytes, start),
+            TensorSource::Typed(elements) => return Ok(Placed::Typed(elements.clone())),
+            TensorSource::Read(_) => None,
         };
         bytes.map(Placed::Bytes).ok_or_else(|| Error::internal("a tensor has lost its bytes"))
     }

@@ -26,7 +26,7 @@ pub(super) enum Holder {
 
 /// Where the bytes of a tensor come from.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum TensorSource {
     Bytes(Buffer),
     /// A typed field: a message of the elements alone, empty until they are taken out of the model.
     Typed(Box<TensorProto>),
@@ -40,7 +40,7 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) holder: Holder,
-    pub(super) source: Source,
+    pub(super) source: TensorSource,
     /// Its length in bytes.
     pub(super) len: usize,
 }
@@ -89,8 +89,8 @@ impl<'a> Survey<'a> {
         }
         let len = usize::try_from(initializer.byte_len()).map_err(|_| too_large())?;
         let source = match initializer.as_buffer() {
-            Some(bytes) => Source::Bytes(bytes),
-            None => Source::Read(initializer.clone()),
+            Some(bytes) => TensorSource::Bytes(bytes),
+            None => TensorSource::Read(initializer.clone()),
         };
         self.add(Holder::Handle(handle.clone()), source, len);
         Ok(())
@@ -102,22 +102,22 @@ impl<'a> Survey<'a> {
         }
         let holder = Holder::Inline(position);
         match tensor.raw_data.as_ref().filter(|bytes| !bytes.is_empty()) {
-            Some(bytes) => self.add(holder, Source::Bytes(bytes.clone()), bytes.len()),
+            Some(bytes) => self.add(holder, TensorSource::Bytes(bytes.clone()), bytes.len()),
             None if self.options.typed_fields => {
                 // Converted to see that it is valid, and dropped: keeping all would need too much
                 // memory.
                 let len = Tensor::try_from(tensor)?.byte_len();
-                self.add(holder, Source::Typed(Box::default()), len);
+                self.add(holder, TensorSource::Typed(Box::default()), len);
             }
             None => {}
         }
         Ok(())
     }
 
-    fn add(&mut self, holder: Holder, source: Source, len: usize) {
+    fn add(&mut self, holder: Holder, source: TensorSource, len: usize) {
         if len > 0 && self.options.buffers.concerns(len) {
             self.members.push(Member { holder, source, len });
-        } else if let Source::Bytes(bytes) = source {
+        } else if let TensorSource::Bytes(bytes) = source {
             self.small.push(bytes);
         }
     }
@@ -125,19 +125,19 @@ impl<'a> Survey<'a> {
     /// The buffer that already holds all members, aligned, when tensors of the model extend from
     /// its first byte to its last.
     pub(super) fn consolidated(&self) -> Option<Buffer> {
-        let Source::Bytes(first) = &self.members.first()?.source else { return None };
+        let TensorSource::Bytes(first) = &self.members.first()?.source else { return None };
         let whole = first.whole_allocation()?;
         let alignment = self.options.buffers.alignment_or_dense();
         let aligned = |bytes: &Buffer| alignment.is_aligned(bytes.as_ptr().addr() as u64);
         let inside = |member: &Member| match &member.source {
-            Source::Bytes(bytes) => bytes.same_owner(&whole) && aligned(bytes),
+            TensorSource::Bytes(bytes) => bytes.same_owner(&whole) && aligned(bytes),
             _ => false,
         };
         if !aligned(&whole) || !self.members.iter().all(inside) {
             return None;
         }
         let large = self.members.iter().filter_map(|member| match &member.source {
-            Source::Bytes(bytes) => Some(bytes),
+            TensorSource::Bytes(bytes) => Some(bytes),
             _ => None,
         });
         let small = self.small.iter().filter(|bytes| !bytes.is_empty() && bytes.same_owner(&whole));

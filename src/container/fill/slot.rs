@@ -15,7 +15,7 @@ use crate::util::cancel;
 
 /// A slot for the weights of one tensor.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct WeightSlot {
     /// The name of the tensor with its scope.
     pub(super) tensor: String,
     pub(super) dtype: DataType,
@@ -35,7 +35,7 @@ pub(super) struct Slot {
     pub(super) thing: usize,
 }
 
-impl Slot {
+impl WeightSlot {
     /// The slot of `tensor`, which is its own thing and has the number `number`.
     pub(super) fn new(place: &Place<'_>, tensor: &TensorProto, number: usize) -> Result<Self> {
         let (dtype, _) = external_data::layout(tensor)?;

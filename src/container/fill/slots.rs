@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::container::fill::slot::Slot;
+use crate::container::fill::slot::WeightSlot;
 use crate::container::lookup::Names;
 use crate::container::{Container, Handle};
 use crate::dtype::DataType;
@@ -50,7 +50,7 @@ enum Thing {
 /// The slots of a model.
 #[derive(Default)]
 pub(super) struct Slots {
-    slots: Vec<Slot>,
+    slots: Vec<WeightSlot>,
     names: Names<'static, usize>,
     /// The first slot of each thing.
     things: HashMap<Thing, usize>,
@@ -91,7 +91,7 @@ impl Slots {
         if !is_external(tensor) && external_data::layout(tensor).is_err() {
             return Ok(None);
         }
-        let slot = Slot::new(place, tensor, self.slots.len())?;
+        let slot = WeightSlot::new(place, tensor, self.slots.len())?;
         let inline = slot.inline;
         // The entries matter here only because they tie tensors, so faulty ones are not an error.
         let number = match ExternalData::parse(tensor) {
@@ -109,7 +109,7 @@ impl Slots {
         &mut self,
         container: &Container,
         location: String,
-        mut slot: Slot,
+        mut slot: WeightSlot,
     ) -> Result<usize> {
         let thing = *self.things.entry(Thing::Handle(location.clone())).or_insert(slot.thing);
         if let Some(first) = self.slots.get(thing) {
@@ -132,7 +132,12 @@ impl Slots {
         Ok(number)
     }
 
-    fn of_range(&mut self, entry: ExternalData, offset: bool, mut slot: Slot) -> Result<usize> {
+    fn of_range(
+        &mut self,
+        entry: ExternalData,
+        offset: bool,
+        mut slot: WeightSlot,
+    ) -> Result<usize> {
         let explicit = entry.length.is_some() || offset;
         let range = Range {
             location: without_dots(&entry.location),
@@ -150,7 +155,7 @@ impl Slots {
         Ok(number)
     }
 
-    fn add(&mut self, slot: Slot) -> usize {
+    fn add(&mut self, slot: WeightSlot) -> usize {
         self.slots.push(slot);
         self.slots.len() - 1
     }
@@ -172,11 +177,11 @@ impl Slots {
         Ok(found.to_vec())
     }
 
-    pub(super) fn get(&self, number: usize) -> Option<&Slot> {
+    pub(super) fn get(&self, number: usize) -> Option<&WeightSlot> {
         self.slots.get(number)
     }
 
-    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Slot> {
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut WeightSlot> {
         self.slots.get_mut(number)
     }
 
@@ -190,12 +195,12 @@ impl Slots {
     }
 
     /// The slot of the tensor at `position`.
-    pub(super) fn at(&self, position: Position) -> Option<&Slot> {
+    pub(super) fn at(&self, position: Position) -> Option<&WeightSlot> {
         self.slots.get((*self.by_position.get(position.index())?)?)
     }
 
     /// The slot that the tensor at `position` gets its weights from.
-    pub(super) fn at_mut(&mut self, position: Position) -> Option<&mut Slot> {
+    pub(super) fn at_mut(&mut self, position: Position) -> Option<&mut WeightSlot> {
         let number = (*self.by_position.get(position.index())?)?;
         self.slots.get_mut(*self.stands_for.get(&number).unwrap_or(&number))
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::container::fill::slot::{Slot, same_bytes};
+use crate::container::fill::slot::{WeightSlot, same_bytes};
 use crate::container::fill::slots::{Range, Slots, Tie, no_slot};
 use crate::container::lookup::list;
 use crate::container::replace::Tied;
@@ -144,7 +144,7 @@ fn is_given(slots: &Slots, number: usize) -> bool {
 }
 
 fn have_same_bytes(slots: &Slots, one: usize, other: usize) -> bool {
-    let given = |number| slots.get(number).and_then(|slot: &Slot| slot.given.as_ref());
+    let given = |number| slots.get(number).and_then(|slot: &WeightSlot| slot.given.as_ref());
     one == other || given(one).zip(given(other)).is_some_and(|(a, b)| same_bytes(a, b))
 }
 

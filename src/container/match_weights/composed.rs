@@ -16,7 +16,7 @@ const BLOCK: usize = 64 << 10;
 
 /// A part of a weight.
 #[derive(Clone)]
-struct Part {
+struct ComposedPart {
     weight: Initializer,
     order: Strided,
     /// How many of its elements come in a row before those of the next part.
@@ -26,7 +26,7 @@ struct Part {
 /// The elements of parts, as elements of one type.
 #[derive(Clone)]
 pub(super) struct Composed {
-    parts: Vec<Part>,
+    parts: Vec<ComposedPart>,
     /// How many elements all parts have in a row.
     row: usize,
     dtype: DataType,
@@ -63,7 +63,7 @@ impl Composed {
             fits(part, &weight, dtype)?;
             let order = Strided::of(part)?;
             let run = order.count().checked_div(outer).unwrap_or_default();
-            parts.push(Part { weight, order, run });
+            parts.push(ComposedPart { weight, order, run });
         }
         let row = parts.iter().map(|part| part.run).sum::<usize>();
         let found: usize = parts.iter().map(|part| part.order.count()).sum();
@@ -154,7 +154,7 @@ fn fits(part: &WeightPart, weight: &Initializer, dtype: DataType) -> Result<()> 
     Ok(())
 }
 
-impl Part {
+impl ComposedPart {
     fn is_lazy(&self) -> bool {
         let in_order = self.order.run().is_some();
         self.weight.as_buffer().is_none() && (!in_order || self.weight.is_lazy())
@@ -201,7 +201,7 @@ impl WeightSource for Composed {
 
     /// Lazy where a weight is made as a whole, so that it is made once and not for each piece.
     fn is_lazy(&self) -> bool {
-        self.parts.iter().any(Part::is_lazy)
+        self.parts.iter().any(ComposedPart::is_lazy)
     }
 
     fn to_buffer(&self) -> Result<Buffer> {

@@ -8,7 +8,7 @@ use super::forms::{of_slice, of_whole, orders};
 use super::mapping::{Composition, WeightPart, WeightSlice};
 use super::strided::Strided;
 use super::sums::Sums;
-use super::survey::{Item, OfType};
+use super::survey::{CountedTensor, OfType};
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -27,8 +27,8 @@ const SAMPLE: usize = 32;
 const STARTS: usize = 256;
 
 /// All weights, as a search sees them.
-pub(super) struct Weights<'s> {
-    pub(super) items: &'s [Item],
+pub(super) struct SearchedWeights<'s> {
+    pub(super) items: &'s [CountedTensor],
     pub(super) by_name: &'s HashMap<String, usize>,
     pub(super) of_type: &'s OfType,
     pub(super) sums: &'s Sums<'s>,
@@ -36,8 +36,8 @@ pub(super) struct Weights<'s> {
 
 /// A search for one tensor.
 pub(super) struct Search<'s> {
-    weights: &'s Weights<'s>,
-    tensor: Item,
+    weights: &'s SearchedWeights<'s>,
+    tensor: CountedTensor,
     /// Weights that are made when they are read, once they were.
     resident: HashMap<usize, Initializer>,
 }
@@ -69,9 +69,9 @@ fn equal(one: &Composed, other: &Composed, count: usize, width: usize) -> Result
 }
 
 impl<'s> Search<'s> {
-    pub(super) fn new(weights: &'s Weights<'s>, tensor: &Item) -> Result<Self> {
+    pub(super) fn new(weights: &'s SearchedWeights<'s>, tensor: &CountedTensor) -> Result<Self> {
         let bytes = resident(&tensor.weights)?;
-        let tensor = Item::new(tensor.name.clone(), bytes)?;
+        let tensor = CountedTensor::new(tensor.name.clone(), bytes)?;
         Ok(Self { weights, tensor, resident: HashMap::new() })
     }
 
@@ -83,7 +83,7 @@ impl<'s> Search<'s> {
         self.tensor.weights.dims().to_vec()
     }
 
-    fn item(&self, number: usize) -> Result<&'s Item> {
+    fn item(&self, number: usize) -> Result<&'s CountedTensor> {
         self.weights.items.get(number).ok_or_else(|| Error::internal("a weight is missing"))
     }
 

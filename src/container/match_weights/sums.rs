@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::fingerprint::Fingerprint;
-use super::survey::{Item, OfType};
+use super::survey::{CountedTensor, OfType};
 
 /// With at most this many weights, any three of them are tried.
 const FEW: usize = 128;
@@ -60,7 +60,7 @@ fn module(name: &str) -> &str {
 }
 
 impl<'s> Sums<'s> {
-    pub(super) fn new(weights: &[Item], of_type: &'s OfType) -> Self {
+    pub(super) fn new(weights: &[CountedTensor], of_type: &'s OfType) -> Self {
         let known = || {
             let numbered = weights.iter().enumerate();
             numbered.filter(|(number, _)| of_type.seen.get(*number).copied().flatten().is_some())

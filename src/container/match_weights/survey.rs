@@ -17,13 +17,13 @@ const PIECE: u64 = 16 << 20;
 const BLOCK: usize = 256 << 10;
 
 /// A tensor or a weight, with the number of its elements.
-pub(super) struct Item {
+pub(super) struct CountedTensor {
     pub(super) name: String,
     pub(super) weights: Initializer,
     pub(super) count: u64,
 }
 
-impl Item {
+impl CountedTensor {
     pub(super) fn new(name: String, weights: Initializer) -> Result<Self> {
         let count = element_count(weights.dims())?;
         Ok(Self { name, weights, count })
@@ -40,7 +40,7 @@ pub(super) struct OfType {
 
 /// Elements to be looked at.
 struct Piece<'i> {
-    item: &'i Item,
+    item: &'i CountedTensor,
     dtype: DataType,
     /// In elements.
     first: u64,
@@ -50,7 +50,7 @@ struct Piece<'i> {
 }
 
 /// What is seen of the elements of each of `items`, on all cores.
-fn look(items: &[(&Item, DataType)]) -> Result<Vec<Seen>> {
+fn look(items: &[(&CountedTensor, DataType)]) -> Result<Vec<Seen>> {
     let mut pieces = Vec::new();
     for (slot, (item, dtype)) in items.iter().enumerate() {
         let own = width(item.weights.dtype())? as u64;
@@ -119,14 +119,14 @@ impl Piece<'_> {
 }
 
 /// What is seen of the elements of each of `tensors`.
-pub(super) fn of_tensors(tensors: &[Item]) -> Result<Vec<Seen>> {
+pub(super) fn of_tensors(tensors: &[CountedTensor]) -> Result<Vec<Seen>> {
     let items: Vec<_> = tensors.iter().map(|item| (item, item.weights.dtype())).collect();
     look(&items)
 }
 
 /// The fingerprints of `weights` as elements of each of `types`.
 pub(super) fn of_weights(
-    weights: &[Item],
+    weights: &[CountedTensor],
     types: &BTreeSet<DataType>,
 ) -> Result<HashMap<DataType, OfType>> {
     let (mut items, mut places) = (Vec::new(), Vec::new());

@@ -7,7 +7,7 @@
 pub(super) use super::body::graphs;
 use super::hash::{Digest, Form};
 use super::types::Symbols;
-use super::weights::{Weights, of_elements, of_texts};
+use super::weights::{WeightDigests, of_elements, of_texts};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::opset::DefaultValue;
@@ -86,7 +86,7 @@ fn form(kind: i32) -> Form {
 pub(super) fn digest(
     attribute: &AttributeProto,
     graphs: &[Digest],
-    weights: &Weights<'_>,
+    weights: &WeightDigests<'_>,
 ) -> Result<Digest> {
     if is_long(attribute) && self::graphs(attribute).next().is_none() {
         let address = std::ptr::from_ref(attribute).addr();
@@ -98,7 +98,7 @@ pub(super) fn digest(
 fn computed(
     attribute: &AttributeProto,
     graphs: &[Digest],
-    weights: &Weights<'_>,
+    weights: &WeightDigests<'_>,
 ) -> Result<Digest> {
     type A = AttributeProto;
     let kind = kind(attribute)?;
@@ -191,7 +191,7 @@ pub(super) fn of_default(value: DefaultValue) -> Digest {
 pub(super) fn of_constant(
     name: &[u8],
     attribute: &AttributeProto,
-    weights: &Weights<'_>,
+    weights: &WeightDigests<'_>,
 ) -> Result<Option<Digest>> {
     type A = AttributeProto;
     if !attribute.unknown.is_empty() {

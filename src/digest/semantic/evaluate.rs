@@ -22,11 +22,11 @@ use super::draws::draws_anywhere;
 use super::hash::{Digest, Form};
 use super::operator::{self, Operator};
 use super::scope::{
-    Around, Callee, Closure, Frame, Given, Imports, Kind, NodeState, ScopeId, Value,
+    Around, Callee, Closure, Frame, Given, Imports, NodeState, ScopeId, ScopeKind, Value,
 };
-use super::store::{Call, CallOutput, Found, Store};
+use super::store::{Call, CallOutput, FoundName, Store};
 use super::types::Symbols;
-use super::weights::Weights;
+use super::weights::WeightDigests;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::inline::Callable;
@@ -105,7 +105,7 @@ impl<'m> Evaluator<'m> {
     pub(super) fn new(container: &'m Container) -> Result<Self> {
         let model: &'m ModelProto = &container.model;
         let functions = Callable::new(&model.functions)?;
-        let weights = Weights::of(container);
+        let weights = WeightDigests::of(container);
         let graph = main_graph(model)?;
         let body = Body::of_graph(graph)?;
         let mut symbols = Symbols::default();
@@ -132,7 +132,7 @@ impl<'m> Evaluator<'m> {
             evaluator.same_calls = Some(HashMap::default());
         }
         let frame = Rc::new(Frame::of_model(evaluator.imports.clone()));
-        evaluator.store.open(Rc::new(body), Kind::Main, 0, frame)?;
+        evaluator.store.open(Rc::new(body), ScopeKind::Main, 0, frame)?;
         Ok(evaluator)
     }
 
@@ -179,8 +179,8 @@ impl<'m> Evaluator<'m> {
     /// The value of `name` in `scope`, or what has to be done first.
     fn find(&mut self, scope: ScopeId, name: &'m [u8]) -> Result<Result<Value, Task<'m>>> {
         let (scope, node, index) = match self.store.find(scope, name)? {
-            Found::Value(value) => return Ok(Ok(value)),
-            Found::Pending { scope, node, index } => (scope, node, index),
+            FoundName::Value(value) => return Ok(Ok(value)),
+            FoundName::Pending { scope, node, index } => (scope, node, index),
         };
         let proto = self.store.node(scope, node)?;
         let (inputs, given) = (Vec::new(), None);
@@ -266,7 +266,7 @@ impl<'m> Evaluator<'m> {
         }
         let Some((graph, closure)) = task.left.next() else { return Ok(None) };
         let level = self.store.scope(task.scope)?.level + 1;
-        let kind = Kind::Graph { around: closure.around };
+        let kind = ScopeKind::Graph { around: closure.around };
         let body = self.body_of_graph(graph)?;
         let scope = self.store.open(body, kind, level, closure.frame)?;
         Ok(Some((graph, scope, Vec::new())))
@@ -414,7 +414,7 @@ impl<'m> Evaluator<'m> {
         let frame = Rc::new(Frame::of_call(&callee, given));
         let mut inputs: Vec<_> = task.inputs.iter().copied().map(Some).collect();
         inputs.resize(function.input.len(), None);
-        let kind = Kind::Call { caller: task.scope, node: task.node, inputs };
+        let kind = ScopeKind::Call { caller: task.scope, node: task.node, inputs };
         let scope = self.store.open(callee.body.clone(), kind, level, frame)?;
         let call = self.store.calls.len();
         self.store.calls.push(Call { scope });

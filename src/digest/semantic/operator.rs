@@ -12,7 +12,7 @@ use super::attributes;
 use super::body::bytes;
 use super::hash::{Digest, Form};
 use super::scope::{Given, Value};
-use super::weights::Weights;
+use super::weights::WeightDigests;
 use super::window;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::opset::{self, Formals, Since};
@@ -115,7 +115,7 @@ impl<'m> Operator<'m> {
         &self,
         given: &[Given<'m>],
         graphs: &[Digest],
-        weights: &Weights<'_>,
+        weights: &WeightDigests<'_>,
     ) -> Result<Vec<(&'m [u8], Digest)>> {
         let mut all = given_attributes(given, graphs, weights)?;
         if let Version::Since(since) = self.version {
@@ -180,7 +180,7 @@ pub(super) fn domain(node: &NodeProto) -> &[u8] {
 pub(super) fn given_attributes<'m>(
     given: &[Given<'m>],
     graphs: &[Digest],
-    weights: &Weights<'_>,
+    weights: &WeightDigests<'_>,
 ) -> Result<Vec<(&'m [u8], Digest)>> {
     let mut rest = graphs;
     let each = given.iter().map(|given| {

@@ -26,7 +26,7 @@ pub(super) type Value = Option<Digest>;
 /// A body in use.
 pub(super) struct Scope<'m> {
     pub(super) body: Rc<Body<'m>>,
-    pub(super) kind: Kind,
+    pub(super) kind: ScopeKind,
     /// The number of graphs around this one, those of callers included. It tells the inputs of
     /// nested graphs apart.
     pub(super) level: usize,
@@ -34,7 +34,7 @@ pub(super) struct Scope<'m> {
     pub(super) nodes: Vec<NodeState>,
 }
 
-pub(super) enum Kind {
+pub(super) enum ScopeKind {
     /// The main graph.
     Main,
     /// A graph in an attribute of a node, or of a function's default, which sees nothing around it.

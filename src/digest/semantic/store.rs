@@ -12,8 +12,8 @@ use foldhash::fast::RandomState;
 use super::body::{Body, Constant, Definition, bytes};
 use super::hash::{Digest, Form};
 use super::operator;
-use super::scope::{Around, Frame, Kind, NodeState, Scope, ScopeId, Value};
-use super::weights::Weights;
+use super::scope::{Around, Frame, NodeState, Scope, ScopeId, ScopeKind, Value};
+use super::weights::WeightDigests;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::inline::FunctionId;
 use crate::limits::{Counter, Limit, Limits};
@@ -25,7 +25,7 @@ const BASE: u64 = 16 << 20;
 const PER_BYTE: u64 = 5;
 
 /// What a name stands for, as far as it is known.
-pub(super) enum Found {
+pub(super) enum FoundName {
     Value(Value),
     /// It is an output of a node that has to be computed first.
     Pending {
@@ -64,7 +64,7 @@ pub(super) enum CallOutput {
 }
 
 pub(super) struct Store<'m> {
-    pub(super) weights: Weights<'m>,
+    pub(super) weights: WeightDigests<'m>,
     /// The digests of the main graph's inputs.
     pub(super) inputs: Vec<Digest>,
     pub(super) calls: Vec<Call>,
@@ -80,7 +80,7 @@ pub(super) struct Store<'m> {
 impl<'m> Store<'m> {
     /// The store of a model of this length, whose inputs have these digests.
     pub(super) fn new(
-        weights: Weights<'m>,
+        weights: WeightDigests<'m>,
         inputs: Vec<Digest>,
         len: u64,
         limits: &Limits,
@@ -99,7 +99,7 @@ impl<'m> Store<'m> {
     pub(super) fn open(
         &mut self,
         body: Rc<Body<'m>>,
-        kind: Kind,
+        kind: ScopeKind,
         level: usize,
         frame: Rc<Frame<'m>>,
     ) -> Result<ScopeId> {
@@ -146,7 +146,7 @@ impl<'m> Store<'m> {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when nothing defines it, or when it is computed from itself; the
     /// error of its weights.
-    pub(super) fn find(&mut self, scope: ScopeId, name: &'m [u8]) -> Result<Found> {
+    pub(super) fn find(&mut self, scope: ScopeId, name: &'m [u8]) -> Result<FoundName> {
         // The inputs of calls on the way, which are then known too.
         let mut passed = Vec::new();
         let (mut scope, mut name) = (scope, name);
@@ -160,23 +160,23 @@ impl<'m> Store<'m> {
                     break Some(self.weights.constant(constant)?);
                 }
                 (Some(Definition::Output { node, index }), kind) => {
-                    if let Kind::Graph { around: Some(around) } = kind
+                    if let ScopeKind::Graph { around: Some(around) } = kind
                         && here.body.is_read_early(name)
                     {
                         self.refuse_shadow(*around, name)?;
                     }
                     match self.computed(scope, node, index)? {
-                        Found::Value(value) => break value,
+                        FoundName::Value(value) => break value,
                         pending => return Ok(pending),
                     }
                 }
-                (Some(Definition::Input(input)), Kind::Main) => {
+                (Some(Definition::Input(input)), ScopeKind::Main) => {
                     break self.inputs.get(input).copied();
                 }
-                (Some(Definition::Input(input)), Kind::Graph { .. }) => {
+                (Some(Definition::Input(input)), ScopeKind::Graph { .. }) => {
                     break Some(self.bound(here, input)?);
                 }
-                (Some(Definition::Input(input)), Kind::Call { caller, node, inputs }) => {
+                (Some(Definition::Input(input)), ScopeKind::Call { caller, node, inputs }) => {
                     if let Some(known) = inputs.get(input).copied().flatten() {
                         break known;
                     }
@@ -185,14 +185,14 @@ impl<'m> Store<'m> {
                     name = bytes(self.node(caller, node)?.input.get(input));
                     scope = caller;
                 }
-                (None, Kind::Graph { around: Some(around) }) => scope = around.scope,
+                (None, ScopeKind::Graph { around: Some(around) }) => scope = around.scope,
                 (None, _) => return Err(undefined(name)),
             }
         };
         for (scope, input) in passed {
             self.set_input(scope, input, value);
         }
-        Ok(Found::Value(value))
+        Ok(FoundName::Value(value))
     }
 
     /// Fails when `name`, which a node reads before a node gives it, stands for a value before the
@@ -211,7 +211,7 @@ impl<'m> Store<'m> {
                 return Err(Error::new(ErrorKind::InvalidModel, reason));
             }
             next = match here.kind {
-                Kind::Graph { around } => around,
+                ScopeKind::Graph { around } => around,
                 _ => None,
             };
         }
@@ -219,23 +219,23 @@ impl<'m> Store<'m> {
     }
 
     fn set_input(&mut self, scope: ScopeId, input: usize, value: Value) {
-        if let Some(Scope { kind: Kind::Call { inputs, .. }, .. }) = self.scopes.get_mut(scope)
+        if let Some(Scope { kind: ScopeKind::Call { inputs, .. }, .. }) = self.scopes.get_mut(scope)
             && let Some(place) = inputs.get_mut(input)
         {
             *place = Some(value);
         }
     }
 
-    fn computed(&self, scope: ScopeId, node: usize, index: usize) -> Result<Found> {
+    fn computed(&self, scope: ScopeId, node: usize, index: usize) -> Result<FoundName> {
         match self.state(scope, node)? {
-            NodeState::New => Ok(Found::Pending { scope, node, index }),
+            NodeState::New => Ok(FoundName::Pending { scope, node, index }),
             NodeState::Open => Err(cycle()),
-            NodeState::Node(digest) => Ok(Found::Value(Some(operator::output(&digest, index)))),
-            NodeState::Value(value) => Ok(Found::Value(value)),
+            NodeState::Node(digest) => Ok(FoundName::Value(Some(operator::output(&digest, index)))),
+            NodeState::Value(value) => Ok(FoundName::Value(value)),
             NodeState::Call(call) => match self.output(call, index) {
-                Some(CallOutput::Done(value)) => Ok(Found::Value(value)),
+                Some(CallOutput::Done(value)) => Ok(FoundName::Value(value)),
                 Some(CallOutput::Open) => Err(cycle()),
-                None => Ok(Found::Pending { scope, node, index }),
+                None => Ok(FoundName::Pending { scope, node, index }),
             },
         }
     }
@@ -255,7 +255,7 @@ impl<'m> Store<'m> {
     /// The value of `name`, when everything was computed.
     pub(super) fn value(&mut self, scope: ScopeId, name: &'m [u8]) -> Result<Value> {
         match self.find(scope, name)? {
-            Found::Value(value) => Ok(value),
+            FoundName::Value(value) => Ok(value),
             _ => Err(Error::internal("a value that was not computed")),
         }
     }
@@ -271,15 +271,17 @@ impl<'m> Store<'m> {
             let here = self.scope(scope)?;
             match (here.body.find(name), &here.kind) {
                 (Some(Definition::Constant(constant)), _) => return Ok(Origin::Constant(constant)),
-                (Some(Definition::Input(input)), Kind::Main) => return Ok(Origin::Input(input)),
-                (Some(Definition::Input(input)), Kind::Graph { .. }) => {
+                (Some(Definition::Input(input)), ScopeKind::Main) => {
+                    return Ok(Origin::Input(input));
+                }
+                (Some(Definition::Input(input)), ScopeKind::Graph { .. }) => {
                     return Ok(Origin::Bound(input));
                 }
-                (Some(Definition::Input(input)), Kind::Call { caller, node, .. }) => {
+                (Some(Definition::Input(input)), ScopeKind::Call { caller, node, .. }) => {
                     let call = self.node(*caller, *node)?;
                     (scope, name) = (*caller, bytes(call.input.get(input)));
                 }
-                (None, Kind::Graph { around: Some(around) }) => scope = around.scope,
+                (None, ScopeKind::Graph { around: Some(around) }) => scope = around.scope,
                 (None, _) => return Err(undefined(name)),
                 (Some(Definition::Output { node, index }), _) => {
                     match (self.state(scope, node)?, self.node(scope, node)?.input.first()) {

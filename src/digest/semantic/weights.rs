@@ -23,7 +23,7 @@ use crate::graph::traversal::{self, Place};
 use crate::proto::{SparseTensorProto, TensorProto};
 
 /// The digests of the tensors of one model.
-pub(super) struct Weights<'c> {
+pub(super) struct WeightDigests<'c> {
     container: &'c Container,
     jobs: Arc<Jobs<'c>>,
     /// Each tensor's address, its place in the model, and the job that hashes its bytes: in the
@@ -37,7 +37,7 @@ fn address(tensor: &TensorProto) -> usize {
     std::ptr::from_ref(tensor).addr()
 }
 
-impl<'c> Weights<'c> {
+impl<'c> WeightDigests<'c> {
     /// Finds every tensor of the model of `container`. None is hashed before it is needed.
     pub(super) fn of(container: &'c Container) -> Self {
         let count = traversal::iter(&container.model).count();

@@ -1,6 +1,6 @@
 //! Where the files of a switch are found, and whether it is done.
 
-use crate::files::recovery::journal::Entry;
+use crate::files::recovery::journal::JournalEntry;
 
 /// Which file has the name of one that the switch puts in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Position {
 
 /// Where the files of an entry are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct FoundFiles {
     pub(super) position: Position,
     /// Whether a file or a link that has the length of the new file is in place.
     pub(super) has_length: bool,
@@ -31,19 +31,19 @@ pub(super) struct Found {
 /// Whether nothing is left to do: all files in place are of one save and no new one is left to be
 /// moved there, or all is as it was before, or nothing is left to do it with. Of a switch that
 /// `replaces_model` the old model may be in place.
-pub(super) fn is_done(all: &[(&Entry, Found)], replaces_model: bool) -> bool {
+pub(super) fn is_done(all: &[(&JournalEntry, FoundFiles)], replaces_model: bool) -> bool {
     let is_old = all.last().is_some_and(|(_, model)| model.position == Position::Old);
     // A file that is removed was moved away before the new model was moved into place, or stays:
     // beside the old model it is needed.
-    let is_in_place = |(entry, found): &(&Entry, Found)| match entry.new {
+    let is_in_place = |(entry, found): &(&JournalEntry, FoundFiles)| match entry.new {
         None => !found.saved || !is_old,
         Some(_) => found.has_length && !found.staged && !found.damaged,
     };
     if all.iter().all(is_in_place) && !(replaces_model && is_old) {
         return true;
     }
-    let is_left = |(_, found): &(_, Found)| found.staged || found.damaged || found.saved;
-    let is_untouched = |(entry, found): &(&Entry, Found)| match found.position {
+    let is_left = |(_, found): &(_, FoundFiles)| found.staged || found.damaged || found.saved;
+    let is_untouched = |(entry, found): &(&JournalEntry, FoundFiles)| match found.position {
         Position::Old => true,
         Position::Free => entry.old.is_none(),
         Position::New | Position::Other => false,
@@ -58,8 +58,8 @@ mod tests {
     use crate::files::recovery::journal::Mark;
 
     /// A file at `position`, and nothing in the staging folder.
-    fn found(position: Position) -> Found {
-        Found {
+    fn found(position: Position) -> FoundFiles {
+        FoundFiles {
             position,
             has_length: position == Position::New,
             staged: false,
@@ -88,8 +88,9 @@ mod tests {
             ([had, had_none], [Other, Free], false),
         ];
         for (old, positions, done) in cases {
-            let entries = old.map(|old| Entry { name: "w".to_owned(), new: Some(mark), old });
-            let at = |change: &dyn Fn(&mut Found)| {
+            let entries =
+                old.map(|old| JournalEntry { name: "w".to_owned(), new: Some(mark), old });
+            let at = |change: &dyn Fn(&mut FoundFiles)| {
                 let mut data = found(positions[0]);
                 change(&mut data);
                 let all = [(&entries[0], data), (&entries[1], found(positions[1]))];
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn a_removed_file_that_is_saved_is_needed_beside_the_old_model() {
         let mark = Mark { len: 1, modified: 0, inode: None };
-        let entry = |new| Entry { name: "w".to_owned(), new, old: Some(mark) };
+        let entry = |new| JournalEntry { name: "w".to_owned(), new, old: Some(mark) };
         let (removed, model) = (entry(None), entry(Some(mark)));
         for (saved, position, done) in [
             (true, Position::Old, false),
@@ -115,8 +116,8 @@ mod tests {
             (false, Position::Old, true),
         ] {
             let place = if saved { Position::Free } else { Position::Old };
-            let weights = Found { saved, has_length: false, ..found(place) };
-            let of_model = Found { has_length: true, ..found(position) };
+            let weights = FoundFiles { saved, has_length: false, ..found(place) };
+            let of_model = FoundFiles { has_length: true, ..found(position) };
             let all = [(&removed, weights), (&model, of_model)];
             assert_eq!(is_done(&all, false), done, "{saved} {position:?}");
         }
@@ -126,10 +127,10 @@ mod tests {
     fn a_switch_is_done_where_nothing_is_staged_and_every_name_is_taken_whatever_the_marks_say() {
         use Position::{New, Old, Other};
         let mark = Mark { len: 1, modified: 0, inode: None };
-        let entry = Entry { name: "w".to_owned(), new: Some(mark), old: Some(mark) };
+        let entry = JournalEntry { name: "w".to_owned(), new: Some(mark), old: Some(mark) };
         for position in [New, Old, Other] {
             for saved in [false, true] {
-                let found = Found {
+                let found = FoundFiles {
                     position,
                     has_length: true,
                     staged: false,
@@ -137,12 +138,12 @@ mod tests {
                     saved,
                     foreign: false,
                 };
-                let new = Found { position: New, ..found };
+                let new = FoundFiles { position: New, ..found };
                 assert!(is_done(&[(&entry, found), (&entry, new)], false), "{found:?}");
                 // The old model, which one rename would have replaced, has its own weights.
                 let done = is_done(&[(&entry, new), (&entry, found)], true);
                 assert_eq!(done, position != Old || !saved, "{found:?}");
-                let longer = Found { has_length: false, saved: true, ..found };
+                let longer = FoundFiles { has_length: false, saved: true, ..found };
                 assert!(!is_done(&[(&entry, longer), (&entry, new)], false), "{longer:?}");
             }
         }

@@ -52,7 +52,7 @@ pub(super) struct Mark {
 
 /// What is in the place of a file. A journal does not say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     /// A regular file, which what a save writes is.
     File,
     /// A symbolic link, which a save may replace.
@@ -61,7 +61,7 @@ pub(super) enum Kind {
     Other,
 }
 
-impl Kind {
+impl FileKind {
     /// Whether a save may replace it.
     pub(super) fn is_replaceable(self) -> bool {
         self != Self::Other
@@ -109,7 +109,7 @@ impl Mark {
 
 /// A file that the switch puts in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct JournalEntry {
     /// The path from the model's folder, with `/` between its parts; of most files, the name.
     pub(super) name: String,
     /// The new file; `None` where the old one is removed and nothing takes its place.
@@ -118,7 +118,7 @@ pub(super) struct Entry {
     pub(super) old: Option<Mark>,
 }
 
-impl Entry {
+impl JournalEntry {
     /// The folder below the model's that the file is in, if it is not beside the model; and its
     /// name there.
     pub(super) fn place(&self) -> (Option<&str>, &str) {
@@ -143,7 +143,7 @@ pub(crate) struct Journal {
     /// is mounted, or in a copy of the folder, the inodes of the files say nothing.
     pub(super) inode: Option<u64>,
     /// The files, the model last.
-    pub(super) files: Vec<Entry>,
+    pub(super) files: Vec<JournalEntry>,
 }
 
 /// A journal with the name of its model, or why it cannot be read.
@@ -247,14 +247,14 @@ impl Journal {
             let (new, old) = (mark()?, mark()?);
             // One of both there is.
             new.or(old)?;
-            files.push(Entry { name: name.to_owned(), new, old });
+            files.push(JournalEntry { name: name.to_owned(), new, old });
         }
     }
 
     fn text(&self) -> String {
         let inode = self.inode.map(|inode| inode.to_string()).unwrap_or_default();
         let mut text = format!("{HEADER}\0{}\0{inode}\0", self.staging);
-        for Entry { name, new, old } in &self.files {
+        for JournalEntry { name, new, old } in &self.files {
             let [new, old] = [new, old].map(|mark| mark.map(Mark::text).unwrap_or_default());
             text.push_str(&format!("file\0{name}\0{new}\0{old}\0"));
         }
@@ -387,7 +387,7 @@ mod tests {
 
     fn journal() -> Journal {
         let mark = |len| Mark { len, modified: -5, inode: Some(len + 90) };
-        let file = |name: &str, old| Entry { name: name.into(), new: Some(mark(7)), old };
+        let file = |name: &str, old| JournalEntry { name: name.into(), new: Some(mark(7)), old };
         let files = vec![file("m.onnx.data", Some(mark(3))), file("a\nb \u{e9}.onnx", None)];
         Journal { staging: ".m.onnx.saving-aB3xYz".into(), inode: Some(12), files }
     }
@@ -478,7 +478,7 @@ mod tests {
     fn a_journal_of_too_many_files_is_neither_written_nor_read() {
         let folder = tempfile::tempdir().unwrap();
         let mark = Mark { len: 7, modified: 0, inode: None };
-        let entry = |number| Entry { name: format!("{number}"), new: Some(mark), old: None };
+        let entry = |number| JournalEntry { name: format!("{number}"), new: Some(mark), old: None };
         let mut journal = journal();
         journal.files = (0..MOST_FILES).map(entry).collect();
         assert_eq!(Journal::parse(&journal.text()).unwrap().files.len(), MOST_FILES);

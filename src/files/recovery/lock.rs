@@ -28,18 +28,18 @@ enum Attempt {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum LockKind {
     Exclusive,
     Shared,
 }
 
 #[cfg(unix)]
-fn attempt(file: &File, kind: Kind) -> Attempt {
+fn attempt(file: &File, kind: LockKind) -> Attempt {
     use rustix::fs::{FlockOperation, flock};
     use rustix::io::{Errno, retry_on_intr};
     let operation = match kind {
-        Kind::Exclusive => FlockOperation::NonBlockingLockExclusive,
-        Kind::Shared => FlockOperation::NonBlockingLockShared,
+        LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        LockKind::Shared => FlockOperation::NonBlockingLockShared,
     };
     match retry_on_intr(|| flock(file, operation)) {
         Ok(()) => Attempt::Locked,
@@ -49,7 +49,7 @@ fn attempt(file: &File, kind: Kind) -> Attempt {
 }
 
 #[cfg(not(unix))]
-fn attempt(_: &File, _: Kind) -> Attempt {
+fn attempt(_: &File, _: LockKind) -> Attempt {
     Attempt::Impossible
 }
 
@@ -65,19 +65,19 @@ impl FolderLock {
         timeout: Duration,
         report: impl Fn(&Path, Duration) -> Result<()>,
     ) -> Result<Self> {
-        Self::poll(folder, Kind::Exclusive, timeout, report)
+        Self::poll(folder, LockKind::Exclusive, timeout, report)
     }
 
     /// Locks `folder` against renames, together with other readers, where the file system can and
     /// no save keeps the lock for as long as `timeout`.
     pub(crate) fn share(folder: &Path, timeout: Duration) -> Self {
-        let shared = Self::poll(folder, Kind::Shared, timeout, |_, _| Ok(()));
+        let shared = Self::poll(folder, LockKind::Shared, timeout, |_, _| Ok(()));
         shared.unwrap_or(Self { file: None })
     }
 
     fn poll(
         folder: &Path,
-        kind: Kind,
+        kind: LockKind,
         timeout: Duration,
         report: impl Fn(&Path, Duration) -> Result<()>,
     ) -> Result<Self> {
@@ -122,7 +122,7 @@ impl FolderLock {
     /// Locks `folder` without waiting; `None` when it is locked already or cannot be locked.
     pub(crate) fn if_free(folder: &Path) -> Option<Self> {
         let file = File::open(folder).ok()?;
-        matches!(attempt(&file, Kind::Exclusive), Attempt::Locked)
+        matches!(attempt(&file, LockKind::Exclusive), Attempt::Locked)
             .then_some(Self { file: Some(file) })
     }
 
@@ -131,7 +131,7 @@ impl FolderLock {
         let Ok(file) = File::open(folder) else {
             return exists(folder).then_some(Self { file: None });
         };
-        match attempt(&file, Kind::Exclusive) {
+        match attempt(&file, LockKind::Exclusive) {
             Attempt::Held => None,
             Attempt::Impossible => Some(Self { file: None }),
             // Another save may have removed the folder before it was locked.

@@ -8,12 +8,12 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::files::recovery::journal::{Kind, Mark};
+use crate::files::recovery::journal::{FileKind, Mark};
 use crate::util::retry::retried;
 
 /// A folder.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenFolder {
     path: PathBuf,
     #[cfg(unix)]
     handle: std::os::fd::OwnedFd,
@@ -21,12 +21,12 @@ pub(super) struct Place {
 
 /// Whether a rename may replace a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum RenameTarget {
     Free,
     Replaced,
 }
 
-impl Place {
+impl OpenFolder {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -50,7 +50,7 @@ impl Place {
 }
 
 #[cfg(unix)]
-impl Place {
+impl OpenFolder {
     /// Opens the folder `path`, wherever links lead.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         use rustix::fs::{Mode, OFlags, open};
@@ -90,15 +90,15 @@ impl Place {
 
     /// The mark of what is called `name` itself, a link included, and what it is; `None` where
     /// there is nothing.
-    pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
+    pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, FileKind)>> {
         use rustix::fs::{AtFlags, FileType, statat};
         use rustix::io::Errno;
         match retried(|| statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)) {
             Ok(stat) => {
                 let kind = match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::RegularFile => Kind::File,
-                    FileType::Symlink => Kind::Link,
-                    _ => Kind::Other,
+                    FileType::RegularFile => FileKind::File,
+                    FileType::Symlink => FileKind::Link,
+                    _ => FileKind::Other,
                 };
                 let modified =
                     i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
@@ -115,10 +115,10 @@ impl Place {
         &self,
         name: &str,
         (to, new): (&Self, &str),
-        target: Target,
+        target: RenameTarget,
     ) -> io::Result<()> {
         use rustix::fs::{AtFlags, renameat, statat};
-        if target == Target::Replaced {
+        if target == RenameTarget::Replaced {
             return Ok(retried(|| renameat(&self.handle, name, &to.handle, new))?);
         }
         #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -182,7 +182,7 @@ impl Place {
 }
 
 #[cfg(not(unix))]
-impl Place {
+impl OpenFolder {
     /// Opens the folder `path`, wherever links lead.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_path_buf() })
@@ -216,13 +216,13 @@ impl Place {
 
     /// The mark of what is called `name` itself, a link included, and what it is; `None` where
     /// there is nothing.
-    pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
+    pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, FileKind)>> {
         match retried(|| self.path.join(name.as_ref()).symlink_metadata()) {
             Ok(metadata) => {
                 let kind = match metadata.file_type() {
-                    kind if kind.is_symlink() => Kind::Link,
-                    kind if kind.is_file() => Kind::File,
-                    _ => Kind::Other,
+                    kind if kind.is_symlink() => FileKind::Link,
+                    kind if kind.is_file() => FileKind::File,
+                    _ => FileKind::Other,
                 };
                 Ok(Some((Mark::new(&metadata), kind)))
             }
@@ -236,10 +236,10 @@ impl Place {
         &self,
         name: &str,
         (to, new): (&Self, &str),
-        target: Target,
+        target: RenameTarget,
     ) -> io::Result<()> {
         let (from, to) = (self.path.join(name), to.path.join(new));
-        if target == Target::Free {
+        if target == RenameTarget::Free {
             retried(|| from.symlink_metadata())?;
             if retried(|| to.symlink_metadata()).is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -291,7 +291,7 @@ mod tests {
         fs::create_dir(folder.path().join("real")).unwrap();
         symlink("real", folder.path().join("link")).unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
-        let place = Place::open(folder.path()).unwrap();
+        let place = OpenFolder::open(folder.path()).unwrap();
         assert!(place.inside("real").unwrap().is_some() && place.inside("none").unwrap().is_none());
         assert!(place.inside("link").is_err() && place.inside("file").is_err());
         fs::create_dir(folder.path().join("real/below")).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         let kind = |name: &str| place.mark(name).unwrap().map(|(_, kind)| kind);
         assert_eq!(
             ["link", "file", "real", "none"].map(kind),
-            [Some(Kind::Link), Some(Kind::File), Some(Kind::Other), None]
+            [Some(FileKind::Link), Some(FileKind::File), Some(FileKind::Other), None]
         );
     }
 
@@ -320,14 +320,20 @@ mod tests {
         for (name, text) in [("f", "new"), ("to/f", "old")] {
             fs::write(at(name), text).unwrap();
         }
-        let place = Place::open(folder.path()).unwrap();
+        let place = OpenFolder::open(folder.path()).unwrap();
         let to = place.inside("to").unwrap().unwrap();
         let kind = |result: io::Result<()>| result.unwrap_err().kind();
-        assert_eq!(kind(place.rename("f", (&to, "f"), Target::Free)), io::ErrorKind::AlreadyExists);
-        assert_eq!(kind(place.rename("g", (&to, "f"), Target::Free)), io::ErrorKind::NotFound);
-        place.rename("f", (&to, "f"), Target::Replaced).unwrap();
+        assert_eq!(
+            kind(place.rename("f", (&to, "f"), RenameTarget::Free)),
+            io::ErrorKind::AlreadyExists
+        );
+        assert_eq!(
+            kind(place.rename("g", (&to, "f"), RenameTarget::Free)),
+            io::ErrorKind::NotFound
+        );
+        place.rename("f", (&to, "f"), RenameTarget::Replaced).unwrap();
         assert_eq!(fs::read(at("to/f")).unwrap(), b"new");
-        to.rename("f", (&place, "g"), Target::Free).unwrap();
+        to.rename("f", (&place, "g"), RenameTarget::Free).unwrap();
         assert!(at("g").exists() && !at("to/f").exists());
         place.delete("g").unwrap();
         place.delete("g").unwrap();
@@ -338,7 +344,7 @@ mod tests {
     fn only_an_empty_folder_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("full/inside")).unwrap();
-        let place = Place::open(folder.path()).unwrap();
+        let place = OpenFolder::open(folder.path()).unwrap();
         assert!(!place.remove_empty("full").unwrap());
         place.delete("full").unwrap_err();
         let full = place.inside("full").unwrap().unwrap();

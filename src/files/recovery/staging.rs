@@ -13,10 +13,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::recovery::journal::{IN_STAGING, Kind};
+use crate::files::recovery::journal::{FileKind, IN_STAGING};
 use crate::files::recovery::lock::FolderLock;
 use crate::files::recovery::names::{RANDOM, staging_prefix};
-use crate::files::recovery::place::Place;
+use crate::files::recovery::place::OpenFolder;
 use crate::util::retry::retried;
 
 /// The name of the list in the staging folder.
@@ -127,7 +127,7 @@ pub(super) fn holds_others(path: &Path) -> Error {
 /// nothing is removed where anything else is in it.
 pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
     let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(false) };
-    let (parent, name) = (Place::open(parent)?, name.to_string_lossy());
+    let (parent, name) = (OpenFolder::open(parent)?, name.to_string_lossy());
     let Some(folder) = parent.inside(&name)? else { return Ok(true) };
     let Some(listed) = listed(&folder)? else { return Ok(false) };
     // An error where a link has its name.
@@ -139,7 +139,7 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
     if let Some(new) = folder.inside("new")? {
         let files = new.names()?;
         let is_staged = |name: &OsString| {
-            let is_file = matches!(new.mark(name)?, None | Some((_, Kind::File)));
+            let is_file = matches!(new.mark(name)?, None | Some((_, FileKind::File)));
             Ok(is_file && listed.contains(name))
         };
         let are_staged: io::Result<Vec<bool>> = files.iter().map(is_staged).collect();
@@ -154,7 +154,7 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
 
 /// Removes what a save makes in its staging `folder` besides the files of the model: its own
 /// folders, where they are empty.
-pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
+pub(super) fn remove_parts(folder: &OpenFolder) -> io::Result<()> {
     let mut are_gone = true;
     for part in ["new", "old"] {
         are_gone &= folder.remove_empty(part)?;
@@ -162,7 +162,7 @@ pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
     // The list goes last: while anything is left, it says whose folder it is.
     are_gone = are_gone && holds_only_parts(folder)?;
     for file in [IN_STAGING, LIST].iter().filter(|_| are_gone) {
-        if folder.mark(file)?.is_some_and(|(_, kind)| kind == Kind::File) {
+        if folder.mark(file)?.is_some_and(|(_, kind)| kind == FileKind::File) {
             folder.delete(file)?;
         }
     }
@@ -172,7 +172,7 @@ pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
 /// Whether a save made the folder `path`: its list is there, or nothing is yet, as when a save is
 /// killed that begins.
 pub(super) fn is_of_a_save(path: &Path) -> io::Result<bool> {
-    let folder = Place::open(path)?;
+    let folder = OpenFolder::open(path)?;
     let text = list_of(&folder)?;
     if text.starts_with(HEADER) {
         return Ok(true);
@@ -187,23 +187,23 @@ pub(super) fn is_of_a_save(path: &Path) -> io::Result<bool> {
 
 /// The files that the save of a staging folder made, by its list; `None` where anything is in the
 /// folder that no save makes.
-fn listed(folder: &Place) -> io::Result<Option<HashSet<OsString>>> {
+fn listed(folder: &OpenFolder) -> io::Result<Option<HashSet<OsString>>> {
     Ok(if holds_only_parts(folder)? { parse(&list_of(folder)?) } else { None })
 }
 
 /// Whether nothing is in the folder but what a save makes there.
-fn holds_only_parts(folder: &Place) -> io::Result<bool> {
+fn holds_only_parts(folder: &OpenFolder) -> io::Result<bool> {
     let is_part = |name: &OsString| ["new", "old", LIST, IN_STAGING].iter().any(|p| name == p);
     let is_file = |name| -> io::Result<bool> {
-        Ok(folder.mark(name)?.is_none_or(|(_, kind)| kind == Kind::File))
+        Ok(folder.mark(name)?.is_none_or(|(_, kind)| kind == FileKind::File))
     };
     Ok(folder.names()?.iter().all(is_part) && is_file(LIST)? && is_file(IN_STAGING)?)
 }
 
 /// The text of the list; none where there is no such file.
-fn list_of(folder: &Place) -> io::Result<Vec<u8>> {
+fn list_of(folder: &OpenFolder) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    if folder.mark(LIST)?.is_some_and(|(_, kind)| kind == Kind::File) {
+    if folder.mark(LIST)?.is_some_and(|(_, kind)| kind == FileKind::File) {
         File::open(folder.path().join(LIST))?.take(LONGEST).read_to_end(&mut text)?;
     }
     Ok(text)

@@ -51,29 +51,29 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::found::Position;
-use crate::files::recovery::journal::{Entry, Journal, Kind, Mark};
+use crate::files::recovery::journal::{FileKind, Journal, JournalEntry, Mark};
 use crate::files::recovery::names::{journal_name, staged_name};
-use crate::files::recovery::place::{Place, Target};
+use crate::files::recovery::place::{OpenFolder, RenameTarget};
 use crate::files::recovery::staging::remove_parts;
 use crate::util::retry::retried;
 
 /// A switch from the files of a folder to those of a staging folder in it.
 #[derive(Debug)]
 pub(crate) struct Switch {
-    directory: Place,
+    directory: OpenFolder,
     /// The directory as the caller gave it, for messages.
     shown: PathBuf,
     staging: PathBuf,
     /// The staging folder; `None` where it is gone.
-    folder: Option<Place>,
+    folder: Option<OpenFolder>,
     /// The folder of the new files; `None` where it is gone.
-    new: Option<Place>,
+    new: Option<OpenFolder>,
     /// The folder that old files are moved to; `None` where it is gone.
-    old: Option<Place>,
+    old: Option<OpenFolder>,
     /// The folders below the directory that files of the switch are in, by their paths from there;
     /// `None` where one is gone.
-    below: BTreeMap<String, Option<Place>>,
-    pub(super) files: Vec<Entry>,
+    below: BTreeMap<String, Option<OpenFolder>>,
+    pub(super) files: Vec<JournalEntry>,
     sync: bool,
     /// Whether the switch was interrupted: some of its renames may be done.
     resumed: bool,
@@ -112,7 +112,7 @@ impl Switch {
             let gone =
                 || Error::io(staging.join("new").join(&*staged), io::ErrorKind::NotFound.into());
             let (new, _) = switch.mark(switch.new.as_ref(), &staged)?.ok_or_else(gone)?;
-            let entry = Entry { name: name.clone(), new: Some(new), old: None };
+            let entry = JournalEntry { name: name.clone(), new: Some(new), old: None };
             let in_place = || switch.mark(switch.place_of(&entry), entry.place().1);
             let old = is_there(name).then(in_place).transpose()?.flatten();
             if old.is_some_and(|(_, kind)| !kind.is_replaceable()) {
@@ -120,7 +120,7 @@ impl Switch {
                 let path = switch.shown.join(name);
                 return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
             }
-            files.push(Entry { old: old.map(|(mark, _)| mark), ..entry });
+            files.push(JournalEntry { old: old.map(|(mark, _)| mark), ..entry });
         }
         switch.files = files;
         Ok(switch)
@@ -132,7 +132,7 @@ impl Switch {
         for name in names {
             let found = self.mark(Some(&self.directory), name)?;
             if let Some((mark, _)) = found.filter(|(_, kind)| kind.is_replaceable()) {
-                let entry = Entry { name: name.clone(), new: None, old: Some(mark) };
+                let entry = JournalEntry { name: name.clone(), new: None, old: Some(mark) };
                 // The model stays the last one.
                 self.files.insert(self.weights().len(), entry);
             }
@@ -160,7 +160,7 @@ impl Switch {
     ) -> Result<Self> {
         let path = directory.join(staging);
         let failed = |error| Error::io(&path, error);
-        let directory = Place::open(directory).map_err(|error| Error::io(shown, error))?;
+        let directory = OpenFolder::open(directory).map_err(|error| Error::io(shown, error))?;
         let folder = directory.inside(staging).map_err(failed)?;
         let part = |name| match &folder {
             Some(folder) => folder.inside(name).map_err(failed),
@@ -188,7 +188,7 @@ impl Switch {
     fn open_below<'n>(
         &self,
         names: impl Iterator<Item = &'n str>,
-    ) -> Result<BTreeMap<String, Option<Place>>> {
+    ) -> Result<BTreeMap<String, Option<OpenFolder>>> {
         let folders: BTreeSet<&str> =
             names.filter_map(|name| Some(name.rsplit_once('/')?.0)).collect();
         let open = |folder: &str| {
@@ -200,7 +200,7 @@ impl Switch {
     }
 
     /// The folder that a file of the switch is put into; `None` where it is gone.
-    fn place_of(&self, entry: &Entry) -> Option<&Place> {
+    fn place_of(&self, entry: &JournalEntry) -> Option<&OpenFolder> {
         match entry.place().0 {
             None => Some(&self.directory),
             Some(folder) => self.below.get(folder)?.as_ref(),
@@ -209,7 +209,7 @@ impl Switch {
 
     /// The inode of the staging folder.
     fn inode(&self) -> Result<Option<u64>> {
-        let inode = self.folder.as_ref().map(Place::inode).transpose();
+        let inode = self.folder.as_ref().map(OpenFolder::inode).transpose();
         Ok(inode.map_err(|error| Error::io(&self.staging, error))?.flatten())
     }
 
@@ -251,11 +251,11 @@ impl Switch {
         }
     }
 
-    fn model(&self) -> Option<&Entry> {
+    fn model(&self) -> Option<&JournalEntry> {
         self.files.last()
     }
 
-    fn weights(&self) -> &[Entry] {
+    fn weights(&self) -> &[JournalEntry] {
         self.files.split_last().map_or(&[], |(_, weights)| weights)
     }
 
@@ -265,7 +265,7 @@ impl Switch {
 
     /// Whether new files are in the staging folder, and whether old ones are.
     pub(super) fn has_files(&self) -> (bool, bool) {
-        let any = |place: Option<&Place>| {
+        let any = |place: Option<&OpenFolder>| {
             place.is_some_and(|place| place.names().is_ok_and(|names| !names.is_empty()))
         };
         (any(self.new.as_ref()), any(self.old.as_ref()))
@@ -298,7 +298,7 @@ impl Switch {
         Ok(())
     }
 
-    fn mark(&self, place: Option<&Place>, name: &str) -> Result<Option<(Mark, Kind)>> {
+    fn mark(&self, place: Option<&OpenFolder>, name: &str) -> Result<Option<(Mark, FileKind)>> {
         let Some(place) = place else { return Ok(None) };
         place.mark(name).map_err(|error| Error::io(place.path().join(name), error))
     }
@@ -323,7 +323,7 @@ impl Switch {
             self.flush()?;
         }
         for entry in self.weights().iter().filter(|entry| entry.new.is_some()) {
-            self.put_in_place(entry, Target::Free)?;
+            self.put_in_place(entry, RenameTarget::Free)?;
         }
         if !self.weights().is_empty() {
             self.flush()?;
@@ -332,10 +332,10 @@ impl Switch {
         let replaces = !replaces_weights
             && model.old.is_some()
             && self.found(model)?.position == Position::Old;
-        self.put_in_place(model, if replaces { Target::Replaced } else { Target::Free })
+        self.put_in_place(model, if replaces { RenameTarget::Replaced } else { RenameTarget::Free })
     }
 
-    fn put_in_place(&self, entry: &Entry, target: Target) -> Result<()> {
+    fn put_in_place(&self, entry: &JournalEntry, target: RenameTarget) -> Result<()> {
         if self.resumed && self.found(entry)?.position == Position::New {
             return Ok(());
         }
@@ -382,7 +382,7 @@ impl Switch {
             if self.is_last(number) {
                 drop(self.flush());
             }
-            self.put(entry, self.old.as_ref(), Target::Free)?;
+            self.put(entry, self.old.as_ref(), RenameTarget::Free)?;
         }
         drop(self.flush());
         Ok(())
@@ -393,7 +393,12 @@ impl Switch {
     }
 
     /// Moves the file of `entry` from a folder of the staging folder into its place.
-    fn put(&self, entry: &Entry, from: Option<&Place>, target: Target) -> Result<()> {
+    fn put(
+        &self,
+        entry: &JournalEntry,
+        from: Option<&OpenFolder>,
+        target: RenameTarget,
+    ) -> Result<()> {
         let renamed = match from.zip(self.place_of(entry)) {
             Some((from, to)) => from.rename(&entry.staged(), (to, entry.place().1), target),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -402,15 +407,17 @@ impl Switch {
     }
 
     /// Moves the file that is in the place of `entry` to a folder of the staging folder.
-    fn take_away(&self, entry: &Entry, to: Option<&Place>) -> Result<()> {
+    fn take_away(&self, entry: &JournalEntry, to: Option<&OpenFolder>) -> Result<()> {
         let renamed = match self.place_of(entry).zip(to) {
-            Some((from, to)) => from.rename(entry.place().1, (to, &*entry.staged()), Target::Free),
+            Some((from, to)) => {
+                from.rename(entry.place().1, (to, &*entry.staged()), RenameTarget::Free)
+            }
             None => Err(io::ErrorKind::NotFound.into()),
         };
         renamed.map_err(|error| self.error(entry, error))
     }
 
-    fn error(&self, entry: &Entry, error: io::Error) -> Error {
+    fn error(&self, entry: &JournalEntry, error: io::Error) -> Error {
         let shown = self.shown.join(&entry.name);
         match error.kind() {
             io::ErrorKind::AlreadyExists => {
@@ -449,7 +456,9 @@ impl Switch {
 
 /// Flushes the entries of a folder to the disk, where the file system can.
 pub(crate) fn flush_folder(folder: &Path, shown: &Path) -> Result<()> {
-    Place::open(folder).and_then(|folder| folder.flush()).map_err(|error| Error::io(shown, error))
+    OpenFolder::open(folder)
+        .and_then(|folder| folder.flush())
+        .map_err(|error| Error::io(shown, error))
 }
 
 /// The error for the model at `path`, whose switch somebody else has announced.

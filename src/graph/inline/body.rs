@@ -20,14 +20,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
 /// A slot's number: 0 is the empty name, then come the inputs, then what the body defines.
-pub(super) type Slot = u32;
+pub(super) type NameSlot = u32;
 
 /// The slot of the empty name.
-pub(super) const ABSENT: Slot = 0;
+pub(super) const ABSENT: NameSlot = 0;
 
 /// Marks the slots that the body defines until the number of inputs is known: the free names of a
 /// graph, which are its inputs, are only found during the walk.
-const LOCAL: Slot = 1 << 31;
+const LOCAL: NameSlot = 1 << 31;
 
 /// A body, ready to be copied.
 pub(super) struct Body<'m> {
@@ -44,15 +44,15 @@ pub(super) struct Body<'m> {
     /// The defaults of a function's attributes, by name.
     pub(super) defaults: HashMap<&'m [u8], &'m AttributeProto>,
     /// The slots of all names, in the order of a copy.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<NameSlot>,
     /// For each node, at any depth, in the order of a copy: the function that it calls.
     pub(super) callees: Vec<Option<usize>>,
     /// The graphs that calls pass as attributes, in the order of a copy.
     pub(super) arguments: Vec<Body<'m>>,
     /// Types of values that the function's own nodes compute.
-    pub(super) value_info: Vec<(Slot, &'m ValueInfoProto)>,
+    pub(super) value_info: Vec<(NameSlot, &'m ValueInfoProto)>,
     /// Slots that are outputs of a subgraph, each with [`identity_since`] of its type.
-    pub(super) graph_outputs: HashMap<Slot, i64>,
+    pub(super) graph_outputs: HashMap<NameSlot, i64>,
     /// The size of a copy, without the bodies of the calls in it.
     pub(super) size: Size,
 }
@@ -69,9 +69,9 @@ pub(super) struct Local<'m> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
     /// A node of the body computes it.
-    Computed(Slot),
+    Computed(NameSlot),
     /// It is an input of the function.
-    Passed(Slot),
+    Passed(NameSlot),
     /// Nothing computes it.
     Undefined,
 }
@@ -111,19 +111,19 @@ impl<'m> Body<'m> {
 }
 
 /// The index of `slot` among a call's names.
-pub(super) fn index(slot: Slot) -> usize {
+pub(super) fn index(slot: NameSlot) -> usize {
     usize::try_from(slot).unwrap_or(usize::MAX)
 }
 
-fn slot(index: usize) -> Slot {
+fn slot(index: usize) -> NameSlot {
     // `finish` refuses bodies with more names than slots.
-    Slot::try_from(index).unwrap_or(LOCAL - 1)
+    NameSlot::try_from(index).unwrap_or(LOCAL - 1)
 }
 
 /// What a name in scope means.
 #[derive(Clone, Copy)]
 struct Definition {
-    slot: Slot,
+    slot: NameSlot,
     /// The number of the graph that defines it.
     scope: usize,
 }
@@ -144,7 +144,7 @@ struct Resolver<'c, 'm> {
     last_of: HashMap<&'m [u8], usize>,
     /// The slots of the present graph's outputs, made before the nodes that compute them are
     /// walked.
-    reserved: HashMap<&'m [u8], Slot>,
+    reserved: HashMap<&'m [u8], NameSlot>,
     body: Body<'m>,
 }
 
@@ -184,7 +184,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
             return Err(Error::new(ErrorKind::TooLarge, "a body defines 2^31 names or more"));
         }
         let first = slot(1 + inputs.len());
-        let settle = |slot: Slot| if slot >= LOCAL { slot - LOCAL + first } else { slot };
+        let settle = |slot: NameSlot| if slot >= LOCAL { slot - LOCAL + first } else { slot };
         body.slots.iter_mut().for_each(|slot| *slot = settle(*slot));
         body.value_info.iter_mut().for_each(|(slot, _)| *slot = settle(*slot));
         let outputs = body.graph_outputs.into_iter();
@@ -242,7 +242,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
     }
 
     /// A new slot for something that the body defines.
-    fn local(&mut self, name: &'m Str) -> Slot {
+    fn local(&mut self, name: &'m Str) -> NameSlot {
         let base = shortened(name.as_bytes());
         let index = self.body.locals.len();
         let earlier = self.last_of.insert(base, index);
@@ -252,7 +252,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
     }
 
     /// Puts a name in scope.
-    fn define(&mut self, name: &'m Str, slot: Slot) -> Result<()> {
+    fn define(&mut self, name: &'m Str, slot: NameSlot) -> Result<()> {
         let binding = Definition { slot, scope: self.scope };
         let before = self.visible.insert(name.as_bytes(), binding);
         if before.is_some_and(|before| before.scope == self.scope) {
@@ -262,7 +262,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         Ok(())
     }
 
-    fn resolve(&mut self, name: &'m Str) -> Result<Slot> {
+    fn resolve(&mut self, name: &'m Str) -> Result<NameSlot> {
         if name.is_empty() {
             return Ok(ABSENT);
         }
@@ -278,7 +278,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         Ok(slot)
     }
 
-    fn push(&mut self, slot: Slot) {
+    fn push(&mut self, slot: NameSlot) {
         self.body.slots.push(slot);
     }
 
@@ -317,7 +317,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         outputs.into_iter().try_for_each(|(output, slot)| self.define(output, slot))
     }
 
-    fn output(&mut self, output: &'m Str) -> Slot {
+    fn output(&mut self, output: &'m Str) -> NameSlot {
         if output.is_empty() {
             return ABSENT;
         }
@@ -412,7 +412,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
     }
 
     /// The slot of `name`, if the present graph itself defines it.
-    fn own(&self, name: &Str) -> Option<Slot> {
+    fn own(&self, name: &Str) -> Option<NameSlot> {
         let binding = self.visible.get(name.as_bytes());
         binding.filter(|binding| binding.scope == self.scope).map(|binding| binding.slot)
     }

@@ -12,7 +12,7 @@ use std::slice;
 use foldhash::fast::RandomState;
 
 use super::bodies::Bodies;
-use super::body::{Body, Output, Slot, index};
+use super::body::{Body, NameSlot, Output, index};
 use super::calls::Size;
 use super::context::Context;
 use super::functions::{graphs, invalid, is_reference, name_of, sharded};
@@ -50,7 +50,7 @@ pub(super) struct Frame<'m> {
     pub(super) scope: Scope<'m>,
     pub(super) passed: Vec<Passed<'m>>,
     /// Types of the values that its own nodes compute, by their slots.
-    pub(super) value_info: Vec<(Slot, ValueInfoProto)>,
+    pub(super) value_info: Vec<(NameSlot, ValueInfoProto)>,
 }
 
 /// Copies nodes to one place.
@@ -294,7 +294,7 @@ pub(super) fn too_many(size: Option<Size>, max: u64) -> Error {
 }
 
 /// Values that are passed through; names and slots of computed outputs.
-type Given<'m> = (Vec<Passed<'m>>, Vec<Option<(Name<'m>, Slot)>>);
+type Given<'m> = (Vec<Passed<'m>>, Vec<Option<(Name<'m>, NameSlot)>>);
 
 impl<'m> Copier<'m> {
     /// Opens the body of `callee` for the call `node`.
@@ -438,7 +438,7 @@ impl<'m> Copier<'m> {
 
     /// The types of the values that the body computes, except those that are outputs of the call:
     /// for an output the function's type may be wider than the caller's.
-    fn types(&self, body: &Body<'m>, names: &[Name<'m>]) -> Vec<(Slot, ValueInfoProto)> {
+    fn types(&self, body: &Body<'m>, names: &[Name<'m>]) -> Vec<(NameSlot, ValueInfoProto)> {
         let own = body.value_info.iter().filter(|(slot, _)| {
             let local = index(*slot).saturating_sub(1 + body.inputs.len());
             self.taken.get(local).copied().flatten().is_none()

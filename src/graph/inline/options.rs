@@ -56,10 +56,10 @@ impl From<&FunctionProto> for FunctionId {
 ///     .except([FunctionSelector::domain("pkg.kernels")]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct FunctionSelector(Kind);
+pub struct FunctionSelector(SelectorKind);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Kind {
+enum SelectorKind {
     Text(String),
     Domain(String),
     Name(String, String),
@@ -69,12 +69,12 @@ enum Kind {
 impl FunctionSelector {
     /// Every function of `domain`.
     pub fn domain(domain: impl Into<String>) -> Self {
-        Self(Kind::Domain(plain(domain)))
+        Self(SelectorKind::Domain(plain(domain)))
     }
 
     /// The function `name` of `domain`, with all its overloads.
     pub fn name(domain: impl Into<String>, name: impl Into<String>) -> Self {
-        Self(Kind::Name(plain(domain), name.into()))
+        Self(SelectorKind::Name(plain(domain), name.into()))
     }
 
     /// The function `name` of `domain` with just this overload, which may be empty.
@@ -83,7 +83,7 @@ impl FunctionSelector {
         name: impl Into<String>,
         overload: impl Into<String>,
     ) -> Self {
-        Self(Kind::Overload(plain(domain), name.into(), overload.into()))
+        Self(SelectorKind::Overload(plain(domain), name.into(), overload.into()))
     }
 }
 
@@ -117,7 +117,7 @@ impl From<&str> for FunctionSelector {
 
 impl From<String> for FunctionSelector {
     fn from(text: String) -> Self {
-        Self(Kind::Text(text))
+        Self(SelectorKind::Text(text))
     }
 }
 
@@ -130,10 +130,12 @@ impl From<&FunctionId> for FunctionSelector {
 impl fmt::Display for FunctionSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Text(text) => f.write_str(text),
-            Kind::Domain(domain) => write!(f, "{domain}::"),
-            Kind::Name(domain, name) => write!(f, "{domain}::{name}"),
-            Kind::Overload(domain, name, overload) => write!(f, "{domain}::{name}:{overload}"),
+            SelectorKind::Text(text) => f.write_str(text),
+            SelectorKind::Domain(domain) => write!(f, "{domain}::"),
+            SelectorKind::Name(domain, name) => write!(f, "{domain}::{name}"),
+            SelectorKind::Overload(domain, name, overload) => {
+                write!(f, "{domain}::{name}:{overload}")
+            }
         }
     }
 }

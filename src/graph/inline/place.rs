@@ -20,7 +20,7 @@ use crate::proto::{
 };
 
 /// A place, with what is known of it before anything is copied.
-pub(super) struct Place<'m> {
+pub(super) struct InlinePlace<'m> {
     /// Its lists of nodes: those of the main graph and the training graphs, or those of the
     /// function and of the graphs in its attribute defaults.
     pub(super) lists: Vec<(&'m [NodeProto], Steps)>,
@@ -51,7 +51,7 @@ pub(super) fn named_elsewhere(model: &ModelProto) -> HashSet<Str> {
     names
 }
 
-impl<'m> Place<'m> {
+impl<'m> InlinePlace<'m> {
     pub(super) fn of_model(
         model: &'m ModelProto,
         functions: &'m Functions<'m>,
@@ -151,7 +151,7 @@ impl<'m> Place<'m> {
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when that is too much.
 pub(super) fn check_growth<'p, 'm: 'p>(
-    places: impl Iterator<Item = &'p mut Place<'m>>,
+    places: impl Iterator<Item = &'p mut InlinePlace<'m>>,
     calls: &Calls,
     order: &[usize],
     max: u64,

@@ -14,7 +14,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::bodies::Bodies;
-use super::body::{ABSENT, Body, Slot, index};
+use super::body::{ABSENT, Body, NameSlot, index};
 use super::functions::{graphs, identity_since, is_reference};
 use super::names::Name;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,10 +34,10 @@ pub(super) struct Slots<'m> {
     pub(super) body: &'m Body<'m>,
     pub(super) names: Vec<Name<'m>>,
     /// The slots that stand for another value, which a call passed through.
-    pub(super) aliases: Vec<Slot>,
+    pub(super) aliases: Vec<NameSlot>,
     /// For each output that the body computes, its name and slot in the caller, if the call uses
     /// it.
-    pub(super) taken: Vec<Option<(Name<'m>, Slot)>>,
+    pub(super) taken: Vec<Option<(Name<'m>, NameSlot)>>,
     slot: usize,
     pub(super) node: usize,
     pub(super) argument: usize,
@@ -50,13 +50,13 @@ impl<'m> Slots<'m> {
     }
 
     #[inline]
-    pub(super) fn next(&mut self) -> Slot {
+    pub(super) fn next(&mut self) -> NameSlot {
         self.slot += 1;
         self.body.slots.get(self.slot - 1).copied().unwrap_or(ABSENT)
     }
 
     #[inline]
-    pub(super) fn at(&self, slot: Slot) -> Name<'m> {
+    pub(super) fn at(&self, slot: NameSlot) -> Name<'m> {
         self.names.get(index(slot)).copied().unwrap_or(Name::Absent)
     }
 
@@ -69,7 +69,7 @@ impl<'m> Slots<'m> {
     }
 
     /// The index of the computed output that has this slot, if any.
-    fn computed(&self, slot: Slot) -> Option<usize> {
+    fn computed(&self, slot: NameSlot) -> Option<usize> {
         let local = index(slot).checked_sub(1 + self.body.inputs.len());
         local.filter(|local| *local < self.body.computed)
     }
@@ -108,11 +108,11 @@ impl<'m> Aliases<'m> {
 #[derive(Clone, Copy)]
 pub(super) struct Passed<'m> {
     /// The slot of the value in the body.
-    pub(super) from: Slot,
+    pub(super) from: NameSlot,
     /// The caller's name for it.
     pub(super) name: Name<'m>,
     /// The slot of that name in the caller.
-    pub(super) slot: Slot,
+    pub(super) slot: NameSlot,
 }
 
 /// How a value is passed through.
@@ -161,7 +161,7 @@ impl<'m> Scope<'m> {
     }
 
     /// The slot of the next name of the copy.
-    pub(super) fn slot(&mut self) -> Slot {
+    pub(super) fn slot(&mut self) -> NameSlot {
         match &mut self.names {
             Names::Written(_) => ABSENT,
             Names::Slots(slots) => slots.next(),
@@ -170,7 +170,7 @@ impl<'m> Scope<'m> {
 
     /// The next name, which was `written`, with its slot.
     #[inline]
-    pub(super) fn name_and_slot(&mut self, written: &'m Str) -> (Name<'m>, Slot) {
+    pub(super) fn name_and_slot(&mut self, written: &'m Str) -> (Name<'m>, NameSlot) {
         match &mut self.names {
             Names::Written(aliases) => (aliases.get(written), ABSENT),
             Names::Slots(slots) => {

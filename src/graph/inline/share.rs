@@ -18,7 +18,7 @@ use super::copy::{Copier, Reserved};
 use super::functions::Functions;
 use super::identity::Identity;
 use super::names::{Fresh, Numbers, second_attempts};
-use super::place::Place;
+use super::place::InlinePlace;
 use super::scope::{Binding, Scope};
 use super::splice::{Spliced, Step};
 use crate::error::{Error, Result};
@@ -45,13 +45,13 @@ struct Task<'s> {
 /// The result of a task: nodes, the number of calls, and how many of these had device
 /// configurations.
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct CopiedPart {
     pub(super) spliced: Spliced,
     pub(super) calls: u64,
     pub(super) devices: u64,
 }
 
-impl Part {
+impl CopiedPart {
     /// Appends the parts that are `made` in the order of the list; the first error ends the work.
     fn collect(
         &mut self,
@@ -87,7 +87,7 @@ impl Part {
 
 /// Copies a place's first list with several threads.
 pub(super) struct ParallelCopy<'m> {
-    pub(super) place: &'m Place<'m>,
+    pub(super) place: &'m InlinePlace<'m>,
     pub(super) bodies: &'m Bodies<'m>,
     pub(super) reserved: &'m Reserved,
     pub(super) numbers: Numbers,
@@ -110,11 +110,14 @@ impl<'m> ParallelCopy<'m> {
     ///
     /// There are many parts, and they are appended while later ones are made: their memory is
     /// reused.
-    pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<(Part, Numbers)> {
+    pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<(CopiedPart, Numbers)> {
         let (parts, numbers) = self.tasks();
         let next = AtomicUsize::new(0);
-        let mut whole = Part { spliced: Spliced::with_room(self.len()), ..Part::default() };
+        let mut whole =
+            CopiedPart { spliced: Spliced::with_room(self.len()), ..CopiedPart::default() };
         let ((sender, made), token) = (mpsc::channel(), Token::current());
+        // Not the loops of `parallel`: each thread makes functions and bodies of its own before its
+        // first part, and the end of all senders tells this thread that nothing more comes.
         thread::scope(|scope| {
             let work = |sender| token.scope(|| self.work(&parts, &next, functions, &sender));
             let spawned = (0..cores()).map(|_| {
@@ -186,7 +189,7 @@ impl<'m> ParallelCopy<'m> {
         tasks: &[Task<'_>],
         next: &AtomicUsize,
         functions: &[FunctionProto],
-        made: &mpsc::Sender<(usize, Result<Part>)>,
+        made: &mpsc::Sender<(usize, Result<CopiedPart>)>,
     ) -> Result<()> {
         let own = private(functions)?;
         let functions = Functions::new(&own)?;
@@ -203,7 +206,12 @@ impl<'m> ParallelCopy<'m> {
         }
     }
 
-    fn part(&self, task: &Task<'_>, context: &Context<'_>, bodies: &Bodies<'_>) -> Result<Part> {
+    fn part(
+        &self,
+        task: &Task<'_>,
+        context: &Context<'_>,
+        bodies: &Bodies<'_>,
+    ) -> Result<CopiedPart> {
         let list = self.place.lists.first();
         let (nodes, _) = list.ok_or_else(|| Error::internal("a place without nodes is copied"))?;
         let fresh = Fresh::new(&self.reserved.names, task.numbers.clone())
@@ -213,7 +221,7 @@ impl<'m> ParallelCopy<'m> {
         let mut scope = Scope::written(Binding::default(), iter::empty());
         let len = task.size.nodes;
         let spliced = Spliced::new(nodes, task.steps, &mut scope, &mut copier, len)?;
-        Ok(Part { spliced, calls: copier.calls, devices: copier.devices })
+        Ok(CopiedPart { spliced, calls: copier.calls, devices: copier.devices })
     }
 }
 

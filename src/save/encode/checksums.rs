@@ -5,7 +5,7 @@
 
 use crate::digest::Whole;
 use crate::error::{Error, Result};
-use crate::save::gather::kept::Kept;
+use crate::save::gather::kept::KeptFiles;
 use crate::save::options::SaveOptions;
 use crate::save::plan::{Plan, PlannedFile};
 use crate::tensor::initializer::Initializer;
@@ -31,12 +31,12 @@ impl Checksums {
     ///
     /// # Errors
     /// Those of the sources of the weights, and why a kept file cannot be read.
-    pub(crate) fn wanted(plan: &Plan<'_>, kept: &Kept, options: &SaveOptions) -> Result<Self> {
+    pub(crate) fn wanted(plan: &Plan<'_>, kept: &KeptFiles, options: &SaveOptions) -> Result<Self> {
         if options.checksums { Self::new(plan, kept) } else { Ok(Self::default()) }
     }
 
     /// Those of all files of `plan` and `kept`, which are read for that, each by one thread.
-    fn new(plan: &Plan<'_>, kept: &Kept) -> Result<Self> {
+    fn new(plan: &Plan<'_>, kept: &KeptFiles) -> Result<Self> {
         let made: Vec<_> = plan.files.iter().map(|file| (file, OnceLock::new())).collect();
         let make = |(file, made): &(&PlannedFile<'_>, OnceLock<Str>)| {
             let checksum = checksum(file)?;

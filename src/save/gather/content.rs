@@ -16,7 +16,7 @@ use crate::files::external_data::{has_unknown_keys, remove_unknown_keys};
 use crate::graph::inline::{Inlined, inline_functions};
 use crate::graph::stored_digests::{has_digests, remove_digests};
 use crate::graph::traversal::{self, Position};
-use crate::save::gather::weights::{NotLoaded, Weights};
+use crate::save::gather::weights::{GatheredWeights, NotLoaded};
 use crate::save::options::SaveOptions;
 use crate::save::options::weight_files::WeightFiles;
 use crate::wire::Message;
@@ -103,7 +103,7 @@ impl<'c> Content<'c> {
     }
 
     /// The weights that a save with `options` has to place.
-    pub(crate) fn weights_to_save(&self, options: &SaveOptions) -> Result<Weights<'_>> {
+    pub(crate) fn weights_to_save(&self, options: &SaveOptions) -> Result<GatheredWeights<'_>> {
         if options.weight_files != WeightFiles::Embedded {
             return self.weights(NotLoaded::Stay);
         }
@@ -113,7 +113,7 @@ impl<'c> Content<'c> {
     }
 
     /// The weights, each resolved once.
-    pub(crate) fn weights(&self, not_loaded: NotLoaded) -> Result<Weights<'_>> {
-        Weights::resolve(&self.container, &self.model, &self.moved, not_loaded)
+    pub(crate) fn weights(&self, not_loaded: NotLoaded) -> Result<GatheredWeights<'_>> {
+        GatheredWeights::resolve(&self.container, &self.model, &self.moved, not_loaded)
     }
 }

@@ -13,9 +13,9 @@ use foldhash::quality::RandomState;
 
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
-use crate::save::gather::kept::Kept;
+use crate::save::gather::kept::KeptFiles;
 use crate::save::gather::overlaps::{inside_others, read_too_often};
-use crate::save::gather::weights::{Weight, Weights, became_shorter, no_weight};
+use crate::save::gather::weights::{GatheredWeights, Weight, became_shorter, no_weight};
 use crate::save::options::SaveOptions;
 #[cfg(feature = "safetensors")]
 use crate::save::options::weight_files::WeightFiles;
@@ -49,7 +49,11 @@ type Form<'w> = (u64, Option<(DataType, &'w [i64])>);
 
 impl Equal {
     /// Compares the `weights` that are written to files, where `options` ask for that.
-    pub(crate) fn find(weights: &Weights<'_>, kept: &Kept, options: &SaveOptions) -> Result<Self> {
+    pub(crate) fn find(
+        weights: &GatheredWeights<'_>,
+        kept: &KeptFiles,
+        options: &SaveOptions,
+    ) -> Result<Self> {
         if !options.dedup {
             return Ok(Self::default());
         }
@@ -57,7 +61,7 @@ impl Equal {
         let is_kept = |number: usize| kept.ranges.get(number).is_some_and(Option::is_some);
         let numbers = external.iter().enumerate().filter(|(_, external)| **external);
         let numbers = numbers.map(|(number, _)| number).filter(|number| !is_kept(*number));
-        let reader = Reader { weights: &weights.used, random: RandomState::default() };
+        let reader = ContentReader { weights: &weights.used, random: RandomState::default() };
         // An entry of a safetensors file has one dtype and shape, and what lies inside another
         // weight has none.
         let entries = makes_entries(options);
@@ -139,12 +143,12 @@ impl Places {
     }
 }
 
-struct Reader<'w, 'c> {
+struct ContentReader<'w, 'c> {
     weights: &'w [Weight<'c>],
     random: RandomState,
 }
 
-impl<'c> Reader<'_, 'c> {
+impl<'c> ContentReader<'_, 'c> {
     fn weight(&self, number: usize) -> Result<&Weight<'c>> {
         self.weights.get(number).ok_or_else(no_weight)
     }
@@ -270,7 +274,7 @@ mod tests {
             address: Initializer::address(initializer),
         };
         let weights: Vec<_> = initializers.iter().map(weight).collect();
-        let reader = Reader { weights: &weights, random: RandomState::default() };
+        let reader = ContentReader { weights: &weights, random: RandomState::default() };
         let all = vec![(0..weights.len()).collect::<Vec<_>>()];
         let equal = HashMap::from([(0, 0), (2, 0), (5, 0)]);
         assert_eq!(reader.compare(&all).unwrap(), equal);

@@ -18,22 +18,22 @@ use crate::buffers::FileIdentity;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{Directory, is_handle};
-use crate::save::gather::weights::{NO_BYTES, Weight, Weights, no_weight};
+use crate::save::gather::weights::{GatheredWeights, NO_BYTES, Weight, no_weight};
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::distinct_bytes;
 use crate::save::options::weight_files::WeightFiles;
 use crate::save::target::file_names::{data_name, free_data_name};
 use crate::save::target::skim::locations;
-use crate::save::target::{SavedFile, Target};
+use crate::save::target::{SaveTarget, SavedFile};
 use crate::tensor::initializer::Initializer;
 use crate::util::names::fold_case;
 use crate::util::retry::retried;
 
 /// The files that the saved model continues to refer to; often there are none.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptFiles {
     /// The folder of the model; `None` when no file is kept.
-    folder: Option<Folder>,
+    folder: Option<SaveFolder>,
     pub(crate) files: Vec<KeptFile>,
     /// For each weight, by its number: the number of the kept file and the byte range in it. A
     /// weight that is missing or `None` is not kept.
@@ -96,15 +96,15 @@ impl Origin {
     }
 }
 
-impl Kept {
+impl KeptFiles {
     /// The `weights` that are kept where `options` ask for that. A packed file is kept only when
     /// all weights are in it.
     ///
     /// # Errors
     /// For [`WeightFiles::AsLoaded`] one error for all files that cannot be kept.
     pub(crate) fn new(
-        weights: &Weights<'_>,
-        target: &Target,
+        weights: &GatheredWeights<'_>,
+        target: &SaveTarget,
         options: &SaveOptions,
     ) -> Result<Self> {
         match options.weight_files {
@@ -117,9 +117,13 @@ impl Kept {
     }
 
     /// Keeps the target's data file when all weights are in it, with the requested alignment.
-    fn one_file(weights: &Weights<'_>, target: &Target, options: &SaveOptions) -> Option<Self> {
+    fn one_file(
+        weights: &GatheredWeights<'_>,
+        target: &SaveTarget,
+        options: &SaveOptions,
+    ) -> Option<Self> {
         let first = weights.used.iter().find(|weight| weight.len > 0)?;
-        let folder = Folder::open_for(target).ok()?;
+        let folder = SaveFolder::open_for(target).ok()?;
         let kept = folder.data_file(Origin::of(first.initializer)?.file, target, options)?;
         let range = |weight: &Weight<'_>| {
             if weight.len == 0 {
@@ -137,8 +141,12 @@ impl Kept {
 
     /// Keeps every file that weights are in, or reports for each why it cannot be kept. Weights
     /// that are in no file go to a new one.
-    fn every_file(weights: &Weights<'_>, target: &Target, options: &SaveOptions) -> Result<Self> {
-        let mut finder = Finder::new(Folder::open_for(target)?);
+    fn every_file(
+        weights: &GatheredWeights<'_>,
+        target: &SaveTarget,
+        options: &SaveOptions,
+    ) -> Result<Self> {
+        let mut finder = Finder::new(SaveFolder::open_for(target)?);
         let mut ranges = vec![None; weights.used.len()];
         // Empty weights come last. Where their file cannot be kept they go into the model.
         let all = || weights.used.iter().enumerate();
@@ -194,7 +202,7 @@ impl Kept {
 
     /// The folders of the kept files. No other save may rename files there while this one does.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
-        let directory = |folder: &Folder| folder.directory.path().to_path_buf();
+        let directory = |folder: &SaveFolder| folder.directory.path().to_path_buf();
         let directories = self.folder.iter().map(directory);
         let paths = directories.flat_map(|directory| {
             self.files
@@ -236,7 +244,7 @@ impl Kept {
 
 /// Finds the files of weights, each once.
 struct Finder {
-    folder: Folder,
+    folder: SaveFolder,
     files: Vec<KeptFile>,
     /// `None` for a file that cannot be kept and was reported.
     known: HashMap<LoadedFile, Option<usize>>,
@@ -245,7 +253,7 @@ struct Finder {
 }
 
 impl Finder {
-    fn new(folder: Folder) -> Self {
+    fn new(folder: SaveFolder) -> Self {
         let (files, known) = (Vec::new(), HashMap::new());
         Self { folder, files, known, unsure: Vec::new(), errors: Vec::new() }
     }
@@ -284,7 +292,7 @@ impl Finder {
 }
 
 /// Fails when the file `kept` does not hold the bytes.
-fn compare(folder: &Folder, kept: &KeptFile, unsure: &Unsure) -> Result<()> {
+fn compare(folder: &SaveFolder, kept: &KeptFile, unsure: &Unsure) -> Result<()> {
     let path = &kept.file.path;
     let opened = folder.open(kept);
     let same = opened.and_then(|file| {
@@ -318,13 +326,13 @@ fn holds(mut file: &File, bytes: &[u8], start: u64) -> io::Result<bool> {
 }
 
 /// The folder that a model is saved to, and the model file that is replaced.
-struct Folder {
+struct SaveFolder {
     directory: Directory,
     model: Option<FileIdentity>,
 }
 
-impl Folder {
-    fn open_for(target: &Target) -> Result<Self> {
+impl SaveFolder {
+    fn open_for(target: &SaveTarget) -> Result<Self> {
         let directory = &target.directory;
         // Absolute: the current directory may change before the files are checked again.
         let absolute = std::path::absolute(directory).map_err(|e| Error::io(directory, e))?;
@@ -338,7 +346,7 @@ impl Folder {
     fn data_file(
         &self,
         file: LoadedFile,
-        target: &Target,
+        target: &SaveTarget,
         options: &SaveOptions,
     ) -> Option<KeptFile> {
         let named = KeptFile { location: data_name(&target.name, options).ok()?, file };
@@ -454,7 +462,7 @@ mod tests {
             [(b"bcd", 1, 0), (b"bcx", 1, 1), (b"bcd", 0, 1), (b"bcd", 2, 1)]
         {
             let directory = Directory::open(folder.path()).unwrap();
-            let mut finder = Finder::new(Folder { directory, model: None });
+            let mut finder = Finder::new(SaveFolder { directory, model: None });
             let handle: Handle = "#w".parse().unwrap();
             assert_eq!(finder.number(file.clone(), &handle), Some(0));
             let bytes = Buffer::from(bytes.to_vec());
@@ -496,10 +504,10 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::CannotKeep, "{error}");
                 // And after it was planned.
                 write(&at("w.bin"), &[1; 2048], set_time);
-                let target = Target::new(&at("n.onnx")).unwrap();
+                let target = SaveTarget::new(&at("n.onnx")).unwrap();
                 let content = Content::new(&container, &options).unwrap();
                 let weights = content.weights_to_save(&options).unwrap();
-                let kept = Kept::new(&weights, &target, &options).unwrap();
+                let kept = KeptFiles::new(&weights, &target, &options).unwrap();
                 kept.check().unwrap();
                 write(&at("w.bin"), &[2; 2048], set_time);
                 assert_eq!(kept.check().unwrap_err().kind(), ErrorKind::CannotKeep);

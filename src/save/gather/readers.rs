@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::files::external_data::is_external;
 use crate::graph::traversal::{self, Position};
 use crate::proto::ModelProto;
-use crate::save::target::Target;
+use crate::save::target::SaveTarget;
 use crate::tensor::Tensor;
 use crate::util::byte_size::ByteSize;
 use crate::util::retry::retried;
@@ -55,7 +55,7 @@ pub(crate) fn malformed(model: &ModelProto) -> Vec<Error> {
 
 /// The files at `locations` that onnx does not open, among those that the save does not write.
 pub(crate) fn files<'l>(
-    target: &Target,
+    target: &SaveTarget,
     locations: impl Iterator<Item = &'l String>,
 ) -> Vec<Error> {
     let folder = Path::new(&target.directory);
@@ -71,7 +71,7 @@ pub(crate) fn files<'l>(
 }
 
 /// A model file of `len` bytes that is too long for a message.
-pub(crate) fn model_file(target: &Target, len: u64) -> Option<Error> {
+pub(crate) fn model_file(target: &SaveTarget, len: u64) -> Option<Error> {
     let reason = || {
         let size = ByteSize(len);
         format!("{len} bytes ({size}): onnx and onnxruntime refuse more than {MAX_PROTOBUF}")
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_model_file_is_too_long_from_two_gibibytes_on() {
-        let target = Target::new(Path::new("m.onnx")).unwrap();
+        let target = SaveTarget::new(Path::new("m.onnx")).unwrap();
         for (len, refused) in [(0, false), ((1 << 31) - 1, false), (1 << 31, true)] {
             assert_eq!(model_file(&target, len).is_some(), refused, "{len}");
         }

@@ -18,7 +18,7 @@ use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::initializer::{Address, Initializer};
 
 /// The external tensors of a model and their initializers.
-pub(crate) struct Weights<'c> {
+pub(crate) struct GatheredWeights<'c> {
     /// The initializers that tensors refer to, each once, in the graph order of their first tensor.
     /// A weight's number is its index here.
     pub(crate) used: Vec<Weight<'c>>,
@@ -72,7 +72,7 @@ pub(crate) enum NotLoaded {
     Refuse,
 }
 
-impl<'c> Weights<'c> {
+impl<'c> GatheredWeights<'c> {
     /// Resolves the external tensors of `model` among the initializers of `container`, and with
     /// them the inline tensors that are written behind a handle, `moved`.
     pub(crate) fn resolve(

@@ -14,8 +14,8 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::gather::equal::Equal;
-use crate::save::gather::kept::Kept;
-use crate::save::gather::weights::{Weight, Weights, no_weight};
+use crate::save::gather::kept::KeptFiles;
+use crate::save::gather::weights::{GatheredWeights, Weight, no_weight};
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
@@ -28,21 +28,21 @@ pub(crate) struct Plan<'c> {
     /// The weights files that are written.
     pub(crate) files: Vec<PlannedFile<'c>>,
     /// By the number of the weight.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<WeightPlace>,
     /// The numbers of the weights that have the bytes of an equal one.
     deduplicated: Vec<usize>,
 }
 
 impl Plan<'_> {
     /// What becomes of the bytes of all tensors that refer to `weights`.
-    pub(crate) fn statistics(&self, weights: &Weights<'_>) -> Statistics {
+    pub(crate) fn statistics(&self, weights: &GatheredWeights<'_>) -> Statistics {
         let mut statistics = Statistics::default();
         let (mut files, mut kept) = (Vec::new(), Vec::new());
         for tensor in &weights.tensors {
             match self.places.get(tensor.weight).filter(|_| !tensor.inline) {
-                Some(Place::File(file, range)) => files.push((*file, range.clone())),
-                Some(Place::Kept(file, range)) => kept.push((*file, range.clone())),
-                Some(Place::Model) | None => {
+                Some(WeightPlace::File(file, range)) => files.push((*file, range.clone())),
+                Some(WeightPlace::Kept(file, range)) => kept.push((*file, range.clone())),
+                Some(WeightPlace::Model) | None => {
                     let len = weights.used.get(tensor.weight).map_or(0, |weight| weight.len);
                     statistics.add_inline(len);
                 }
@@ -54,7 +54,11 @@ impl Plan<'_> {
     }
 
     /// What was spared because some of `weights` are `equal`.
-    pub(crate) fn deduplicated(&self, weights: &Weights<'_>, equal: &Equal) -> Deduplicated {
+    pub(crate) fn deduplicated(
+        &self,
+        weights: &GatheredWeights<'_>,
+        equal: &Equal,
+    ) -> Deduplicated {
         let spared: HashSet<_> = self.deduplicated.iter().copied().collect();
         let lengths = spared.iter().filter_map(|number| Some(weights.used.get(*number)?.len));
         let tensors = weights.tensors.iter().filter(|tensor| !tensor.inline);
@@ -67,7 +71,7 @@ impl Plan<'_> {
 
 /// Where a weight is in the saved model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WeightPlace {
     /// In the model file.
     Model,
     /// In these bytes of the planned file of this number.
@@ -154,20 +158,28 @@ pub(super) struct Layout<'c, 'a> {
     /// The numbers of the weights that have no place yet.
     pub(super) rest: Vec<usize>,
     pub(super) files: Vec<PlannedFile<'c>>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<WeightPlace>>,
 }
 
 impl<'c, 'a> Layout<'c, 'a> {
     /// Starts with the places of the weights that are kept, and of those that are inline in all
     /// tensors.
-    pub(super) fn new(weights: &'a Weights<'c>, kept: &Kept, equal: &'a Equal) -> Result<Self> {
+    pub(super) fn new(
+        weights: &'a GatheredWeights<'c>,
+        kept: &KeptFiles,
+        equal: &'a Equal,
+    ) -> Result<Self> {
         let stays = |number: usize| {
-            kept.ranges.get(number).cloned().flatten().map(|(file, range)| Place::Kept(file, range))
+            kept.ranges
+                .get(number)
+                .cloned()
+                .flatten()
+                .map(|(file, range)| WeightPlace::Kept(file, range))
         };
         let external = weights.are_external()?;
         let places = external.iter().enumerate().map(|(number, external)| match external {
             true => stays(number),
-            false => Some(Place::Model),
+            false => Some(WeightPlace::Model),
         });
         let (places, files) = (places.collect(), Vec::new());
         let (weights, rest, deduplicated) = (&weights.used, Vec::new(), Vec::new());
@@ -186,7 +198,7 @@ impl<'c, 'a> Layout<'c, 'a> {
         self.rest.iter().filter_map(|number| Some((*number, self.weights.get(*number)?)))
     }
 
-    pub(super) fn place(&mut self, number: usize, place: Place) -> Result<()> {
+    pub(super) fn place(&mut self, number: usize, place: WeightPlace) -> Result<()> {
         match self.places.get_mut(number) {
             Some(slot @ None) => *slot = Some(place),
             Some(_) => return Err(Error::internal("a weight has two places")),
@@ -199,7 +211,7 @@ impl<'c, 'a> Layout<'c, 'a> {
     pub(super) fn in_model(&mut self, small: impl Fn(&Weight<'_>) -> bool) -> Result<()> {
         let picked: Vec<_> = self.rest().filter(|(_, weight)| small(weight)).collect();
         for (number, _) in picked {
-            self.place(number, Place::Model)?;
+            self.place(number, WeightPlace::Model)?;
         }
         self.find_rest();
         Ok(())
@@ -214,7 +226,7 @@ impl<'c, 'a> Layout<'c, 'a> {
         let aliases = self.aliases(options);
         let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
         for (number, weight) in own {
-            self.place(number, Place::File(self.files.len(), 0..weight.len))?;
+            self.place(number, WeightPlace::File(self.files.len(), 0..weight.len))?;
             let (name, len) = (names.name(weight.handle), weight.len);
             let pieces = vec![Piece::new(0, weight.handle, weight.initializer)];
             self.files.push(PlannedFile { name, len, pieces });
@@ -235,11 +247,11 @@ impl<'c, 'a> Layout<'c, 'a> {
         for (number, weight) in all {
             let missing = || Error::internal("the bytes that a weight shares have no place");
             let alias = aliases.get(&number).ok_or_else(missing)?;
-            let Some(Some(Place::File(file, range))) = self.places.get(alias.of) else {
+            let Some(Some(WeightPlace::File(file, range))) = self.places.get(alias.of) else {
                 return Err(missing());
             };
             let (file, start) = (*file, range.start.saturating_add(alias.delta));
-            self.place(number, Place::File(file, start..start.saturating_add(weight.len)))?;
+            self.place(number, WeightPlace::File(file, start..start.saturating_add(weight.len)))?;
         }
         Ok(())
     }

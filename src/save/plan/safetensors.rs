@@ -9,7 +9,7 @@ mod section;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::layout::{Layout, Place, PlannedFile};
+use super::layout::{Layout, PlannedFile, WeightPlace};
 use super::proportion::{refuse_overlaps, refuse_padding};
 use crate::container::Handle;
 use crate::dtype::DataType;
@@ -19,12 +19,12 @@ use crate::files::safetensors_header::{FORMAT, METADATA, PADDING};
 use crate::graph::traversal::{self, Site};
 use crate::proto::ModelProto;
 use crate::save::gather::equal::Equal;
-use crate::save::gather::weights::{NO_BYTES, Weight, WeightTensor, Weights};
+use crate::save::gather::weights::{GatheredWeights, NO_BYTES, Weight, WeightTensor};
 use crate::save::options::SaveOptions;
 use crate::save::target::file_names::MAX_NAME;
 use crate::tensor::initializer::Address;
 use crate::util::names::UniqueNames;
-use entry::{Entry, TensorsLikePadding, is_readable, plain_bytes};
+use entry::{PlannedEntry, TensorsLikePadding, is_readable, plain_bytes};
 use section::{Style, check_count, lay_out};
 
 impl Layout<'_, '_> {
@@ -41,14 +41,15 @@ impl Layout<'_, '_> {
         }
         let aliases = self.aliases(options);
         let mut all = Entries::of(model, tensors, self.rest(), self.equal, None)?;
-        let is_alias = |entry: &Entry<'_>| entry.weight.is_some_and(|w| aliases.contains_key(&w));
+        let is_alias =
+            |entry: &PlannedEntry<'_>| entry.weight.is_some_and(|w| aliases.contains_key(&w));
         all.entries.retain(|entry| !is_alias(entry));
         let style = Style::new(&all.padding, &BTreeMap::new(), options, true);
         let laid = lay_out(name, &all.entries, &style, 1)?;
         for (entry, range) in all.entries.iter().zip(laid.ranges) {
             if let Some(weight) = entry.weight {
                 let range = if entry.len() == 0 { NO_BYTES } else { range };
-                self.place(weight, Place::File(0, range))?;
+                self.place(weight, WeightPlace::File(0, range))?;
             }
         }
         self.files.push(laid.file);
@@ -91,7 +92,7 @@ impl<'c> Exports<'c> {
     /// `<stem>.safetensors`, or as shards and their index.
     pub(crate) fn new(
         model: &ModelProto,
-        weights: &Weights<'c>,
+        weights: &GatheredWeights<'c>,
         stem: &str,
         export: &ExportStyle<'_>,
     ) -> Result<Self> {
@@ -126,7 +127,7 @@ impl<'c> Exports<'c> {
 
 /// The files of `shards` and their index, or the one file.
 fn files<'c>(
-    shards: &[Vec<Entry<'c>>],
+    shards: &[Vec<PlannedEntry<'c>>],
     stem: &str,
     style: &Style<'_>,
 ) -> Result<Vec<PlannedFile<'c>>> {
@@ -168,7 +169,7 @@ fn file_name(stem: &str, suffix: &str) -> Result<String> {
 
 /// Cuts `entries` where the next one would make a shard longer than `max` bytes. A longer entry has
 /// a shard of its own.
-fn shards(entries: Vec<Entry<'_>>, max: u64) -> Vec<Vec<Entry<'_>>> {
+fn shards(entries: Vec<PlannedEntry<'_>>, max: u64) -> Vec<Vec<PlannedEntry<'_>>> {
     let (mut shards, mut shard, mut bytes) = (Vec::new(), Vec::new(), 0_u64);
     for entry in entries {
         let longer = bytes.saturating_add(entry.len());
@@ -205,7 +206,7 @@ fn index(
 #[derive(Default)]
 struct Entries<'c, 'm> {
     /// In graph order, except that inline tensors without elements come last.
-    entries: Vec<Entry<'c>>,
+    entries: Vec<PlannedEntry<'c>>,
     names: UniqueNames,
     /// The names that padding must not have.
     padding: TensorsLikePadding,
@@ -298,7 +299,7 @@ impl<'c, 'm> Entries<'c, 'm> {
         let same = self.same.entry(shown).or_default();
         let entries = &mut self.entries;
         let is_equal =
-            |entry: &Entry<'_>| entry.dtype == declared.dtype && entry.dims == declared.dims;
+            |entry: &PlannedEntry<'_>| entry.dtype == declared.dtype && entry.dims == declared.dims;
         let equal = same.iter().find(|i| entries.get(**i).is_some_and(is_equal));
         let may_be_tied = !self.keys.contains(declared.name.as_str());
         if let Some(entry) = equal.filter(|_| may_be_tied).and_then(|i| entries.get_mut(*i)) {
@@ -315,7 +316,7 @@ impl<'c, 'm> Entries<'c, 'm> {
         let name = unique(&mut self.names, &mut self.renamed, name);
         let bytes = shown.map(|(_, weight)| (weight.handle, weight.initializer));
         let weight = shown.map(|(number, _)| number);
-        self.entries.push(Entry { name, dtype, dims, bytes, weight, tied: Vec::new() });
+        self.entries.push(PlannedEntry { name, dtype, dims, bytes, weight, tied: Vec::new() });
     }
 }
 

@@ -3,7 +3,7 @@
 //! A shard ends where the next weight would make it too long. Nothing is split, and what shares the
 //! bytes of another weight refers to the shard of that one.
 
-use super::layout::{Layout, Piece, Place, PlannedFile};
+use super::layout::{Layout, Piece, PlannedFile, WeightPlace};
 use crate::buffers::Cursor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::gather::weights::{NO_BYTES, Weight};
@@ -69,7 +69,7 @@ impl<'c> Layout<'c, '_> {
                 0 => NO_BYTES,
                 _ => shard.add(weight, options)?,
             };
-            self.place(number, Place::File(self.files.len(), range))?;
+            self.place(number, WeightPlace::File(self.files.len(), range))?;
         }
         if !self.rest.is_empty() {
             self.files.push(shard.end());

@@ -32,7 +32,7 @@ use crate::save::options::SaveOptions;
 use crate::save::target::listing::Listing;
 use crate::save::target::skim::{Skimmed, leads_nowhere, skim};
 use crate::save::target::users::{Base, Wanted, ids_of, is_any_of, is_at, is_same, real_path};
-use crate::save::target::{SavedFile, Target};
+use crate::save::target::{SaveTarget, SavedFile};
 use crate::util::retry::{is_link, retried};
 
 /// The files that a save writes into a folder, and those that it must not replace.
@@ -51,7 +51,7 @@ pub(crate) struct Request<'a> {
 }
 
 /// A folder and the model in it that a save replaces.
-pub(crate) struct Folder {
+pub(crate) struct ModelFolder {
     directory: PathBuf,
     model_name: String,
     /// The results for files that were read and have not changed since, by their paths.
@@ -84,7 +84,7 @@ pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     let path = path.as_ref();
     refuse_nul(path)?;
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
-    let users = Folder::new(&directory_of(path), "").users(&[name.to_owned()])?;
+    let users = ModelFolder::new(&directory_of(path), "").users(&[name.to_owned()])?;
     Ok(users.into_values().next())
 }
 
@@ -101,7 +101,7 @@ pub fn other_model_that_needs(
     refuse_nul(path)?;
     refuse_nul(model.as_ref())?;
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
-    let folder = Folder::new(&directory_of(path), "");
+    let folder = ModelFolder::new(&directory_of(path), "");
     let users = folder.other_users(&[name.to_owned()], Some(model.as_ref()))?;
     Ok(users.into_values().next())
 }
@@ -137,7 +137,7 @@ pub fn not_replaced(
     folder: impl AsRef<Path>,
     names: &[String],
 ) -> Result<BTreeMap<String, NotReplaced>> {
-    let folder = Folder::new(folder.as_ref(), "");
+    let folder = ModelFolder::new(folder.as_ref(), "");
     let mut kept = BTreeMap::new();
     for name in names {
         let path = folder.directory.join(name);
@@ -165,14 +165,14 @@ pub(crate) fn files_read_by(container: &Container) -> BTreeSet<PathBuf> {
     paths
 }
 
-impl Folder {
+impl ModelFolder {
     /// A folder of which nothing is read yet.
     pub(crate) fn new(directory: &Path, model_name: &str) -> Self {
         let (directory, model_name) = (directory.to_path_buf(), model_name.to_owned());
         Self { directory, model_name, seen: RefCell::default() }
     }
 
-    pub(crate) fn of(target: &Target) -> Self {
+    pub(crate) fn of(target: &SaveTarget) -> Self {
         Self::new(&target.directory, &target.name)
     }
 
@@ -530,7 +530,7 @@ mod tests {
             container: &Container::default(),
             protected: &[],
         };
-        let (looked, options) = (Folder::new(folder.path(), "m.onnx"), SaveOptions::new());
+        let (looked, options) = (ModelFolder::new(folder.path(), "m.onnx"), SaveOptions::new());
         let error = looked.check(&request, &options).unwrap_err();
         assert!(error.reason().contains("no model here refers to it"), "{error}");
         let recovered = looked.check_recovered(&request, &options).unwrap();
@@ -550,7 +550,7 @@ mod tests {
         let path = folder.path().join("m.onnx");
         for set_time in [false, true] {
             within_a_tick(|| {
-                let searched = Folder::new(folder.path(), "");
+                let searched = ModelFolder::new(folder.path(), "");
                 for location in ["a.bin", "b.bin"] {
                     fs::write(&path, model(location)).unwrap();
                     if set_time {

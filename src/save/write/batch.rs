@@ -14,12 +14,12 @@ static ZEROS: [u8; 4096] = [0; 4096];
 const MOST: usize = 512;
 
 /// Bytes and their offset in the file.
-pub(super) struct Part {
+pub(super) struct BatchPart {
     bytes: Buffer,
     at: u64,
 }
 
-impl Part {
+impl BatchPart {
     pub(super) fn new(bytes: Buffer, at: u64) -> Self {
         Self { bytes, at }
     }
@@ -28,7 +28,7 @@ impl Part {
 /// Parts in the order of their offsets, without overlap.
 #[derive(Default)]
 pub(super) struct Batch {
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
     /// The offset of the first part.
     start: u64,
     /// The length of the parts and the padding between them in bytes.
@@ -45,12 +45,12 @@ impl Batch {
     }
 
     /// Whether `part` can be written with the others.
-    pub(super) fn takes(&self, part: &Part) -> bool {
+    pub(super) fn takes(&self, part: &BatchPart) -> bool {
         self.parts.is_empty() || (self.parts.len() < MOST && self.padding(part).is_some())
     }
 
     /// Adds a part that the batch takes.
-    pub(super) fn push(&mut self, part: Part) {
+    pub(super) fn push(&mut self, part: BatchPart) {
         if self.parts.is_empty() {
             self.start = part.at;
         }
@@ -87,7 +87,7 @@ impl Batch {
     }
 
     /// The padding between the last part and `part`.
-    fn padding(&self, part: &Part) -> Option<&'static [u8]> {
+    fn padding(&self, part: &BatchPart) -> Option<&'static [u8]> {
         zeros(self.start.saturating_add(self.len as u64), part.at)
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Ahead<'p> {
 }
 
 struct State {
-    slots: Vec<Slot>,
+    slots: Vec<LazySlot>,
     /// Bytes that are produced or in production, and not yet written.
     in_flight: u64,
     failure: Option<Error>,
@@ -47,7 +47,7 @@ struct State {
 
 /// One weight. It is written in several places if a file has it in more than one shape.
 #[derive(Default)]
-struct Slot {
+struct LazySlot {
     made: Option<Buffer>,
     /// Bytes still to be written of its first place.
     first: u64,
@@ -67,6 +67,8 @@ pub(crate) fn ahead_of<T>(
         return write(&ahead);
     }
     let token = Token::current();
+    // Not `parallel::alongside`, which does without the other thread where there is none to be had:
+    // the writer would wait for weights that nobody makes.
     thread::scope(|scope| {
         let _stop = StopWhenDone(&ahead);
         let make = || token.scope(|| ahead.make_all());
@@ -85,7 +87,7 @@ impl<'p> Ahead<'p> {
             let len = piece.initializer.byte_len();
             let number = *numbers.entry(address).or_insert_with(|| {
                 firsts.push(piece);
-                slots.push(Slot { first: len, ..Slot::default() });
+                slots.push(LazySlot { first: len, ..LazySlot::default() });
                 firsts.len() - 1
             });
             if let Some(slot) = slots.get_mut(number) {

@@ -18,20 +18,20 @@ use crate::terminal::memory;
 pub struct Input {
     pub name: String,
     pub value: Value,
-    pub source: Source,
+    pub source: InputSource,
 }
 
 /// Where an input comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum InputSource {
     /// This file.
     File(String),
     /// This seed.
     Seed(u64),
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for InputSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => write!(f, "{path}"),
@@ -43,8 +43,8 @@ impl std::fmt::Display for Source {
 /// The files that `inputs` were read from, as absolute paths.
 pub fn files(inputs: &[Input]) -> impl Iterator<Item = PathBuf> {
     inputs.iter().filter_map(|input| match &input.source {
-        Source::File(path) => Path::new(path).canonicalize().ok(),
-        Source::Seed(_) => None,
+        InputSource::File(path) => Path::new(path).canonicalize().ok(),
+        InputSource::Seed(_) => None,
     })
 }
 
@@ -81,13 +81,13 @@ pub fn inputs(
                 }
                 Read::OtherShape(shape) => return Err(other_shape(name, path, &shape, declared)),
             };
-            Ok::<_, Failure>((value, Source::File(path.display().to_string())))
+            Ok::<_, Failure>((value, InputSource::File(path.display().to_string())))
         };
         let (value, source) = match (file, seed) {
             (Some(path), _) => read(&path)?,
             (None, _) if defaults.contains(&declared.value) => continue,
             (None, Some(seed)) => match random_inputs::one_within(program, i, seed, &sizes, left) {
-                Ok(value) => (value, Source::Seed(seed)),
+                Ok(value) => (value, InputSource::Seed(seed)),
                 Err(error) => {
                     errors.push(error.with_value(name));
                     continue;

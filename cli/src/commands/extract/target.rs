@@ -8,13 +8,13 @@ use crate::terminal::failure::Failure;
 
 /// What `-o` names.
 #[derive(Debug)]
-pub enum Target {
+pub enum ExtractTarget {
     Stdout,
     File(PathBuf),
     Directory(PathBuf),
 }
 
-impl Target {
+impl ExtractTarget {
     /// The target that `args` name, after checking that it can take what they ask for.
     pub fn of(args: &ExtractArgs, several: bool) -> Result<Self, Failure> {
         let path = &args.output;

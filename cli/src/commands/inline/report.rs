@@ -27,7 +27,7 @@ pub struct Changed {
     /// Functions that the result has.
     left_functions: Vec<String>,
     /// Those of them that were to be inlined.
-    kept_functions: Vec<Kept>,
+    kept_functions: Vec<KeptFunctionInfo>,
     /// Operator sets that only functions imported.
     imported: Vec<Import>,
     #[serde(skip)]
@@ -35,7 +35,7 @@ pub struct Changed {
 }
 
 #[derive(Debug, Serialize)]
-struct Kept {
+struct KeptFunctionInfo {
     function: String,
     reason: String,
 }
@@ -51,7 +51,7 @@ impl Changed {
     pub fn new(inlined: Inlined, before: usize, after: usize, left: &[FunctionProto]) -> Self {
         let kept = |kept: KeptFunction| {
             let (function, reason) = (kept.function.to_string(), kept.reason);
-            Kept { function, reason }
+            KeptFunctionInfo { function, reason }
         };
         let imported = inlined.imported.into_iter();
         Self {
@@ -68,7 +68,7 @@ impl Changed {
 
     /// What was not done as asked.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let kept = |Kept { function, reason }: &Kept| {
+        let kept = |KeptFunctionInfo { function, reason }: &KeptFunctionInfo| {
             format!("function `{function}` is kept, with all functions that it calls: {reason}")
         };
         self.kept_functions.iter().map(kept).chain(self.warnings.iter().cloned())
@@ -105,7 +105,7 @@ impl Changed {
 
 /// The report of an inlining.
 #[derive(Debug, Serialize)]
-pub struct Report<'a> {
+pub struct InlineReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     input: &'a Path,
@@ -129,7 +129,7 @@ struct Moved {
     bytes: u64,
 }
 
-impl<'a> Report<'a> {
+impl<'a> InlineReport<'a> {
     /// What was read, changed and written.
     pub fn new(
         args: &'a InlineArgs,

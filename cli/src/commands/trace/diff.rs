@@ -36,7 +36,7 @@ pub fn run(args: &TraceDiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
         }
         _ => None,
     };
-    let report = Report::new(args, &a.trace, &b.trace, &diff, amount);
+    let report = TraceDiffReport::new(args, &a.trace, &b.trace, &diff, amount);
     if args.json {
         out.json(&report)?;
     } else {
@@ -105,7 +105,7 @@ impl Side {
 
 /// How two runs compare, for people and as JSON.
 #[derive(Serialize)]
-struct Report<'a> {
+struct TraceDiffReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     a: &'a Path,
@@ -164,7 +164,7 @@ impl From<Distance> for Amount {
     }
 }
 
-impl<'a> Report<'a> {
+impl<'a> TraceDiffReport<'a> {
     fn new(
         args: &'a TraceDiffArgs,
         a: &'a Trace,

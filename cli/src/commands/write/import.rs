@@ -13,7 +13,7 @@ use onnx_container::external_data::{Directory, ExternalData, is_external};
 use onnx_container::{ByteSize, Container, Error, LoadOptions, traversal};
 use serde::Serialize;
 
-use super::Job;
+use super::WriteJob;
 use crate::args::ImportArgs;
 use crate::model::vouched::{self, Vouched};
 use crate::model::{reading, save};
@@ -44,7 +44,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         vouched::compare(&args.model, reading, &used)?;
     }
     let ImportArgs { model, output, write, moving, layout, .. } = args;
-    let mut job = Job::packed("import-safetensors", model, output, write, moving, layout);
+    let mut job = WriteJob::packed("import-safetensors", model, output, write, moving, layout);
     // The shards are protected by the container, which they were attached to.
     job.options = job.options.protect([&args.weights]);
     job.write(container, Some(imported), out)

@@ -9,7 +9,7 @@ use onnx_container::edit::{FillOptions, MatchOptions, Tied, WeightMapping};
 use onnx_container::{Container, Error, Initializer, safetensors, traversal};
 use onnx_container_files::targets::refusal;
 
-use super::Job;
+use super::WriteJob;
 use crate::args::ImportArgs;
 use crate::commands::write::import::Imported;
 use crate::files::staged::Staged;
@@ -52,7 +52,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         _ => None,
     };
     let ImportArgs { model, output, write, moving, layout, .. } = args;
-    let mut job = Job::packed("import-safetensors", model, output, write, moving, layout);
+    let mut job = WriteJob::packed("import-safetensors", model, output, write, moving, layout);
     job.options = job.options.protect(files);
     let imported = Imported::mapped(&args.weights, filled);
     let outcome = job.write(container, Some(imported), out)?;

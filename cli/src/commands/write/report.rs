@@ -9,7 +9,7 @@ use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::{ByteSize, Initializer, Result, Saved};
 use serde::Serialize;
 
-use super::Job;
+use super::WriteJob;
 use super::import::Imported;
 use super::verify::Verified;
 use crate::model::save::{Loaded, Written};
@@ -95,7 +95,7 @@ impl Stored {
 
 /// The report of a command that writes.
 #[derive(Debug, Serialize)]
-pub struct Report<'a> {
+pub struct WriteReport<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     input: &'a Path,
@@ -108,7 +108,7 @@ pub struct Report<'a> {
     moved: Moved,
     /// Tensors that shared their bytes with another one and have a copy of them now.
     untied: Untied,
-    kept: Vec<Kept>,
+    kept: Vec<KeptTensorInfo>,
     #[serde(flatten)]
     written: Written,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,16 +130,16 @@ struct Untied {
 }
 
 #[derive(Debug, Serialize)]
-struct Kept {
+struct KeptTensorInfo {
     tensor: String,
     bytes: u64,
     reason: String,
 }
 
-impl<'a> Report<'a> {
+impl<'a> WriteReport<'a> {
     /// What `job` read, moved and wrote.
     pub fn new(
-        job: &Job<'a>,
+        job: &WriteJob<'a>,
         loaded: &impl Loaded,
         read: Read,
         moved: Externalized,
@@ -155,7 +155,7 @@ impl<'a> Report<'a> {
             untied: Untied::of(job, &read),
             read,
             imported,
-            kept: moved.kept.into_iter().map(Kept::from).collect(),
+            kept: moved.kept.into_iter().map(KeptTensorInfo::from).collect(),
             written: Written::new(loaded, job.output, saved, &job.args.target),
             verified,
         }
@@ -212,7 +212,7 @@ impl<'a> Report<'a> {
 }
 
 impl Moved {
-    fn of(job: &Job<'_>, read: &Read, moved: &Externalized) -> Self {
+    fn of(job: &WriteJob<'_>, read: &Read, moved: &Externalized) -> Self {
         if job.moving.is_some() {
             return Self {
                 direction: "out of the model",
@@ -226,7 +226,7 @@ impl Moved {
 }
 
 impl Untied {
-    fn of(job: &Job<'_>, read: &Read) -> Self {
+    fn of(job: &WriteJob<'_>, read: &Read) -> Self {
         match job.moving {
             Some(_) => Self { tensors: 0, bytes: 0 },
             None => Self { tensors: read.tied, bytes: read.tied_bytes },
@@ -234,7 +234,7 @@ impl Untied {
     }
 }
 
-impl From<onnx_container::edit::Kept> for Kept {
+impl From<onnx_container::edit::Kept> for KeptTensorInfo {
     fn from(kept: onnx_container::edit::Kept) -> Self {
         Self { tensor: kept.tensor, bytes: kept.bytes, reason: kept.reason.to_string() }
     }

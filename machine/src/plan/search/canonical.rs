@@ -19,7 +19,7 @@ use crate::exact::{Exact, debug_aligned};
 
 /// A block that is to be placed. Lengths are in bytes, sections are those of the part.
 #[derive(Debug, Clone, Copy)]
-pub struct Item {
+pub struct BlockToPlace {
     /// Its index among the blocks of the plan.
     pub index: usize,
     pub first: usize,
@@ -62,7 +62,12 @@ pub struct Limits {
 }
 
 /// Whether `items` fit `capacity` beside `obstacles`, which are sorted by offset.
-pub fn fit(items: Vec<Item>, obstacles: &[Obstacle], capacity: u64, limits: Limits) -> Answer {
+pub fn fit(
+    items: Vec<BlockToPlace>,
+    obstacles: &[Obstacle],
+    capacity: u64,
+    limits: Limits,
+) -> Answer {
     let sections = items.iter().map(|item| item.end).fold(0, usize::max);
     let mut attempt = Attempt {
         obstacles,
@@ -80,7 +85,7 @@ pub fn fit(items: Vec<Item>, obstacles: &[Obstacle], capacity: u64, limits: Limi
 }
 
 /// The offset and the rank of the block that was placed last; `None` before the first.
-type Place = Option<(u64, usize)>;
+type LastPlaced = Option<(u64, usize)>;
 
 /// How the search of a component ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +125,7 @@ struct Attempt<'o> {
 impl Attempt<'_> {
     /// Places `items`, whose lifetimes are connected and which are sorted by their first section.
     /// Nothing is placed before `last`.
-    fn solve(&mut self, items: Vec<Item>, last: Place) -> Verdict {
+    fn solve(&mut self, items: Vec<BlockToPlace>, last: LastPlaced) -> Verdict {
         if self.is_over() {
             return Verdict::Stopped;
         }
@@ -141,7 +146,7 @@ impl Attempt<'_> {
     }
 
     /// Solves each connected component of `items`.
-    fn solve_each(&mut self, items: Vec<Item>, last: Place) -> Verdict {
+    fn solve_each(&mut self, items: Vec<BlockToPlace>, last: LastPlaced) -> Verdict {
         for component in components(items) {
             match self.solve(component, last) {
                 Verdict::Solved => {}
@@ -159,7 +164,7 @@ impl Attempt<'_> {
     }
 
     /// `item` after `placed` was placed.
-    fn above(&self, item: Item, placed: &Item) -> Item {
+    fn above(&self, item: BlockToPlace, placed: &BlockToPlace) -> BlockToPlace {
         if item.first < placed.end && placed.first < item.end {
             self.raised(item, placed.lowest + placed.bytes)
         } else {
@@ -168,7 +173,7 @@ impl Attempt<'_> {
     }
 
     /// `item`, not lower than `offset`.
-    fn raised(&self, mut item: Item, offset: u64) -> Item {
+    fn raised(&self, mut item: BlockToPlace, offset: u64) -> BlockToPlace {
         let aligned = |offset| debug_aligned(item.alignment, offset);
         let mut lowest = item.lowest.max(aligned(offset));
         for obstacle in self.obstacles {
@@ -182,7 +187,7 @@ impl Attempt<'_> {
     }
 
     /// Whether the bytes that are to be placed in each section fit above its floor.
-    fn is_possible(&mut self, items: &[Item], last: Place) -> bool {
+    fn is_possible(&mut self, items: &[BlockToPlace], last: LastPlaced) -> bool {
         let first = items.first().map_or(0, |item| item.first);
         let end = items.iter().map(|item| item.end).fold(0, usize::max);
         let smallest = items.iter().map(|item| item.bytes).fold(u64::MAX, u64::min);
@@ -207,24 +212,24 @@ impl Attempt<'_> {
     }
 }
 
-impl Item {
-    fn place(&self) -> Place {
+impl BlockToPlace {
+    fn place(&self) -> LastPlaced {
         Some((self.lowest, self.rank))
     }
 }
 
 /// What can be placed next, the most promising first.
-fn candidates(items: &[Item], last: Place) -> Vec<Item> {
+fn candidates(items: &[BlockToPlace], last: LastPlaced) -> Vec<BlockToPlace> {
     let window = items.iter().map(|item| item.lowest + item.bytes).fold(u64::MAX, u64::min);
-    let is_next = |item: &&Item| item.lowest < window && item.place() > last;
+    let is_next = |item: &&BlockToPlace| item.lowest < window && item.place() > last;
     let mut candidates: Vec<_> = items.iter().filter(is_next).copied().collect();
-    candidates.sort_unstable_by_key(Item::place);
+    candidates.sort_unstable_by_key(BlockToPlace::place);
     candidates
 }
 
 /// `items`, which are sorted by their first section, in groups that no section has in common.
-fn components(items: Vec<Item>) -> Vec<Vec<Item>> {
-    let mut components: Vec<Vec<Item>> = Vec::new();
+fn components(items: Vec<BlockToPlace>) -> Vec<Vec<BlockToPlace>> {
+    let mut components: Vec<Vec<BlockToPlace>> = Vec::new();
     let mut end = 0;
     for item in items {
         match components.last_mut().filter(|_| item.first < end) {

@@ -149,6 +149,8 @@ pub(super) fn append<M: Message + Value>(list: &mut Vec<M>, reader: &mut Reader<
     let shared = Shared { queue: Mutex::new(queue), moved: Condvar::new() };
     let (stack, threads) = (reader.stack(), reader.threads());
     let (start, token) = (reader.clone(), Token::current());
+    // Not `util::parallel::alongside`: how much stack a thread needs depends on the limit of
+    // nesting, and a thread waits for chunks instead of asking again and again.
     thread::scope(|scope| {
         for _ in 1..threads {
             let help = || token.scope(|| shared.help(&start.fork()));

@@ -33,6 +33,9 @@ pub(super) fn pays(len: usize, alone: bool) -> bool {
 }
 
 /// Does `work` with each item, on every core.
+///
+/// This is not the loop of [`parallel`](crate::util::parallel), which takes no further item of a
+/// call that is cancelled: a list of which some parts are not counted has no length.
 pub(super) fn share<I>(items: I, work: impl Fn(I::Item) + Sync)
 where
     I: Iterator<Item: Send> + Send,

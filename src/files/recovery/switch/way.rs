@@ -1,8 +1,8 @@
 //! What can be done with a switch now: where each of its files is, by the table in `switch`.
 
 use crate::error::Result;
-use crate::files::recovery::found::{Found, Position, is_done};
-use crate::files::recovery::journal::{Entry, Kind, Mark};
+use crate::files::recovery::found::{FoundFiles, Position, is_done};
+use crate::files::recovery::journal::{FileKind, JournalEntry, Mark};
 use crate::files::recovery::switch::{Switch, Way};
 
 impl Switch {
@@ -16,12 +16,12 @@ impl Switch {
         if is_done(&all, self.replaces_model()) {
             return Ok(Way::Done);
         }
-        let goes_on = |(entry, found): &(&Entry, Found)| match found.position {
+        let goes_on = |(entry, found): &(&JournalEntry, FoundFiles)| match found.position {
             Position::New => !found.damaged,
             Position::Free | Position::Old => entry.new.is_none() || found.staged,
             Position::Other => false,
         };
-        let goes_back = |(entry, found): &(&Entry, Found)| match found.position {
+        let goes_back = |(entry, found): &(&JournalEntry, FoundFiles)| match found.position {
             Position::Old => true,
             Position::New | Position::Free => entry.old.is_none() || found.saved,
             Position::Other => false,
@@ -35,16 +35,16 @@ impl Switch {
         })
     }
 
-    pub(super) fn found(&self, entry: &Entry) -> Result<Found> {
+    pub(super) fn found(&self, entry: &JournalEntry) -> Result<FoundFiles> {
         let name = entry.staged();
         let staged = self.mark(self.new.as_ref(), &name)?;
         let saved = self.mark(self.old.as_ref(), &name)?;
         let in_place = self.mark(self.place_of(entry), entry.place().1)?;
         let kinds = [staged, saved, in_place].into_iter().flatten().map(|(_, kind)| kind);
-        let foreign = !kinds.into_iter().all(Kind::is_replaceable);
-        let has_length = |found: Option<(Mark, Kind)>| {
+        let foreign = !kinds.into_iter().all(FileKind::is_replaceable);
+        let has_length = |found: Option<(Mark, FileKind)>| {
             let len = entry.new.map(|new| new.len);
-            found.is_some_and(|(mark, kind)| kind == Kind::File && Some(mark.len) == len)
+            found.is_some_and(|(mark, kind)| kind == FileKind::File && Some(mark.len) == len)
         };
         let is_whole = has_length(staged);
         let damaged = staged.is_some() && !is_whole;
@@ -54,19 +54,19 @@ impl Switch {
             Some(file) => self.position(entry, file, (staged.is_some(), saved))?,
         };
         let has_length = has_length(in_place);
-        Ok(Found { position, has_length, staged: is_whole, damaged, saved, foreign })
+        Ok(FoundFiles { position, has_length, staged: is_whole, damaged, saved, foreign })
     }
 
     /// Which file is in place: the one that has to be there, as is told from whether the new one is
     /// `staged` and the old one `saved`, or one that the switch does not know.
     fn position(
         &self,
-        entry: &Entry,
-        (mark, kind): (Mark, Kind),
+        entry: &JournalEntry,
+        (mark, kind): (Mark, FileKind),
         (staged, saved): (bool, bool),
     ) -> Result<Position> {
         let is = |own: &Mark| if self.knows_inodes { own.is(&mark) } else { own.is_like(&mark) };
-        let is_new = kind == Kind::File && entry.new.is_some_and(|new| is(&new));
+        let is_new = kind == FileKind::File && entry.new.is_some_and(|new| is(&new));
         let is_old = kind.is_replaceable() && entry.old.is_some_and(|old| is(&old));
         let must_be_new = match (staged, saved) {
             (true, true) => return Ok(Position::Other),
@@ -89,12 +89,12 @@ impl Switch {
     /// Whether some of the weights are not moved into place yet: the model is the last.
     fn has_staged_weights(&self) -> Result<bool> {
         let is_staged =
-            |entry: &Entry| Ok(self.mark(self.new.as_ref(), &entry.staged())?.is_some());
+            |entry: &JournalEntry| Ok(self.mark(self.new.as_ref(), &entry.staged())?.is_some());
         let staged: Result<Vec<bool>> = self.weights().iter().map(is_staged).collect();
         Ok(staged?.contains(&true))
     }
 
-    pub(super) fn is_model(&self, entry: &Entry) -> bool {
+    pub(super) fn is_model(&self, entry: &JournalEntry) -> bool {
         self.model().is_some_and(|model| model.name == entry.name)
     }
 }

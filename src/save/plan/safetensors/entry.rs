@@ -22,7 +22,7 @@ pub(super) fn plain_bytes(bytes: Vec<u8>) -> Result<Piece<'static>> {
 }
 
 /// Bytes that become one entry.
-pub(super) struct Entry<'c> {
+pub(super) struct PlannedEntry<'c> {
     pub(super) name: String,
     pub(super) dtype: DataType,
     pub(super) dims: Vec<i64>,
@@ -34,7 +34,7 @@ pub(super) struct Entry<'c> {
     pub(super) tied: Vec<String>,
 }
 
-impl<'c> Entry<'c> {
+impl<'c> PlannedEntry<'c> {
     /// In bytes.
     pub(super) fn len(&self) -> u64 {
         self.bytes.map_or(0, |(_, initializer)| initializer.byte_len())

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::entry::{Entry, TensorsLikePadding, plain_bytes};
+use super::entry::{PlannedEntry, TensorsLikePadding, plain_bytes};
 use crate::buffer::Alignment;
 use crate::buffers::Cursor;
 use crate::dtype::DataType;
@@ -62,7 +62,7 @@ pub(super) struct LaidOut<'c> {
 /// The file `name` with `entries`. Its padding entries are numbered from `first_padding` on.
 pub(super) fn lay_out<'c>(
     name: String,
-    entries: &[Entry<'c>],
+    entries: &[PlannedEntry<'c>],
     style: &Style<'_>,
     first_padding: usize,
 ) -> Result<LaidOut<'c>> {
@@ -97,13 +97,13 @@ struct Section<'s> {
     /// Whether an entry is long enough for the greater alignment.
     large: bool,
     cursor: Cursor,
-    entries: Vec<header::Entry>,
+    entries: Vec<header::HeaderEntry>,
     first_padding: usize,
     padding: Vec<String>,
 }
 
 impl<'s> Section<'s> {
-    fn new(entries: &[Entry<'_>], style: &'s Style<'s>, first_padding: usize) -> Self {
+    fn new(entries: &[PlannedEntry<'_>], style: &'s Style<'s>, first_padding: usize) -> Self {
         let large = entries.iter().any(|entry| entry.len() > SaveOptions::LARGE);
         let (cursor, entries, padding) = (Cursor::default(), Vec::new(), Vec::new());
         Self { style, large, cursor, entries, first_padding, padding }
@@ -135,7 +135,7 @@ impl<'s> Section<'s> {
     }
 
     /// Places `entry`, after padding where its alignment needs some.
-    fn push(&mut self, entry: &Entry<'_>) -> Result<u64> {
+    fn push(&mut self, entry: &PlannedEntry<'_>) -> Result<u64> {
         let (end, len) = (self.cursor.end(), entry.len());
         let offset = match len {
             0 => end,
@@ -146,7 +146,7 @@ impl<'s> Section<'s> {
         }
         let (dtype, dims) = entry.stored()?;
         let (name, range) = (entry.name.clone(), offset..self.cursor.end());
-        self.entries.push(header::Entry { name, dtype, dims, range });
+        self.entries.push(header::HeaderEntry { name, dtype, dims, range });
         Ok(offset)
     }
 
@@ -158,11 +158,11 @@ impl<'s> Section<'s> {
         let len = len.map_err(|_| Error::internal("2^63 bytes of padding"))?;
         let (dtype, dims) = (DataType::Uint8, vec![len]);
         self.padding.push(name.clone());
-        self.entries.push(header::Entry { name, dtype, dims, range });
+        self.entries.push(header::HeaderEntry { name, dtype, dims, range });
         Ok(())
     }
 
-    fn into_header(self, entries: &[Entry<'_>], padding: &[String]) -> Result<Header> {
+    fn into_header(self, entries: &[PlannedEntry<'_>], padding: &[String]) -> Result<Header> {
         check_ties(entries)?;
         let mut metadata = self.style.metadata.clone();
         if let Some(prefix) = self.style.prefix.as_ref().filter(|_| !padding.is_empty()) {
@@ -179,7 +179,7 @@ impl<'s> Section<'s> {
 
 /// Refuses tied names that do not fit any header, before the name of their entry is repeated for
 /// each.
-fn check_ties(entries: &[Entry<'_>]) -> Result<()> {
+fn check_ties(entries: &[PlannedEntry<'_>]) -> Result<()> {
     let lens = entries.iter().map(|entry| {
         let tied = entry.tied.iter().map(|tied| tied.len().saturating_add(entry.name.len()));
         tied.fold(0, usize::saturating_add)

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Folder, READ, Request};
+use super::{ModelFolder, READ, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::may_need_recovery;
 use crate::save::target::users::{ids_of, is_any_of};
 use crate::util::retry::{is_link, retried};
 
-impl Folder {
+impl ModelFolder {
     /// Refuses a request that would replace files in folders below this one that must not be
     /// replaced. The model of the request is in this folder.
     pub(crate) fn check_below(&self, request: &Request<'_>) -> Result<()> {

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use super::Folder;
+use super::ModelFolder;
 use crate::error::Result;
 use crate::files::external_data::check_location;
 use crate::save::target::file_names::{is_default_name, is_name_of_one_weight};
@@ -15,7 +15,7 @@ use crate::save::target::users::{ids_of, is_any_of};
 use crate::util::names::fold_case;
 use crate::util::retry::retried;
 
-impl Folder {
+impl ModelFolder {
     /// Files that only the model at the target needs: no other model does, nor the new one, whose
     /// files are those for which `stays` holds.
     pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {

@@ -91,8 +91,12 @@ python() {
     return 1
 }
 
-make_venv() {
+# Two at once wait for each other.
+make_venv() (
     local base stamp
+    mkdir -p "$BUILD"
+    exec 9>"$BUILD/venv.lock"
+    flock 9
     stamp=$VENV/.$(cksum <tests/requirements.txt | tr ' ' '-')
     if [[ -e $stamp ]]; then
         printf 'already there\n'
@@ -103,7 +107,7 @@ make_venv() {
     "$base" -m pip --python "$VENV/bin/python" install --quiet --disable-pip-version-check \
         --retries 5 -r tests/requirements.txt || offline 'the Python packages cannot be fetched'
     touch "$stamp"
-}
+)
 
 fetch_models() { "$(python)" scripts/models.py || offline 'the models cannot be fetched'; }
 
@@ -298,7 +302,7 @@ run_torch_interop() {
 build_wheel() {
     rm -rf "$BUILD/wheels"
     PATH=$VENV/bin:$PATH CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$VENV/bin/maturin" build --release --zig --compatibility manylinux2014 \
-        --manifest-path python/Cargo.toml --interpreter "$VENV/bin/python" --out "$BUILD/wheels" \
+        --target-dir "$BUILD/package" --manifest-path python/Cargo.toml --interpreter "$VENV/bin/python" --out "$BUILD/wheels" \
         --config profile.release.package.onnx-container-kernels.opt-level=0 \
         --config profile.release.package.onnx-container-machine.opt-level=0 \
         --config profile.release.package.sha1.opt-level=3 --config profile.release.package.sha2.opt-level=3
@@ -313,6 +317,7 @@ pytest() { "$1" -m pytest -q -rs -p no:cacheprovider "${@:2}"; }
 
 # In an environment that has nothing else, then in the one with the peers.
 run_python_package() {
+    make_venv
     [[ -x $VENV/bin/maturin ]] || skip 'no Python environment'
     local wheel bare=$BUILD/bare-venv
     build_wheel
@@ -559,6 +564,9 @@ run_beside() {
     section 'fuzz' run_fuzz
     section 'address sanitizer' run_sanitized
     section 'Miri' run_interpreted
+    section 'Python package' run_python_package
+    section 'Python with the oldest packages' run_python_with_oldest
+    section 'Python with torch' run_python_with_torch
     declare -p passed failed skipped >"$1"
 }
 
@@ -610,9 +618,6 @@ section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
 section 'processors' run_on_processors
-section 'Python package' run_python_package
-section 'Python with the oldest packages' run_python_with_oldest
-section 'Python with torch' run_python_with_torch
 section 'PyTorch interop' with_libtorch run_torch_interop
 join_beside "$beside_process" "$beside"
 summary

@@ -602,6 +602,33 @@ fn example(low: &str) -> Library {
     Library::parse(files.into_iter().chain([root]))
 }
 
+/// The crates below each crate, by its folder. Cargo refuses a circle, but not another arrow.
+const CRATES: [(&str, &[&str]); 8] = [
+    ("proto", &[]),
+    (".", &["proto"]),
+    ("kernels", &["proto"]),
+    ("machine", &["", "kernels"]),
+    ("files", &[""]),
+    ("signing", &["", "files"]),
+    ("cli", &["", "files", "signing", "machine"]),
+    ("python", &["", "cli", "signing"]),
+];
+
+#[test]
+fn crates_use_only_the_crates_below_them() {
+    for (folder, below) in CRATES {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("Cargo.toml");
+        let text = fs::read_to_string(manifest).unwrap();
+        let (_, dependencies) = text.split_once("\n[dependencies]\n").unwrap();
+        let dependencies = dependencies.split("\n[").next().unwrap().lines();
+        let used: BTreeSet<_> = dependencies
+            .filter_map(|line| line.strip_prefix("onnx-container"))
+            .map(|rest| rest.split([' ', '=', '.']).next().unwrap().trim_start_matches('-'))
+            .collect();
+        assert_eq!(used, below.iter().copied().collect(), "{folder}/Cargo.toml");
+    }
+}
+
 /// A file of one purpose is short. What a script generated is as long as its table.
 #[test]
 fn files_have_at_most_500_lines_without_their_tests() {

@@ -1,5 +1,6 @@
 //! The arguments of the commands. The texts of their help are the manual of the command.
 
+mod cast;
 #[cfg(feature = "machine")]
 mod evaluate;
 mod inline;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+pub use cast::CastArgs;
 #[cfg(feature = "machine")]
 pub use evaluate::{
     EngineArgs, InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,

@@ -1,5 +1,6 @@
 //! The command line: the commands, a module for each or for those that share what they do.
 
+pub(crate) mod cast;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod diff;
@@ -31,7 +32,7 @@ use std::path::Path;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{
-    CheckArgs, CompletionsArgs, DiffArgs, DigestArgs, EmbedArgs, ExportArgs, ExtractArgs,
+    CastArgs, CheckArgs, CompletionsArgs, DiffArgs, DigestArgs, EmbedArgs, ExportArgs, ExtractArgs,
     FilesArgs, ImportArgs, InlineArgs, InspectArgs, PackArgs, RecoverArgs, ReplaceArgs, SignArgs,
     SplitArgs, VerifySignatureArgs,
 };
@@ -67,6 +68,8 @@ pub(crate) enum Command {
     ImportSafetensors(ImportArgs),
     /// Write the large tensors of a model to safetensors files
     ExportSafetensors(ExportArgs),
+    /// Write the model with its weights in another float type, computing in it
+    Cast(CastArgs),
     /// List everything that is wrong with the structure of a model and with its weights files
     #[command(after_help = "\
 Operators are not compared with their schemas (inputs, attributes, types): \
@@ -138,6 +141,7 @@ impl Command {
             Self::InlineFunctions(args) => args,
             Self::ImportSafetensors(args) => args,
             Self::ExportSafetensors(args) => args,
+            Self::Cast(args) => args,
             Self::Check(args) => args,
             Self::Inspect(args) => args,
             Self::Files(args) => args,

@@ -117,6 +117,19 @@ def real_model(model: corpus.Model, target: str) -> str:
     return f"{count} tensors"
 
 
+def by_command(model: corpus.Model) -> str:
+    """What the command writes runs in onnxruntime, on the inputs of the original."""
+    with common.scratch() as folder:
+        path = folder / "out.onnx"
+        done = common.run("cast", model.path, path, "--to", "float16", "--keep-io", "--no-sync")
+        if done.returncode:
+            assert "nothing is cast" in done.said, done.said
+            return "nothing"
+        if not model.refused:
+            runs(model, path)
+    return "done"
+
+
 def compare(expected, found, tolerance: float) -> None:
     if isinstance(expected, list):
         for one, other in zip(expected, found, strict=True):
@@ -155,6 +168,7 @@ def main() -> None:
     cases = [(model, target) for model in corpus.models() for target in ("FLOAT16", "BFLOAT16")]
     common.run_all("models that are cast", real_model, cases)
     common.run_all("models that compute in the new type", computing, cases)
+    common.run_all("models that the command casts", by_command, [(model,) for model in corpus.models()])
     flat_memory("FLOAT16")
     common.finish()
 

@@ -59,11 +59,12 @@ const COMMANDS: [&[&str]; 20] = [
 
 /// Commands that look into what the model computes.
 #[cfg(feature = "machine")]
-const MACHINE: [&[&str]; 4] = [
+const MACHINE: [&[&str]; 5] = [
     &["plan", "m.onnx"],
     &["run", "m.onnx", "--seed", "1"],
     &["trace", "m.onnx"],
     &["verify", "m.onnx", "m.onnx"],
+    &["cast", "m.onnx", "o/o.onnx", "--to", "float16", "--verify"],
 ];
 #[cfg(not(feature = "machine"))]
 const MACHINE: [&[&str]; 0] = [];
@@ -102,7 +103,9 @@ fn run(folder: &Path, command: &[&str], len: u64, program: u64) -> (bool, String
     fs::create_dir(&written).unwrap();
     let Measured { peak, seconds, code } = measure_in(folder, command);
     let peak = peak.saturating_sub(program);
-    let models = command.iter().filter(|arg| **arg == "m.onnx").count().max(1) as u64;
+    // `cast` holds the graph before and after.
+    let is_model = |arg: &&&str| ["m.onnx", "cast"].contains(*arg);
+    let models = command.iter().filter(is_model).count().max(1) as u64;
     let bound = BASE + PER_BYTE * (len * models + bytes_in(&written));
     fs::remove_dir_all(&written).unwrap();
     let mib = |bytes: u64| bytes >> 20;

@@ -27,7 +27,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 47] = [
+const CASES: [&str; 50] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -39,6 +39,9 @@ const CASES: [&str; 47] = [
     "embed cut.onnx o.onnx",
     "inline-functions functions.onnx o.onnx --verify",
     "inline-functions functions.onnx o.onnx --strict",
+    "cast m.onnx o.onnx --to float16",
+    "cast resized.onnx o.onnx --to float16 --min-bytes 0",
+    "cast m.onnx o.onnx --to float",
     "import-safetensors m.onnx w.safetensors i.onnx --verify",
     "import-safetensors tied.onnx w.safetensors i.onnx",
     "import-safetensors tied.onnx w0.safetensors i.onnx",
@@ -87,7 +90,9 @@ const COMPARISONS: [&str; 3] = [
 /// Commands that are there with the feature `machine` alone, and their cases.
 const MACHINE: [&str; 4] = ["plan", "run", "trace diff", "verify"];
 #[cfg(feature = "machine")]
-const RUNS: [&str; 14] = [
+const RUNS: [&str; 16] = [
+    "cast r.onnx o.onnx --to float16 --min-bytes 0 --verify",
+    "cast resized.onnx o.onnx --to float16 --min-bytes 0 --verify",
     "plan r.onnx --dim batch=2 --capacity 1",
     "plan barrier.onnx",
     "plan --csv-in blocks.csv",
@@ -124,6 +129,7 @@ fn models(folder: &Folder) {
     let initializers = &mut twice.graph.as_mut().unwrap().initializer;
     initializers.push(floats("z.then_branch/inner", 600));
     folder.save("twice.onnx", &twice);
+    folder.save("resized.onnx", &crate::cast::resized());
     folder.save("functions.onnx", &functions());
     let mut other = functions();
     other.graph.as_mut().unwrap().node[0] = NodeProto::new("Neg", ["x"], ["p"]);

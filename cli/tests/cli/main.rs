@@ -8,6 +8,7 @@
     clippy::indexing_slicing
 )]
 
+mod cast;
 mod check;
 mod dedup;
 mod digest;

@@ -339,6 +339,7 @@ fn a_git_lfs_pointer_in_place_of_weights_is_named_by_every_command() {
         &["split", "p.onnx", "o.onnx"],
         &["embed", "p.onnx", "o.onnx"],
         &["inline-functions", "p.onnx", "o.onnx"],
+        &["cast", "p.onnx", "o.onnx", "--to", "float16"],
         &["export-safetensors", "p.onnx", "o.safetensors"],
         &["extract", "p.onnx", "w", "-o", "w.npy"],
         &["files", "p.onnx"],
@@ -468,7 +469,7 @@ fn json_survives_a_folder_that_is_not_utf_8() {
 #[test]
 fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
-    let commands = "pack split embed inline-functions import-safetensors export-safetensors check inspect \
+    let commands = "pack split embed inline-functions cast import-safetensors export-safetensors check inspect \
                     files extract replace";
     let machine =
         if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };

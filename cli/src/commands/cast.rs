@@ -1,0 +1,117 @@
+//! `cast IN OUT --to TYPE`: the model with its weights in another float type, computing in it.
+
+#[cfg(feature = "machine")]
+mod difference;
+mod report;
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use onnx_container::edit::{CastOptions, CastReport, ExternalizeOptions};
+use onnx_container::{Container, Error, ErrorKind, Saved, traversal};
+
+use crate::args::CastArgs;
+use crate::commands::Execute;
+use crate::commands::cast::report::CastInfo;
+use crate::commands::write::Read;
+use crate::model::vouched::Vouched;
+use crate::model::{reading, save, vouched};
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::output::Output;
+
+impl Execute for CastArgs {
+    fn name(&self) -> &'static str {
+        "cast"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.paths.input]
+    }
+
+    fn max_shard_size(&self) -> Option<u64> {
+        self.layout.max_shard_size
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
+/// Casts, writes and prints a report.
+fn run(args: &CastArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    save::refuse_weights(&args.paths.output, None)?;
+    let reading = reading::of(&args.read);
+    let vouched = Vouched::from(&args.target);
+    let mut container = vouched::load(&args.paths.input, reading, vouched)?;
+    save::warn(&container);
+    let read = Read::of(&container, !args.read.no_mmap)?;
+    #[cfg(feature = "machine")]
+    let original = args
+        .verify
+        .then(|| difference::Original::new(container.clone(), args, reading))
+        .transpose()?;
+    let cast = container.cast(args.to.into(), options(&container, args)?)?;
+    let saved = write(&mut container, args)
+        .map_err(|error| save::refused(error, &args.paths.output, &args.target))?;
+    let report = CastInfo::new(args, &container, read, cast, &saved);
+    #[cfg(feature = "machine")]
+    let report = match original {
+        Some(original) => report.compared(difference::verify(&original, args, reading)?),
+        None => report,
+    };
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::of(report.is_well()))
+}
+
+/// What is cast.
+fn options(container: &Container, args: &CastArgs) -> Result<CastOptions, Failure> {
+    let options = CastOptions::new().min_bytes(args.min_bytes).compute(!args.weights_only);
+    let options = options.keep_io(args.keep_io).keep_ops(args.keep_op.clone());
+    Ok(options.except(excepted(container, args)?))
+}
+
+/// The names of the tensors that match a pattern of `--except`. A pattern that none matches was
+/// meant for another name, so it is refused.
+fn excepted(container: &Container, args: &CastArgs) -> Result<HashSet<String>, Failure> {
+    let (mut names, mut matched) = (HashSet::new(), HashSet::new());
+    for (place, tensor) in traversal::iter(container.model()) {
+        let name = place.qualified_name(tensor);
+        for pattern in args.except.iter().filter(|pattern| pattern.matches(&name)) {
+            matched.insert(pattern);
+            names.insert(name.clone());
+        }
+    }
+    match args.except.iter().find(|pattern| !matched.contains(pattern)) {
+        Some(pattern) => Err(Failure::Usage(format!(
+            "--except `{pattern}` matches no tensor: `inspect {}` lists them",
+            args.paths.input.display()
+        ))),
+        None => Ok(names),
+    }
+}
+
+/// Saves in the layout that was asked for. A model file over 2 GiB is refused by readers, so its
+/// large inline tensors go out then.
+fn write(container: &mut Container, args: &CastArgs) -> Result<Saved, Error> {
+    let how = || save::packed(&args.layout, &args.target);
+    match save::try_save(container, &args.paths.output, how(), &args.target) {
+        Err(error) if error.kind() == ErrorKind::ModelTooLarge => {
+            container.externalize(ExternalizeOptions::new())?;
+            save::try_save(container, &args.paths.output, how(), &args.target)
+        }
+        other => other,
+    }
+}
+
+/// The number of tensors, and their bytes before and after.
+fn sizes(cast: &CastReport) -> (usize, u64, u64) {
+    (cast.cast, cast.bytes_before, cast.bytes_after)
+}

@@ -1,0 +1,115 @@
+//! The report of a cast, as text and as JSON.
+
+use std::io;
+use std::path::Path;
+
+use onnx_container::edit::CastReport;
+use onnx_container::{ByteSize, Container, DataType, Saved};
+use serde::Serialize;
+
+#[cfg(feature = "machine")]
+use super::difference::Compared;
+use super::sizes;
+use crate::args::CastArgs;
+use crate::commands::leftovers;
+use crate::commands::write::Read;
+use crate::model::save::Written;
+use crate::terminal::output::{Output, count, lossy};
+
+/// What was read, cast and written.
+#[derive(Debug, Serialize)]
+pub struct CastInfo<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    input: &'a Path,
+    #[serde(serialize_with = "lossy")]
+    output: &'a Path,
+    to: String,
+    read: Read,
+    #[serde(flatten)]
+    cast: CastReport,
+    #[serde(flatten)]
+    written: Written,
+    #[cfg(feature = "machine")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compared: Option<Compared>,
+}
+
+impl<'a> CastInfo<'a> {
+    pub fn new(
+        args: &'a CastArgs,
+        container: &Container,
+        read: Read,
+        cast: CastReport,
+        saved: &Saved,
+    ) -> Self {
+        let mut written = Written::new(container, &args.paths.output, saved, &args.target);
+        written.warn(leftovers::warnings([args.paths.input.as_path()]));
+        Self {
+            command: "cast",
+            input: &args.paths.input,
+            output: &args.paths.output,
+            to: DataType::from(args.to).to_string(),
+            read,
+            cast,
+            written,
+            #[cfg(feature = "machine")]
+            compared: None,
+        }
+    }
+
+    /// With what `--verify` found.
+    #[cfg(feature = "machine")]
+    pub fn compared(self, compared: Compared) -> Self {
+        Self { compared: Some(compared), ..self }
+    }
+
+    /// Whether nothing was found to be wrong.
+    #[cfg(feature = "machine")]
+    pub fn is_well(&self) -> bool {
+        self.compared.as_ref().is_none_or(Compared::is_well)
+    }
+
+    /// Whether nothing was found to be wrong: nothing was looked for.
+    #[cfg(not(feature = "machine"))]
+    pub fn is_well(&self) -> bool {
+        true
+    }
+
+    /// Prints the report for people.
+    pub fn print(&self, out: &mut Output) -> io::Result<()> {
+        self.read.print(self.input, out)?;
+        let (tensors, before, after) = sizes(&self.cast);
+        let (tensors, before, after) =
+            (count(tensors, "tensor"), ByteSize(before), ByteSize(after));
+        let tense = self.written.tense("casts", "cast");
+        out.row(tense, format_args!("{tensors} to {}: {before} become {after}", self.to))?;
+        if self.cast.nodes > 0 {
+            let nodes = count(self.cast.nodes, "node");
+            out.row("computes", format_args!("{nodes} in {}", self.to))?;
+        }
+        self.print_kept(out)?;
+        self.written.print(out)?;
+        #[cfg(feature = "machine")]
+        if let Some(compared) = &self.compared {
+            compared.print(out)?;
+        }
+        Ok(())
+    }
+
+    /// Prints what has the old type still.
+    fn print_kept(&self, out: &mut Output) -> io::Result<()> {
+        let uncast = &self.cast.uncast;
+        if !uncast.is_empty() {
+            out.row("kept", format_args!("{}", count(uncast.len(), "tensor")))?;
+            let line = uncast.iter().map(|one| format!("{:>10}{}: {}", "", one.tensor, one.reason));
+            self.written.list(line, out)?;
+        }
+        let nodes = &self.cast.kept_nodes;
+        if !nodes.is_empty() {
+            out.row("kept", format_args!("{} in the old type", count(nodes.len(), "node")))?;
+            self.written.list(nodes.iter().map(|node| format!("{:>10}{node}", "")), out)?;
+        }
+        Ok(())
+    }
+}

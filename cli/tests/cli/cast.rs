@@ -1,0 +1,187 @@
+//! `cast`.
+
+use onnx_container::proto::type_proto::Value;
+use onnx_container::proto::{ModelProto, NodeProto, ValueInfoProto};
+use onnx_container::{Container, DataType, MmapChoice};
+
+use crate::support::{Folder, floats};
+
+/// The names and types of the tensors in the model at `name`, and those of its first input.
+fn types(folder: &Folder, name: &str) -> (Vec<(String, DataType)>, Vec<DataType>) {
+    let container = Container::load(folder.path(name), MmapChoice::never()).unwrap();
+    let tensors = container.tensors();
+    let tensors = tensors.map(|tensor| (tensor.name().to_string(), tensor.dtype().unwrap()));
+    let graph = container.model().graph.as_ref().unwrap();
+    let input = |input: &ValueInfoProto| {
+        let Some(Value::TensorType(tensor)) = &input.r#type.as_ref().unwrap().value else {
+            panic!("no tensor")
+        };
+        DataType::try_from(tensor.elem_type.unwrap()).unwrap()
+    };
+    (tensors.collect(), graph.input.iter().map(input).collect())
+}
+
+/// A model that adds two weights: `y = x + w + norm.w`.
+fn adds() -> ModelProto {
+    let mut model = crate::run::model();
+    let graph = model.graph.as_mut().unwrap();
+    graph.initializer.push(floats("norm.w", 4));
+    graph.node[1] = NodeProto::new("Add", ["x", "norm.w"], ["z"]);
+    model
+}
+
+#[test]
+fn weights_are_cast_and_the_graph_computes_in_their_type() {
+    use DataType::{Bfloat16, Float, Float16};
+
+    let folder = Folder::new();
+    folder.save("m.onnx", &adds());
+    let cases: [(&[&str], [(&str, DataType); 2], DataType); 5] = [
+        (&["--to", "float16"], [("w_float16", Float16), ("norm.w_float16", Float16)], Float16),
+        (
+            &["--to", "float16", "--keep-io"],
+            [("w_float16", Float16), ("norm.w_float16", Float16)],
+            Float,
+        ),
+        (
+            &["--to", "float16", "--weights-only"],
+            [("w_float16", Float16), ("norm.w_float16", Float16)],
+            Float,
+        ),
+        (
+            &["--to", "bfloat16"],
+            [("w_bfloat16", Bfloat16), ("norm.w_bfloat16", Bfloat16)],
+            Bfloat16,
+        ),
+        (
+            &["--to", "float16", "--except", "norm.*"],
+            [("w_float16", Float16), ("norm.w", Float)],
+            Float16,
+        ),
+    ];
+    for (args, tensors, input) in cases {
+        let args = [&["cast", "m.onnx", "o.onnx", "--min-bytes", "0"][..], args].concat();
+        folder.run(&args).done().says(&["cast", "wrote     1 file"]);
+        let expected: Vec<_> = tensors.map(|(name, dtype)| (name.to_owned(), dtype)).into();
+        let (found, inputs) = types(&folder, "o.onnx");
+        assert_eq!((found, inputs), (expected, vec![input]), "{args:?}");
+        folder.run(&["check", "o.onnx"]).done();
+    }
+}
+
+/// The layout is that of the options, and files stay as they are when nothing is cast.
+#[test]
+fn weights_go_to_the_files_that_are_asked_for() {
+    let folder = Folder::packed();
+    folder.run(&["cast", "p.onnx", "o.onnx", "--to", "float16"]).done().says(&["o.onnx.data"]);
+    folder
+        .run(&["cast", "p.onnx", "s.onnx", "--to", "bfloat16", "--safetensors"])
+        .done()
+        .says(&["s.safetensors"]);
+    let before = folder.contents();
+    folder
+        .run(&["cast", "p.onnx", "d.onnx", "--to", "float16", "--dry-run"])
+        .done()
+        .says(&["casts"]);
+    let nothing = "nothing is cast to FLOAT16: no weights of FLOAT have at least 1048576 bytes";
+    let args = ["cast", "p.onnx", "d.onnx", "--to", "float16", "--min-bytes", "1M"];
+    folder.run(&[&args[..], &["--weights-only"]].concat()).failed(&[nothing]);
+    assert!(folder.contents() == before);
+}
+
+#[test]
+fn what_is_not_cast_is_told() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &resized());
+    let run = folder.run(&["cast", "m.onnx", "o.onnx", "--to", "float16", "--min-bytes", "0"]);
+    run.done().says(&["kept      1 tensor", "scales: read by shape inference"]);
+}
+
+#[test]
+fn patterns_that_match_nothing_are_refused() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &adds());
+    let args = ["cast", "m.onnx", "o.onnx", "--to", "float16", "--except"];
+    folder.run(&[&args[..], &["layer.*"]].concat()).misused(&["`layer.*` matches no tensor"]);
+    folder.run(&[&args[..], &["a[b"]].concat()).misused(&["a[b"]);
+    folder.run(&["cast", "m.onnx", "o.onnx", "--to", "int8"]).misused(&["float16"]);
+    assert_eq!(folder.names(), ["m.onnx"]);
+}
+
+/// A Resize whose scales have to stay, and an operator that the machine does not have.
+pub fn resized() -> ModelProto {
+    use onnx_container::proto::{GraphProto, OperatorSetIdProto};
+
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [1, 1, 2, 2]));
+    graph.initializer.push(floats("scales", 4));
+    graph.node.push(NodeProto::new("Resize", ["x", "", "scales"], ["r"]));
+    let mut own = NodeProto::new("Own", ["r"], ["y"]);
+    own.domain = Some("custom".into());
+    graph.node.push(own);
+    graph.output.push(ValueInfoProto::tensor("y", DataType::Float, [-1, -1, -1, -1]));
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(9);
+    model.opset_import =
+        vec![OperatorSetIdProto::new("", 18), OperatorSetIdProto::new("custom", 1)];
+    model
+}
+
+#[cfg(feature = "machine")]
+mod verified {
+    use onnx_container::proto::TensorProto;
+
+    use super::*;
+
+    /// A model whose weights are `values`.
+    fn with(values: [f32; 4]) -> ModelProto {
+        let mut model = adds();
+        let mut w = TensorProto::new("w", TensorProto::FLOAT, [4]);
+        w.raw_data = Some(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>().into());
+        model.graph.as_mut().unwrap().initializer[0] = w;
+        model
+    }
+
+    #[test]
+    fn the_largest_difference_of_each_output_is_told() {
+        let folder = Folder::new();
+        folder.save("m.onnx", &with([0.1, 2.0, 3.0, 4.0]));
+        let args = ["cast", "m.onnx", "o.onnx", "--min-bytes", "0", "--verify"];
+        for (to, least, most) in [("float16", 1e-6, 1e-2), ("bfloat16", 1e-5, 1e-1)] {
+            let args = [&args[..], &["--to", to, "--dim", "batch=3", "--json"]].concat();
+            let found = &folder.run(&args).done().json()["compared"];
+            assert_eq!(
+                (&found["ok"], &found["outputs"][0]["elements"]),
+                (&true.into(), &12.into())
+            );
+            let apart = found["outputs"][0]["max_abs"].as_f64().unwrap();
+            assert!((least..most).contains(&apart), "{to}: {apart}");
+        }
+        folder
+            .run(&["cast", "o.onnx", "b.onnx", "--min-bytes", "0", "--to", "float", "--verify"])
+            .done()
+            .says(&["cast      2 tensors to FLOAT: 16 B become 32 B", "output `y` by at most"]);
+        folder
+            .run(&[&args[..], &["--to", "float16", "--dim", "bach=3"]].concat())
+            .failed(&["no input has an open dimension `bach`"]);
+    }
+
+    #[test]
+    fn numbers_that_become_infinite_are_a_finding() {
+        let folder = Folder::new();
+        folder.save("m.onnx", &with([1e6, 2.0, 3.0, 4.0]));
+        let args = ["cast", "m.onnx", "o.onnx", "--min-bytes", "0", "--verify", "--to"];
+        let run = folder.run(&[&args[..], &["float16"]].concat());
+        assert_eq!(run.code(), 1);
+        run.says(&["problem   output `y` is infinite or no number where it was a number"]);
+        folder.run(&[&args[..], &["bfloat16"]].concat()).done();
+    }
+
+    #[test]
+    fn a_model_that_does_not_run_here_is_not_compared() {
+        let folder = Folder::new();
+        folder.save("m.onnx", &resized());
+        let args = ["cast", "m.onnx", "o.onnx", "--to", "float16", "--min-bytes", "0", "--verify"];
+        folder.run(&args).done().says(&["not run", "custom::Own: there is no kernel"]);
+    }
+}

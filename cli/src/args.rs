@@ -4,6 +4,7 @@
 mod evaluate;
 mod inline;
 mod layout;
+mod model_files;
 mod paths;
 #[cfg(feature = "machine")]
 mod plan;
@@ -26,6 +27,7 @@ pub use evaluate::{
 };
 pub use inline::InlineArgs;
 pub use layout::{LayoutArgs, PackedArgs};
+pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, TransferArgs};
 use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;

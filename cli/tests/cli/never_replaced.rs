@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 22] = [
+const PLACES: [Place; 23] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -90,6 +90,7 @@ const PLACES: [Place; 22] = [
         &["pack", "m.onnx", "t/o.onnx", "--data-name", "x.data", "--align", "64"],
     ),
     of_model(("split", "output"), "o-w.weight", &["split", "m.onnx", "t/o.onnx"]),
+    of_model(("cp", "places"), "o.onnx", &["cp", "m.onnx", "t/o.onnx"]),
     of_model(("embed", "output"), "o.onnx", &["embed", "m.onnx", "t/o.onnx"]),
     of_model(("inline-functions", "output"), "o.onnx", &["inline", "m.onnx", "t/o.onnx"]),
     of_model(
@@ -258,8 +259,8 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
                     assert!(meta.file_type().is_fifo(), "{case}");
                 }
                 There::Directory => {
-                    // An output of extract may be a folder: its files are put there.
-                    let takes_folders = place.args.contains(&"t/x.npy");
+                    // An output of extract, or of cp, may be a folder: its files are put there.
+                    let takes_folders = place.args.contains(&"t/x.npy") || place.option.0 == "cp";
                     assert!((run.code() == 1 || takes_folders) && target.is_dir(), "{case}");
                 }
                 There::LinkToPipe => assert!(run.code() == 1 && is_link, "{case}"),
@@ -283,7 +284,7 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 35] = [
+const READ: [(&str, &str); 37] = [
     ("check", "model"),
     ("diff", "a"),
     ("diff", "b"),
@@ -298,12 +299,15 @@ const READ: [(&str, &str); 35] = [
     ("import-safetensors", "weights"),
     ("inline-functions", "input"),
     ("inspect", "model"),
+    // It takes away what the cases keep: `model_files` has its own.
+    ("mv", "places"),
     ("pack", "input"),
     ("plan", "csv_in"),
     ("plan", "model"),
     ("recover", "path"),
     ("replace", "file"),
     ("replace", "model"),
+    ("rm", "models"),
     ("run", "expect"),
     ("run", "input_dir"),
     ("run", "model"),

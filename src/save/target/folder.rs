@@ -366,7 +366,7 @@ impl Folder {
     }
 
     /// As [`users`](Self::users), without the model at the path `except`.
-    fn other_users(
+    pub(crate) fn other_users(
         &self,
         names: &[String],
         except: Option<&Path>,

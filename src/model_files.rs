@@ -24,4 +24,5 @@ pub use crate::save::Placed;
 pub use options::FileOptions;
 pub use remove::remove_model;
 pub use report::{KeptFile, PlacedFile, RemovedFile, RemovedModel, Transferred};
+pub use source::other_models_that_need;
 pub use transfer::{copy_model, move_model};

@@ -7,7 +7,9 @@ use std::time::SystemTime;
 use crate::buffers::FileIdentity;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{Directory, ExternalData, is_external, is_handle, without_dots};
+use crate::files::external_data::{
+    Directory, ExternalData, directory_of, is_external, is_handle, refuse_nul, without_dots,
+};
 use crate::files::recovery::recover_for_reading;
 use crate::graph::traversal;
 use crate::load::LoadOptions;
@@ -108,24 +110,8 @@ impl Source {
         &self,
         names: impl IntoIterator<Item = String>,
     ) -> Result<BTreeMap<String, PathBuf>> {
-        let mut folders: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for name in names {
-            let (folder, file) = name.rsplit_once('/').unwrap_or(("", &name));
-            folders.entry(folder.to_owned()).or_default().push(file.to_owned());
-        }
-        let mut needed = BTreeMap::new();
-        for (below, files) in folders {
-            let (directory, prefix) = match &*below {
-                "" => (self.directory.clone(), String::new()),
-                below => (self.directory.join(below), format!("{below}/")),
-            };
-            if !directory.is_dir() {
-                continue;
-            }
-            let users = Folder::new(&directory, "").other_users(&files, Some(&self.path))?;
-            needed.extend(users.into_iter().map(|(file, user)| (format!("{prefix}{file}"), user)));
-        }
-        Ok(needed)
+        let users = other_models_that_need(&self.path, names)?.into_iter();
+        Ok(users.filter_map(|(name, users)| Some((name, users.into_iter().next()?))).collect())
     }
 
     /// The folders that the files `names` are in.
@@ -142,6 +128,61 @@ impl Source {
         let is_same = now.is_ok_and(|now| now.has_the_bytes_of(&self.identity));
         if is_same { Ok(()) } else { Err(changed(&self.path)) }
     }
+}
+
+/// For each of the files `locations` of the model at `path`, as the model names them, that other
+/// models need too, these models: in the folder of the file, and in the folders above.
+///
+/// ```
+/// use onnx_container::model_files::other_models_that_need;
+/// use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "shared"));
+/// let model = ModelProto::new(graph).encode_to_vec()?;
+/// let [a, b] = ["a.onnx", "b.onnx"].map(|name| folder.path().join(name));
+/// for path in [&a, &b] {
+///     std::fs::write(path, &model).unwrap();
+/// }
+/// let users = other_models_that_need(&a, ["shared".to_owned()])?;
+/// assert_eq!(users["shared"], [b]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Io`] when a folder cannot be listed, or a file in it cannot be read, which may be a
+/// model that needs the files.
+pub fn other_models_that_need(
+    path: impl AsRef<Path>,
+    locations: impl IntoIterator<Item = String>,
+) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+    let path = path.as_ref();
+    refuse_nul(path)?;
+    let mut folders: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for location in locations {
+        let plain = without_dots(&location);
+        let (folder, file) = plain.rsplit_once('/').unwrap_or(("", &plain));
+        folders.entry(folder.to_owned()).or_default().push((file.to_owned(), location));
+    }
+    let mut needed = BTreeMap::new();
+    for (below, files) in folders {
+        let directory = match &*below {
+            "" => directory_of(path),
+            below => directory_of(path).join(below),
+        };
+        if !directory.is_dir() {
+            continue;
+        }
+        let names: Vec<_> = files.iter().map(|(file, _)| file.clone()).collect();
+        let users = Folder::new(&directory, "").all_other_users(&names, Some(path))?;
+        needed.extend(
+            files
+                .into_iter()
+                .filter_map(|(file, location)| Some((location, users.get(&file)?.clone()))),
+        );
+    }
+    Ok(needed)
 }
 
 fn changed(path: &Path) -> Error {

@@ -214,6 +214,10 @@ pub struct TargetArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
+    /// Also remove the old weights files beside the model that only the replaced model needed,
+    /// whatever their names are
+    #[arg(long)]
+    pub delete_old: bool,
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,

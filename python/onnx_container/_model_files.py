@@ -87,7 +87,7 @@ def _transfer(
     return _told(function, _core.transfer(source, target, function == "move", load, files))
 
 
-def _load(function: str, options: dict[str, Any]) -> dict[str, Any]:
+def _load(function: str, options: Any) -> dict[str, Any]:
     return _options.load(function, options.pop("mmap", False), **options)
 
 

@@ -306,11 +306,18 @@ impl<'a> EncodedSave<'a> {
     /// The files that the save removes, where that was asked for; the new model needs those of the
     /// names `needed`.
     fn superseded(&self, needed: &BTreeSet<String>) -> Result<Vec<String>> {
-        if !self.options.remove_superseded {
+        if !self.options.removes_old_files() {
             return Ok(Vec::new());
         }
         let needed = Needed::new(&self.target, needed.iter());
-        self.folder.superseded(|name| needed.has(name), &self.options.protected)
+        // Another model may have its bytes in them by a link, and keep it.
+        let read = self.given.iter().filter_map(|file| match &file.content {
+            Content::Existing(existing) => Some(existing.path.clone()),
+            Content::Parts(..) => None,
+        });
+        let protected: Vec<_> = self.options.protected.iter().cloned().chain(read).collect();
+        let any_name = self.options.remove_left_behind;
+        self.folder.superseded(|name| needed.has(name), &protected, any_name)
     }
 
     /// Writes the files into the staging folder; returns what the new model refers to, and how each

@@ -2,8 +2,8 @@
 //! which the save removes.
 //!
 //! Only a file with a name that saves of this model give to weights is removed, unless the caller
-//! asks for all: what the caller named is the caller's. A caller may name one file as one of a single weight is called, so these
-//! are removed only where there are several.
+//! asks for all: what the caller named is the caller's. A caller may name one file as one of a
+//! single weight is called, so these are removed only where there are several.
 
 use std::path::PathBuf;
 

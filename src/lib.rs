@@ -150,6 +150,7 @@ pub mod digest;
 mod files;
 pub mod graph;
 pub mod load;
+pub mod model_files;
 mod outline;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;

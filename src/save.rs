@@ -20,6 +20,7 @@ mod write;
 use std::path::Path;
 use std::time::Instant;
 
+pub use encoded::existing::Placed;
 pub use encoded::{EncodedFile, save_encoded};
 pub use options::SaveOptions;
 pub use options::progress::{Progress, Waiting};
@@ -41,6 +42,14 @@ pub(crate) use {
     write::stage_files,
 };
 pub(crate) use {gather::weights::NotLoaded, target::SaveTarget, target::folder::ModelFolder};
+// What moves and copies of models use.
+pub(crate) use {
+    encoded::EncodedSave,
+    encoded::existing::Existing,
+    target::access::Access,
+    target::file_names::renamed_with_model,
+    target::users::{is_at, real_path},
+};
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};

@@ -5,6 +5,7 @@ mod cast;
 mod evaluate;
 mod inline;
 mod layout;
+mod model_files;
 mod paths;
 #[cfg(feature = "machine")]
 mod plan;
@@ -28,6 +29,7 @@ pub use evaluate::{
 };
 pub use inline::InlineArgs;
 pub use layout::{LayoutArgs, PackedArgs};
+pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, TransferArgs};
 use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
@@ -214,6 +216,10 @@ pub struct TargetArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
+    /// Also remove the old weights files beside the model that only the replaced model needed,
+    /// whatever their names are
+    #[arg(long)]
+    pub delete_old: bool,
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,

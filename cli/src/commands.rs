@@ -13,6 +13,7 @@ pub(crate) mod files;
 pub(crate) mod inline;
 pub(crate) mod inspect;
 pub(crate) mod leftovers;
+pub(crate) mod model_files;
 #[cfg(feature = "machine")]
 pub(crate) mod plan;
 pub(crate) mod recover;
@@ -32,9 +33,9 @@ use std::path::Path;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{
-    CastArgs, CheckArgs, CompletionsArgs, DiffArgs, DigestArgs, EmbedArgs, ExportArgs, ExtractArgs,
-    FilesArgs, ImportArgs, InlineArgs, InspectArgs, PackArgs, RecoverArgs, ReplaceArgs, SignArgs,
-    SplitArgs, VerifySignatureArgs,
+    CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EmbedArgs, ExportArgs,
+    ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, MvArgs, PackArgs, RecoverArgs,
+    ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -79,6 +80,12 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
+    /// Move models with their weights files: to another name, or into a folder
+    Mv(MvArgs),
+    /// Copy models with their weights files: to another name, or into a folder
+    Cp(CpArgs),
+    /// Remove models with the weights files that no other model needs
+    Rm(RmArgs),
     /// Complete or undo killed saves, of a folder or of one model, and remove what they left
     Recover(RecoverArgs),
     /// Print a digest of a model's content, however it is stored, or of what it computes
@@ -145,6 +152,9 @@ impl Command {
             Self::Check(args) => args,
             Self::Inspect(args) => args,
             Self::Files(args) => args,
+            Self::Mv(args) => args,
+            Self::Cp(args) => args,
+            Self::Rm(args) => args,
             Self::Recover(args) => args,
             Self::Digest(args) => args,
             Self::Diff(args) => args,

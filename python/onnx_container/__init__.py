@@ -41,6 +41,7 @@ from ._core import (
     model_that_needs,
 )
 from ._dtypes import DataType
+from ._model_files import ModelFiles, copy, delete, move
 from ._onnx import load_model, load_model_from_string, save_model
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
@@ -108,6 +109,7 @@ __all__ = [
     "IsAFolderError",
     "MissingFileError",
     "ModelContainer",
+    "ModelFiles",
     "Recovered",
     "Saved",
     "Signed",
@@ -119,6 +121,8 @@ __all__ = [
     "check_model",
     "convert_model_from_external_data",
     "convert_model_to_external_data",
+    "copy",
+    "delete",
     "external_data_helper",
     "findings",
     "inline_functions",
@@ -133,6 +137,7 @@ __all__ = [
     "make_large_tensor_proto",
     "map_file",
     "model_that_needs",
+    "move",
     "recover",
     "save",
     "save_external_data",

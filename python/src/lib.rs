@@ -13,6 +13,7 @@ mod functions;
 mod initializer;
 mod interrupt;
 mod mapping;
+mod model_files;
 mod options;
 mod saved;
 mod signing;
@@ -47,6 +48,8 @@ mod _core {
     use crate::initializer::Initializer;
     #[pymodule_export]
     use crate::mapping::WeightMapping;
+    #[pymodule_export]
+    use crate::model_files::{remove, transfer};
     #[pymodule_export]
     use crate::saved::SavedModel;
     #[pymodule_export]

@@ -54,6 +54,7 @@ pub struct SaveOptions {
     pub(crate) direct_io: bool,
     pub(crate) overwrite: bool,
     pub(crate) remove_superseded: bool,
+    pub(crate) remove_left_behind: bool,
     pub(crate) protected: Vec<PathBuf>,
     pub(crate) lock_timeout: Duration,
     waiting: Option<WaitingFn>,
@@ -81,6 +82,7 @@ impl Default for SaveOptions {
             direct_io: true,
             overwrite: true,
             remove_superseded: false,
+            remove_left_behind: false,
             protected: Vec::new(),
             lock_timeout: Duration::from_secs(30),
             waiting: None,
@@ -473,6 +475,7 @@ impl fmt::Debug for SaveOptions {
             .field("direct_io", &self.direct_io)
             .field("overwrite", &self.overwrite)
             .field("remove_superseded", &self.remove_superseded)
+            .field("remove_left_behind", &self.remove_left_behind)
             .field("protected", &self.protected)
             .field("lock_timeout", &self.lock_timeout)
             .finish_non_exhaustive()

@@ -2,10 +2,11 @@
 //! published.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::external_data::directory_of;
 use crate::save::encode::checksums::Checksums;
 use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::attached::refuse_attached;
@@ -19,7 +20,7 @@ use crate::save::options::statistics::{Statistics, timed};
 use crate::save::options::weight_files::WeightFiles;
 use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
 use crate::save::saved::Saved;
-use crate::save::target::folder::{ModelFolder, Request};
+use crate::save::target::folder::{ModelFolder, Request, files_read_by};
 use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::{SaveTarget, SavedFile};
 use crate::save::write::meter::{Meter, Metered};
@@ -280,11 +281,17 @@ impl<'c> PlannedSave<'c> {
     /// # Errors
     /// Why a neighbour cannot be read, which may need them.
     fn superseded(&self) -> Result<Vec<String>> {
-        if !self.options.remove_superseded {
+        if !self.options.removes_old_files() {
             return Ok(Vec::new());
         }
         let needed = self.needed();
-        self.folder.superseded(|name| needed.has(name), &self.options.protected)
+        // Another model in another folder may have its bytes in them by a link, and keep it.
+        let here = real_folder(&self.target.path());
+        let is_elsewhere = |path: &PathBuf| real_folder(path) != here;
+        let read = files_read_by(&self.content.container).into_iter().filter(is_elsewhere);
+        let protected: Vec<_> = self.options.protected.iter().cloned().chain(read).collect();
+        let any_name = self.options.remove_left_behind;
+        self.folder.superseded(|name| needed.has(name), &protected, any_name)
     }
 
     /// Notes that the files of the names `removed` are removed, and not left behind.
@@ -329,6 +336,11 @@ impl<'s> Needed<'s> {
         let is_real = || real_path(self.target, name).is_some_and(|path| self.real.contains(&path));
         self.names.contains(&fold_case(name)) || is_real()
     }
+}
+
+/// The real path of the folder of the file at `path`.
+fn real_folder(path: &Path) -> Option<PathBuf> {
+    retried(|| directory_of(path).canonicalize()).ok()
 }
 
 /// The real path of the file `name` in the folder of `target`, where it is there.

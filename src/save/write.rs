@@ -3,7 +3,7 @@
 //! The files of a save are cut into shares, which a few threads take in their order, so that one
 //! large file and thousands of small ones are written by all threads alike. Pieces are written from
 //! the memory that holds them, many with one call. `output` knows how bytes get into a file, and
-//! `origin` the files that the system can copy them from.
+//! `origin` the files that the system can copy them from. `whole_file` copies a file as it is.
 
 mod batch;
 pub(in crate::save) mod meter;
@@ -13,6 +13,7 @@ mod produce;
 mod direct;
 mod origin;
 mod output;
+pub(in crate::save) mod whole_file;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -43,6 +43,7 @@ const NAMES: &[&str] = &[
     "inline",
     "load",
     "microfloat",
+    "model_files",
     "ndarray",
     "num_complex",
     "proto",

@@ -76,8 +76,8 @@ pub struct PackedArgs {
     /// Alignment of tensors over 1 MiB, if greater than --align [default: 4096]
     #[arg(long, value_name = "N", value_parser = alignment)]
     pub align_large: Option<Alignment>,
-    /// Name of the weights file beside OUT; shards are numbered before its extension [default:
-    /// <OUT>.data]
+    /// Name of the weights file beside OUT; shards are numbered before its extension [default: that
+    /// of the only weights file of the model that is replaced, else <OUT>.data]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
 }

@@ -1,12 +1,15 @@
 //! `files MODEL`: the exact list of the files that a model needs, for scripts.
 //!
 //! A missing file is listed, because the model needs it. A location outside the model's
-//! directory is not listed, because a script would copy the file there.
+//! directory is not listed, because a script would copy the file there. Other models that need a
+//! file are named on standard error.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, LoadOptions};
+use onnx_container::model_files::other_models_that_need;
+use onnx_container::{Container, Error, LoadOptions};
 use serde::Serialize;
 
 use crate::args::FilesArgs;
@@ -15,7 +18,7 @@ use crate::commands::leftovers;
 use crate::model::needed::{Needed, NeededFile, State, needed};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
-use crate::terminal::output::{Output, lossy};
+use crate::terminal::output::{Output, lossy, print_on_stderr, tidy};
 
 impl Execute for FilesArgs {
     fn name(&self) -> &'static str {
@@ -40,16 +43,60 @@ fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options)?;
     let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
+    let users = users(&args.model, &needed);
     if args.json {
-        out.json(&listing(args, &needed))?;
+        out.json(&listing(args, &needed, &users))?;
     } else {
         print(args, &needed, out)?;
+        print_users(&needed, &users);
     }
     let problems = needed.problems();
     if let Some(error) = &problems {
         print_error(error);
     }
     Ok(Outcome::of(problems.is_none()))
+}
+
+/// The other models that need a file, by its location, or why that is not known.
+type Users = Result<BTreeMap<String, Vec<PathBuf>>, Error>;
+
+fn users(model: &Path, needed: &Needed) -> Users {
+    let usable = needed.files.iter().filter(|file| file.state() != State::Refused);
+    other_models_that_need(model, usable.map(|file| file.location.clone()))
+}
+
+/// Says on stderr which files other models need too: the list is for scripts.
+fn print_users(needed: &Needed, users: &Users) {
+    match users {
+        Ok(users) => {
+            for file in &needed.files {
+                if let Some(models) = users.get(&file.location) {
+                    let path = tidy(&file.path).display();
+                    print_on_stderr(format_args!(
+                        "note: `{path}` is also needed by {}",
+                        listed(models)
+                    ));
+                }
+            }
+        }
+        Err(error) => print_on_stderr(format_args!("warning: {}", unknown(error))),
+    }
+}
+
+/// The most models that are named in a note.
+const MOST_NAMED: usize = 5;
+
+fn listed(models: &[PathBuf]) -> String {
+    let first = models.iter().take(MOST_NAMED);
+    let names: Vec<_> = first.map(|path| format!("`{}`", tidy(path).display())).collect();
+    match models.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        Some(more) => format!("{} and {more} more", names.join(", ")),
+        None => names.join(", "),
+    }
+}
+
+fn unknown(error: &Error) -> String {
+    format!("which other models need these files is not known: {error}")
 }
 
 fn print(args: &FilesArgs, needed: &Needed, out: &mut Output) -> Result<(), Failure> {
@@ -85,11 +132,19 @@ struct Listing<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
-    files: Vec<Listed<'a>>,
+    files: Vec<ListedFile<'a>>,
     problems: Vec<String>,
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JsonError>,
+}
+
+/// A weights file, and the other models that need it.
+#[derive(Serialize)]
+struct ListedFile<'a> {
+    #[serde(flatten)]
+    file: Listed<'a>,
+    also_needed_by: Vec<String>,
 }
 
 /// A weights file as `--json` shows it.
@@ -119,10 +174,18 @@ impl<'a> From<&'a NeededFile> for Listed<'a> {
     }
 }
 
-fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed) -> Listing<'a> {
-    let files = needed.files.iter().map(Listed::from).collect();
+fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed, users: &Users) -> Listing<'a> {
+    let of = |file: &NeededFile| {
+        let models = users.as_ref().ok().and_then(|users| users.get(&file.location));
+        let models = models.into_iter().flatten();
+        models.map(|path| tidy(path).display().to_string()).collect()
+    };
+    let files = needed.files.iter();
+    let files = files.map(|file| ListedFile { file: file.into(), also_needed_by: of(file) });
     let problems = needed.errors.iter().map(ToString::to_string).collect();
     let error = needed.problems().as_ref().map(JsonError::from);
-    let warnings = leftovers::warnings([args.model.as_path()]);
+    let mut warnings = leftovers::warnings([args.model.as_path()]);
+    warnings.extend(users.as_ref().err().map(unknown));
+    let files = files.collect();
     Listing { command: "files", model: &args.model, files, problems, warnings, error }
 }

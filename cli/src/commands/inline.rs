@@ -12,14 +12,14 @@ use std::mem;
 use onnx_container::edit::{ExternalizeOptions, Externalized};
 use onnx_container::inline::{InlineOptions, Inlined};
 use onnx_container::proto::{ModelProto, NodeProto};
-use onnx_container::{Container, Error, ErrorKind, Saved, WeightFiles};
+use onnx_container::{Container, Error, ErrorKind, SaveOptions, Saved, WeightFiles};
 
 use crate::args::InlineArgs;
 use crate::commands::Execute;
 use crate::commands::inline::report::{Changed, InlineReport};
 use crate::commands::write::{Read, verify};
 use crate::model::vouched::Vouched;
-use crate::model::{reading, save, vouched};
+use crate::model::{kept_name, reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, print_on_stderr};
 
@@ -125,6 +125,7 @@ fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, 
     let inlined = container.inline_functions(options(args))?;
     let moved = container.externalize(ExternalizeOptions::new())?;
     let how = save::options(WeightFiles::Packed, Some(&args.packed), &args.write.target);
+    let how = named(how, args);
     let saved = save::try_save(container, &args.paths.output, how, &args.write.target)?;
     Ok(Written { saved, inlined, moved: Some(moved) })
 }
@@ -132,5 +133,11 @@ fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, 
 fn save_as(layout: WeightFiles, container: &Container, args: &InlineArgs) -> Result<Saved, Error> {
     let how =
         save::options(layout, Some(&args.packed), &args.write.target).inline_with(options(args));
+    let how = if layout == WeightFiles::Packed { named(how, args) } else { how };
     save::try_save(container, &args.paths.output, how, &args.write.target)
+}
+
+/// `how`, with the name that the weights file of the replaced model has.
+fn named(how: SaveOptions, args: &InlineArgs) -> SaveOptions {
+    kept_name::kept_packed(how, &args.packed, &args.paths.output, reading::of(&args.write.read))
 }

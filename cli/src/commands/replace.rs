@@ -15,7 +15,7 @@ use crate::commands::leftovers;
 use crate::files::tensor_file::SUFFIXES;
 use crate::model::save::Written;
 use crate::model::vouched::Vouched;
-use crate::model::{needed, reading, save, vouched};
+use crate::model::{kept_name, needed, reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::names;
 use crate::terminal::output::{Output, lossy};
@@ -80,7 +80,11 @@ fn save(
 ) -> Result<Saved, Failure> {
     let packed = save::packed(&args.layout, &args.target).protect(files);
     let save_as = |layout| {
-        let options = packed.clone().weight_files(layout);
+        let mut options = packed.clone().weight_files(layout);
+        if layout == WeightFiles::Packed {
+            let reading = reading::of(&args.read);
+            options = kept_name::kept(options, &args.layout, &args.output, reading);
+        }
         save::try_save(container, &args.output, options, &args.target)
     };
     let saved = if args.split {

@@ -23,7 +23,7 @@ pub use crate::commands::write::report::Read;
 use crate::commands::write::report::WriteReport;
 pub use crate::commands::write::verify::{Verified, verify};
 use crate::model::vouched::Vouched;
-use crate::model::{reading, save, vouched};
+use crate::model::{kept_name, reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
@@ -178,6 +178,7 @@ impl<'a> WriteJob<'a> {
         layout: &LayoutArgs,
     ) -> Self {
         let options = save::packed(layout, &args.target);
+        let options = kept_name::kept(options, layout, output, reading::of(&args.read));
         Self::new(command, input, output, args, Some(moving), options)
     }
 

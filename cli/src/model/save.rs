@@ -39,6 +39,7 @@ pub fn options(
     let options = SaveOptions::from(layout).sync(!target.no_sync).direct_io(!target.no_direct_io);
     let options = options.overwrite(!target.no_clobber).digests(target.digests);
     let options = options.checksums(target.checksums);
+    let options = options.remove_left_behind(target.delete_old);
     let Some(packed) = packed else { return options };
     let aligned = options.alignment(packed.align).alignment_large(packed.align_large);
     match &packed.data_name {
@@ -171,6 +172,7 @@ pub struct Written {
     /// Bytes that were free on the target's file system before the save, where the system reports
     /// them.
     free_bytes: Option<u64>,
+    removed: Vec<String>,
     left_behind: Vec<String>,
     warnings: Vec<String>,
 }
@@ -239,6 +241,7 @@ impl Written {
             deduplicated: saved.deduplicated,
             unused: saved.unused.iter().map(ToString::to_string).collect(),
             free_bytes: saved.free_bytes,
+            removed: saved.removed.iter().map(|path| tidy(path).display().to_string()).collect(),
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
             warnings: warnings.map(ToString::to_string).collect(),
         }
@@ -338,10 +341,16 @@ impl Written {
             out.row("unused", "initializers that no tensor refers to; they were not written")?;
             self.list(self.unused.iter().map(|handle| format!("{:>14}{handle}", "")), out)?;
         }
+        if !self.removed.is_empty() {
+            let files = count(self.removed.len(), "file");
+            let tense = self.tense("removes", "removed");
+            out.row(tense, format_args!("{files} that only the replaced model needed"))?;
+            self.list(self.removed.iter().map(|path| format!("{:>14}{path}", "")), out)?;
+        }
         if !self.left_behind.is_empty() {
             let files = count(self.left_behind.len(), "file");
             let advice =
-                "nothing else here does: delete what you do not need, a later save replaces none";
+                "nothing else here does: --delete-old removes them, a later save replaces none";
             out.row("left", format_args!("{files} that only the replaced model needed; {advice}"))?;
             let left = self.left_behind.iter();
             self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;

@@ -58,6 +58,15 @@ pub fn shown<T>(
     path: &Path,
     save: impl FnOnce(SaveOptions) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    shown_as(options, format!("`{}` was written", path.display()), save)
+}
+
+/// As [`shown`], for work of which `changed` says afterwards what it did.
+pub fn shown_as<T>(
+    options: SaveOptions,
+    changed: String,
+    save: impl FnOnce(SaveOptions) -> Result<T, Error>,
+) -> Result<T, Error> {
     let shown = Arc::new(OnceLock::<ProgressBar>::new());
     let writing = Arc::clone(&shown);
     let result = save(reporting_waits(options).progress(move |progress| {
@@ -69,6 +78,6 @@ pub fn shown<T>(
         bar.finish_and_clear();
     }
     let result = result.map_err(stop::unwritten)?;
-    stop::written(format!("`{}` was written", path.display()));
+    stop::written(changed);
     Ok(result)
 }

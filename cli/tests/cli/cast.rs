@@ -30,13 +30,16 @@ fn adds() -> ModelProto {
     model
 }
 
+/// The options, the names and types of both weights, and the type of the input.
+type Case<'a> = (&'a [&'a str], [(&'a str, DataType); 2], DataType);
+
 #[test]
 fn weights_are_cast_and_the_graph_computes_in_their_type() {
     use DataType::{Bfloat16, Float, Float16};
 
     let folder = Folder::new();
     folder.save("m.onnx", &adds());
-    let cases: [(&[&str], [(&str, DataType); 2], DataType); 5] = [
+    let cases: [Case<'_>; 5] = [
         (&["--to", "float16"], [("w_float16", Float16), ("norm.w_float16", Float16)], Float16),
         (
             &["--to", "float16", "--keep-io"],

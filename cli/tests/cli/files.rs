@@ -98,3 +98,33 @@ fn names_do_not_mislead_scripts() {
     let run = folder.run(&["files", "m.onnx", "--null"]).done();
     assert_eq!(run.bytes(), b"m.onnx\0./-rf\0two\nlines\0");
 }
+
+#[test]
+fn other_models_that_need_a_file_are_named() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("sub")).unwrap();
+    folder.save("sub/a.onnx", &external(&["shared", "own", "deep/x"]));
+    folder.save("sub/b.onnx", &external(&["./shared", "shared"]));
+    folder.save("sub/notes.txt", &external(&["deep/x"]));
+    folder.save("c.onnx", &external(&["sub/shared"]));
+    fs::create_dir(folder.path("sub/deep")).unwrap();
+    for name in ["shared", "own", "deep/x"] {
+        fs::write(folder.path("sub").join(name), [0; 16]).unwrap();
+    }
+    let run = folder.run(&["files", "sub/a.onnx"]);
+    assert_eq!(run.stdout(), "sub/a.onnx\nsub/shared\nsub/own\nsub/deep/x\n");
+    assert_eq!(run.code(), 0);
+    let notes = run.stderr();
+    assert_eq!(notes.lines().count(), 2, "{notes}");
+    assert!(notes.contains("note: `sub/shared` is also needed by `sub/b.onnx`, "), "{notes}");
+    assert!(notes.contains("c.onnx`"), "{notes}");
+    assert!(notes.contains("`sub/deep/x` is also needed by "), "{notes}");
+    let json = folder.run(&["files", "sub/a.onnx", "--json"]).done().json();
+    let counts: Vec<_> = json["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["also_needed_by"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(counts, [2, 0, 1]);
+}

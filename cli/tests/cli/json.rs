@@ -27,7 +27,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 50] = [
+const CASES: [&str; 56] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -78,6 +78,12 @@ const CASES: [&str; 50] = [
     "digest p.onnx --files",
     "digest --semantic functions.onnx",
     "digest --semantic broken.onnx",
+    "cp tied.onnx twin.onnx",
+    "cp gone.onnx o.onnx",
+    "mv twin.onnx moved.onnx --dry-run",
+    "mv gone.onnx o.onnx",
+    "rm twin.onnx",
+    "rm gone.onnx",
 ];
 
 /// Cases of commands that compare or run models.

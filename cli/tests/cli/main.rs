@@ -24,6 +24,8 @@ mod json;
 #[cfg(feature = "machine")]
 mod kinds;
 mod leftovers;
+#[cfg(unix)]
+mod model_files;
 #[cfg(all(unix, feature = "machine"))]
 mod never_replaced;
 mod npy;

@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 24] = [
+const PLACES: [Place; 25] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -90,6 +90,7 @@ const PLACES: [Place; 24] = [
         &["pack", "m.onnx", "t/o.onnx", "--data-name", "x.data", "--align", "64"],
     ),
     of_model(("split", "output"), "o-w.weight", &["split", "m.onnx", "t/o.onnx"]),
+    of_model(("cp", "places"), "o.onnx", &["cp", "m.onnx", "t/o.onnx"]),
     of_model(("embed", "output"), "o.onnx", &["embed", "m.onnx", "t/o.onnx"]),
     of_model(("cast", "output"), "o.onnx", &["cast", "m.onnx", "t/o.onnx", "--to", "float16"]),
     of_model(
@@ -264,8 +265,8 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
                     assert!(meta.file_type().is_fifo(), "{case}");
                 }
                 There::Directory => {
-                    // An output of extract may be a folder: its files are put there.
-                    let takes_folders = place.args.contains(&"t/x.npy");
+                    // An output of extract, or of cp, may be a folder: its files are put there.
+                    let takes_folders = place.args.contains(&"t/x.npy") || place.option.0 == "cp";
                     assert!((run.code() == 1 || takes_folders) && target.is_dir(), "{case}");
                 }
                 There::LinkToPipe => assert!(run.code() == 1 && is_link, "{case}"),
@@ -289,7 +290,7 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 36] = [
+const READ: [(&str, &str); 38] = [
     ("cast", "input"),
     ("check", "model"),
     ("diff", "a"),
@@ -305,12 +306,15 @@ const READ: [(&str, &str); 36] = [
     ("import-safetensors", "weights"),
     ("inline-functions", "input"),
     ("inspect", "model"),
+    // It takes away what the cases keep: `model_files` has its own.
+    ("mv", "places"),
     ("pack", "input"),
     ("plan", "csv_in"),
     ("plan", "model"),
     ("recover", "path"),
     ("replace", "file"),
     ("replace", "model"),
+    ("rm", "models"),
     ("run", "expect"),
     ("run", "input_dir"),
     ("run", "model"),

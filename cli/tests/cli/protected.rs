@@ -143,6 +143,13 @@ mod unix {
         let said = "secret`: cannot be read, and may be a model that needs a file to be replaced";
         assert!(stderr.contains(said), "no {said} in {stderr}");
         assert!(fs::read(folder.path("p.onnx.data")).unwrap() == before);
+        // A list does without it, and says so; a removal does not.
+        let (code, list, stderr) = run_bound(&folder, &["files", "p.onnx"]).unwrap();
+        assert_eq!((code, list.as_str()), (0, "p.onnx\np.onnx.data\n"), "{stderr}");
+        assert!(stderr.contains("which other models need these files is not known"), "{stderr}");
+        let (code, _, stderr) = run_bound(&folder, &["rm", "p.onnx"]).unwrap();
+        assert!(code == 1 && stderr.contains(said), "{stderr}");
+        assert!(folder.path("p.onnx").exists());
         let other = [&aligned[..], &["--data-name", "free.bin"]].concat();
         let (code, _, stderr) = run_bound(&folder, &other).unwrap();
         assert_eq!(code, 0, "{stderr}");

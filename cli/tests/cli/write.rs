@@ -282,3 +282,103 @@ fn a_model_file_over_2_gib_is_refused() {
     assert_eq!(run.code(), 0);
     assert!(run.stderr().contains("onnx and onnxruntime refuse more than"), "{}", run.stderr());
 }
+
+/// A folder with `m.onnx`, whose weights are in the file `name`.
+fn with_data(name: &str) -> Folder {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "m.onnx", "--data-name", name]).done();
+    assert_eq!(folder.names(), ["m.onnx", name]);
+    folder
+}
+
+#[test]
+fn the_only_weights_file_of_a_replaced_model_keeps_its_name() {
+    for (args, name, kept) in [
+        (&["pack", "m.onnx", "m.onnx"][..], "m.onnx_data", true),
+        (&["pack", "m.onnx", "m.onnx"], "own name.bin", true),
+        (&["pack", "m.onnx", "m.onnx", "--align", "64"], "m.onnx_data", true),
+        (&["replace", "m.onnx", "w", "w.npy", "-o", "m.onnx"], "m.onnx_data", true),
+        (&["inline", "m.onnx", "m.onnx", "--align", "64"], "m.onnx_data", true),
+        (
+            &["pack", "m.onnx", "m.onnx", "--data-name", "m.onnx.data", "--delete-old"],
+            "m.onnx_data",
+            false,
+        ),
+        (
+            &["pack", "m.onnx", "m.onnx", "--max-shard-size", "1GB", "--delete-old"],
+            "m.onnx_data",
+            false,
+        ),
+        (&["pack", "m.onnx", "m.onnx", "--dry-run"], "m.onnx_data", true),
+    ] {
+        let folder = with_data(name);
+        folder.run(&["extract", "m.onnx", "w", "-o", "w.npy"]).done();
+        let before = tensors(&folder.path("m.onnx"));
+        folder.run(args).done();
+        let expected = if kept { name } else { "m.onnx.data" };
+        assert_eq!(folder.names(), ["m.onnx", expected, "w.npy"], "{args:?} {name}");
+        let same = tensors(&folder.path("m.onnx")) == before;
+        assert!(same || args[0] == "inline", "{args:?} {name}");
+    }
+    // Not one that another model needs, nor one of a layout of its own.
+    let folder = with_data("shared");
+    fs::copy(folder.path("m.onnx"), folder.path("n.onnx")).unwrap();
+    folder.run(&["pack", "m.onnx", "m.onnx"]).done();
+    assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "n.onnx", "shared"]);
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "m.onnx", "--safetensors"]).done();
+    folder.run(&["pack", "m.onnx", "m.onnx"]).done().says(&["left      1 file", "--delete-old"]);
+    assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "m.safetensors"]);
+}
+
+#[test]
+fn old_weights_files_are_removed_as_asked() {
+    for (option, names, left) in [
+        (None, &["own"][..], &["own"][..]),
+        (Some("--delete-old"), &["own"], &[]),
+        (None, &["m.onnx_data"], &["m.onnx_data"]),
+        (Some("--delete-old"), &["m.onnx_data"], &[]),
+    ] {
+        for dry_run in [true, false] {
+            let folder = with_data(names[0]);
+            let mut args = vec!["embed", "m.onnx", "m.onnx", "--json"];
+            args.extend(option);
+            args.extend(dry_run.then_some("--dry-run"));
+            let json = folder.run(&args).done().json();
+            let count = |key: &str| json[key].as_array().unwrap().len();
+            assert_eq!(count("left_behind"), left.len(), "{args:?} {names:?}");
+            assert_eq!(count("removed"), names.len() - left.len(), "{args:?} {names:?}");
+            let there = if dry_run { names } else { left };
+            assert_eq!(folder.names(), [&["m.onnx"], there].concat(), "{args:?} {names:?}");
+        }
+    }
+    // What another model needs stays.
+    let folder = with_data("m.onnx_data");
+    fs::copy(folder.path("m.onnx"), folder.path("n.onnx")).unwrap();
+    folder.run(&["embed", "m.onnx", "m.onnx", "--delete-old"]).done();
+    assert_eq!(folder.names(), ["m.onnx", "m.onnx_data", "n.onnx"]);
+    folder
+        .run(&["embed", "n.onnx", "n.onnx", "--delete-old", "--keep-old"])
+        .misused(&["--keep-old"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_old_file_that_another_folder_links_to_stays() {
+    for command in
+        [&["embed", "in/m.onnx", "m.onnx", "--delete-old"][..], &["cp", "in/n.onnx", "m.onnx"]]
+    {
+        let folder = Folder::with_model();
+        fs::create_dir(folder.path("in")).unwrap();
+        folder.run(&["pack", "m.onnx", "m.onnx", "--data-name", "m.onnx_data"]).done();
+        for name in ["in/m.onnx", "in/n.onnx"] {
+            fs::copy(folder.path("m.onnx"), folder.path(name)).unwrap();
+        }
+        let linked = "in/m.onnx_data";
+        std::os::unix::fs::symlink("../m.onnx_data", folder.path(linked)).unwrap();
+        let before = fs::read(folder.path(linked)).unwrap();
+        let run = folder.run(&[command, &["--paths", "trusted"]].concat());
+        assert!(run.code() == 0 || command[0] == "cp", "{run:?}");
+        assert!(fs::read(folder.path(linked)).unwrap() == before, "{run:?}");
+    }
+}

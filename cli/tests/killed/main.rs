@@ -23,6 +23,7 @@
 )]
 
 mod interrupted;
+mod model_files;
 mod signing;
 mod tracer;
 

@@ -70,7 +70,7 @@ pub struct Traced {
 }
 
 /// The calls that change a file system or its locks.
-const CALLS: [(i64, &str); 24] = [
+const CALLS: [(i64, &str); 27] = [
     (libc::SYS_mkdir, "mkdir"),
     (libc::SYS_mkdirat, "mkdirat"),
     (libc::SYS_rmdir, "rmdir"),
@@ -95,6 +95,9 @@ const CALLS: [(i64, &str); 24] = [
     (libc::SYS_fremovexattr, "fremovexattr"),
     (libc::SYS_flock, "flock"),
     (libc::SYS_link, "link"),
+    (libc::SYS_linkat, "linkat"),
+    (libc::SYS_utimensat, "utimensat"),
+    (libc::SYS_ioctl, "ioctl"),
 ];
 
 /// The name of the call that the registers are about to make, if it changes a file system.

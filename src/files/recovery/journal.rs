@@ -211,7 +211,7 @@ impl Journal {
         let path = directory.join(name);
         let Some(text) = read_owned(&path, directory)? else { return Ok(None) };
         let journal = Self::parse(&text).and_then(|journal| {
-            let model = journal.files.last().filter(|model| model.new.is_some())?.name.clone();
+            let model = journal.files.last()?.name.clone();
             let is_its = journal_name(&model) == name && is_staging_name(&journal.staging, &model);
             is_its.then_some((model, journal))
         });

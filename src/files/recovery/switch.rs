@@ -39,9 +39,12 @@
 //! new one: it is moved to `old`, and what is in its place when all new files are in theirs is not
 //! looked at.
 //!
+//! A switch that only removes, the model too, is in `removal`.
+//!
 //! The marks in the journal are compared where the table above has said which file it must be. One
 //! that is another was put there by a stranger, and nothing is touched.
 
+mod removal;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -48,6 +48,22 @@ impl SaveOptions {
         self
     }
 
+    /// As [`remove_superseded`](Self::remove_superseded), also for files of the model's folder that
+    /// a caller named, and for safetensors files. Default false.
+    ///
+    /// A file that another model needs stays, and one that the container was loaded from in another
+    /// folder, by a link.
+    #[must_use]
+    pub fn remove_left_behind(mut self, remove: bool) -> Self {
+        self.remove_left_behind = remove;
+        self
+    }
+
+    /// Whether old files are removed.
+    pub(crate) fn removes_old_files(&self) -> bool {
+        self.remove_superseded || self.remove_left_behind
+    }
+
     /// Files that are never replaced, such as other inputs of the caller.
     ///
     /// ```

@@ -73,6 +73,11 @@ impl Access {
     pub(crate) fn give(&self, _: &File) -> io::Result<Lost> {
         Ok(Lost::default())
     }
+
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self)] // as on Unix
+    pub(crate) fn limit(&self, _: &File) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(unix)]
@@ -107,6 +112,20 @@ impl Access {
             lost.owner = Some(self.owner);
         }
         Ok(lost)
+    }
+
+    /// Takes from a new file the permissions that are not in this access, as for a copy.
+    ///
+    /// # Errors
+    /// When the permissions cannot be set.
+    pub(crate) fn limit(&self, file: &File) -> io::Result<()> {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let now = crate::util::retry::retried(|| file.metadata())?.mode() & 0o777;
+        let limited = now & self.mode;
+        if limited == now {
+            return Ok(());
+        }
+        file.set_permissions(std::fs::Permissions::from_mode(limited))
     }
 }
 

@@ -204,6 +204,39 @@ pub(crate) fn is_name_of_one_weight(model_name: &str, name: &str) -> bool {
     rest.is_some_and(|rest| rest.strip_suffix(".weight").is_some_and(|rest| !rest.is_empty()))
 }
 
+/// The name of the weights file `name` of the model `old` when the model is called `new`: one that
+/// saves give by default follows the model, any other stays.
+pub(crate) fn renamed_with_model(old: &str, new: &str, name: &str) -> String {
+    let renamed = renamed_by_rule(old, new, name).filter(|_| old != new);
+    let is_valid = |name: &String| valid_data_name(name.clone(), new).is_ok();
+    renamed.filter(is_valid).unwrap_or_else(|| name.to_owned())
+}
+
+fn renamed_by_rule(old: &str, new: &str, name: &str) -> Option<String> {
+    if is_name_of_one_weight(old, name) {
+        let rest = name.strip_prefix(&weight_prefix(old))?;
+        return Some(weight_prefix(new) + rest);
+    }
+    if !is_default_name(old, name) {
+        return None;
+    }
+    let (old_data, new_data) = (default_data_name(old), default_data_name(new));
+    if name == old_data {
+        return Some(new_data);
+    }
+    if name == location_name(old, PACKED_BY_ONNX) {
+        return Some(location_name(new, PACKED_BY_ONNX));
+    }
+    // `_data`, `_data_1`, `_2.data`
+    if let Some(rest) = name.strip_prefix(old) {
+        return Some(location_name(new, rest));
+    }
+    let (old_stem, old_extension) = split_extension(&old_data);
+    let (new_stem, new_extension) = split_extension(&new_data);
+    let numbers = name.strip_prefix(old_stem)?.strip_suffix(old_extension)?;
+    Some(with_suffix(new_stem, &format!("{numbers}{new_extension}")))
+}
+
 /// What onnx's `ModelContainer` puts behind the model's file name for its packed file.
 const PACKED_BY_ONNX: &str = ".weight";
 
@@ -293,6 +326,35 @@ mod tests {
             let name = names.name(&long.parse().unwrap());
             assert!(name.len() <= MAX_NAME && name.ends_with(".weight"), "{name}");
             assert!(given.insert(name));
+        }
+    }
+
+    #[test]
+    fn default_names_follow_the_name_of_the_model() {
+        for (name, new) in [
+            ("m.onnx.data", "n o.onnx.data"),
+            ("m.onnx.weight", "n o.onnx.weight"),
+            ("m.onnx_data", "n o.onnx_data"),
+            ("m.onnx_data_1", "n o.onnx_data_1"),
+            ("m.onnx_2.data", "n o.onnx_2.data"),
+            ("m-00001-of-00003.onnx.data", "n o-00001-of-00003.onnx.data"),
+            ("m-a.b.weight", "n_o-a.b.weight"),
+            ("m.safetensors", "m.safetensors"),
+            ("own", "own"),
+            ("sub/m.onnx.data", "sub/m.onnx.data"),
+        ] {
+            let renamed = renamed_with_model("m.onnx", "n o.onnx", name);
+            // What a name of one weight has instead of a blank is the business of `clean`.
+            let cleaned = weight_prefix("n o.onnx") + "a.b.weight";
+            let new = if name == "m-a.b.weight" { cleaned.as_str() } else { new };
+            assert_eq!(renamed, new, "{name}");
+            assert_eq!(renamed_with_model("m.onnx", "m.onnx", name), name);
+            assert!(renamed == name || is_default_name("n o.onnx", &renamed) || renamed == cleaned);
+        }
+        // A name that no data file may have is not given.
+        for new in ["#m", "a".repeat(254).as_str()] {
+            let renamed = renamed_with_model("m.onnx", new, "m.onnx_data");
+            assert!(valid_data_name(renamed.clone(), new).is_ok(), "{renamed}");
         }
     }
 

@@ -366,11 +366,21 @@ impl ModelFolder {
     }
 
     /// As [`users`](Self::users), without the model at the path `except`.
-    fn other_users(
+    pub(crate) fn other_users(
         &self,
         names: &[String],
         except: Option<&Path>,
     ) -> Result<BTreeMap<String, PathBuf>> {
+        let users = self.all_other_users(names, except)?.into_iter();
+        Ok(users.filter_map(|(name, users)| Some((name, users.into_iter().next()?))).collect())
+    }
+
+    /// As [`other_users`](Self::other_users), with all of these models for each file.
+    pub(crate) fn all_other_users(
+        &self,
+        names: &[String],
+        except: Option<&Path>,
+    ) -> Result<BTreeMap<String, Vec<PathBuf>>> {
         let root =
             retried(|| self.directory.canonicalize()).map_err(|e| Error::io(&self.directory, e))?;
         let wanted = Wanted::new(&self.directory, &root, names);

@@ -22,6 +22,7 @@ use crate::save::options::statistics::timed;
 use crate::save::target::access::{Access, Lost};
 use crate::save::target::listing::Listing;
 use crate::util::parallel;
+use crate::util::retry::retried;
 
 /// How many new files stay open until they are flushed; others are opened again.
 const MOST_OPEN: usize = 8;
@@ -116,6 +117,14 @@ impl Staging {
             self.keep_open(name, &file);
         }
         Ok(NewFile { file, staged, path })
+    }
+
+    /// Gives the file at `source` the name of the staged `name` too; links are not followed.
+    ///
+    /// # Errors
+    /// That of the system, which may have no second names for this file.
+    pub(crate) fn link(&self, name: &str, source: &Path) -> io::Result<()> {
+        retried(|| std::fs::hard_link(source, self.staged(name)))
     }
 
     /// A warning for all files that were not given the access to those that they replace.

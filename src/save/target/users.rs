@@ -116,11 +116,15 @@ impl<'n> Wanted<'n> {
         base: &Base,
         model: &Path,
         locations: &BTreeSet<String>,
-        users: &mut BTreeMap<String, PathBuf>,
+        users: &mut BTreeMap<String, Vec<PathBuf>>,
     ) {
         for location in locations {
             for name in self.named(base, location).into_iter().chain(self.reached(base, location)) {
-                users.entry(name.clone()).or_insert_with(|| model.to_path_buf());
+                let users = users.entry(name.clone()).or_default();
+                // One location may lead to a file by its name and by a link.
+                if users.last().is_none_or(|last| last != model) {
+                    users.push(model.to_path_buf());
+                }
             }
         }
     }

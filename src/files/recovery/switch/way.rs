@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::files::recovery::found::{FoundFiles, Position, is_done};
 use crate::files::recovery::journal::{FileKind, JournalEntry, Mark};
+use crate::files::recovery::switch::removal::way_of_removal;
 use crate::files::recovery::switch::{Switch, Way};
 
 impl Switch {
@@ -12,6 +13,9 @@ impl Switch {
         let all: Vec<_> = all.collect::<Result<_>>()?;
         if all.iter().any(|(_, found)| found.foreign) {
             return Ok(Way::None);
+        }
+        if self.is_removal() {
+            return Ok(way_of_removal(&all));
         }
         if is_done(&all, self.replaces_model()) {
             return Ok(Way::Done);

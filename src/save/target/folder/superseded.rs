@@ -1,9 +1,9 @@
 //! Weights files that only the model needs that a save replaces: which of them are left behind, and
 //! which the save removes.
 //!
-//! Only a file with a name that saves of this model give to weights is removed: what the caller
-//! named is the caller's. A caller may name one file as one of a single weight is called, so these
-//! are removed only where there are several.
+//! Only a file with a name that saves of this model give to weights is removed, unless the caller
+//! asks for all: what the caller named is the caller's. A caller may name one file as one of a
+//! single weight is called, so these are removed only where there are several.
 
 use std::path::PathBuf;
 
@@ -32,18 +32,22 @@ impl ModelFolder {
         Ok(left.map(|name| self.directory.join(name)).collect())
     }
 
-    /// The names of the files of a default name that only the model at the target needs. The new
-    /// one needs those for which `stays` holds; those that are `protected` are not listed.
+    /// The names of the files in the model's folder that only the model at the target needs: those
+    /// of a default name, or of `any_name`. The new one needs those for which `stays` holds; those
+    /// that are `protected` are not listed.
     pub(crate) fn superseded(
         &self,
         stays: impl Fn(&str) -> bool,
         protected: &[PathBuf],
+        any_name: bool,
     ) -> Result<Vec<String>> {
         let protected = ids_of(protected);
         let (model, old) = (&self.model_name, self.own_names()?);
         let of_one = old.iter().filter(|name| is_name_of_one_weight(model, name)).count();
         let is_ours = |name: &str| {
-            is_default_name(model, name) || of_one > 1 && is_name_of_one_weight(model, name)
+            any_name && !name.contains('/')
+                || is_default_name(model, name)
+                || of_one > 1 && is_name_of_one_weight(model, name)
         };
         let left = self.left_behind(|name| {
             stays(name) || !is_ours(name) || fold_case(name) == fold_case(model)

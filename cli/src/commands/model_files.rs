@@ -1,0 +1,344 @@
+//! `mv`, `cp` and `rm`: a model with its weights files as one thing.
+//!
+//! Several models are looked at before the first one is changed, so that what is refused is refused
+//! in time.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use onnx_container::model_files::{
+    FileOptions, KeptFile, Placed, PlacedFile, RemovedFile, RemovedModel, Transferred, copy_model,
+    move_model, remove_model,
+};
+use onnx_container::{ByteSize, Error, LoadOptions, SaveOptions};
+use serde::Serialize;
+
+use crate::args::{CpArgs, MvArgs, PlaceArgs, RmArgs, TransferArgs};
+use crate::commands::{Execute, leftovers};
+use crate::model::reading;
+use crate::model::save::print_warnings;
+use crate::terminal::failure::{Failure, JsonError, Outcome};
+use crate::terminal::output::{Output, count, lossy, lossy_or_null, tidy};
+use crate::terminal::{progress, stop};
+
+impl Execute for MvArgs {
+    fn name(&self) -> &'static str {
+        "mv"
+    }
+
+    fn json(&self) -> bool {
+        self.transfer.place.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        self.transfer.from().iter().map(PathBuf::as_path).collect()
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        transfer("mv", &self.transfer, out)
+    }
+}
+
+impl Execute for CpArgs {
+    fn name(&self) -> &'static str {
+        "cp"
+    }
+
+    fn json(&self) -> bool {
+        self.transfer.place.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        self.transfer.from().iter().map(PathBuf::as_path).collect()
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        transfer("cp", &self.transfer, out)
+    }
+}
+
+impl Execute for RmArgs {
+    fn name(&self) -> &'static str {
+        "rm"
+    }
+
+    fn json(&self) -> bool {
+        self.place.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        self.models.iter().map(PathBuf::as_path).collect()
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        remove(self, out)
+    }
+}
+
+/// Moves or copies the models, each after the other.
+fn transfer(
+    command: &'static str,
+    args: &TransferArgs,
+    out: &mut Output,
+) -> Result<Outcome, Failure> {
+    refuse_targets(args)?;
+    let save = SaveOptions::new().overwrite(!args.no_clobber).remove_superseded(true);
+    let run = |path: &Path, options: FileOptions| match command {
+        "mv" => move_model(path, args.to(), options),
+        _ => copy_model(path, args.to(), options),
+    };
+    let said = if command == "mv" { "was moved" } else { "was copied" };
+    let done = each(args.from(), &args.place, said, save, run)?;
+    report(command, &args.place, done, args.from(), out)
+}
+
+/// Several models go to a folder, where each has a name of its own.
+fn refuse_targets(args: &TransferArgs) -> Result<(), Failure> {
+    let to = args.to().display();
+    if args.from().len() > 1 && !args.to().is_dir() {
+        let reason = format!("`{to}` is not a folder, and several models go to a folder only");
+        return Err(Failure::Usage(reason));
+    }
+    let mut names = HashSet::new();
+    for path in args.from().iter().filter(|_| args.to().is_dir()) {
+        let name = path.file_name().unwrap_or_default();
+        if !names.insert(name.to_string_lossy().to_lowercase()) {
+            let name = name.display();
+            let reason = format!("two models would have the name `{name}` in `{to}`");
+            return Err(Failure::Usage(reason));
+        }
+    }
+    Ok(())
+}
+
+/// Removes the models, each after the other.
+fn remove(args: &RmArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let run = |path: &Path, options: FileOptions| remove_model(path, options);
+    let done = each(&args.models, &args.place, "was removed", SaveOptions::new(), run)?;
+    report("rm", &args.place, done, &args.models, out)
+}
+
+/// What was done with the first models, and why that is not all of them.
+struct Done<T> {
+    reports: Vec<T>,
+    error: Option<Failure>,
+}
+
+/// Calls `run` for each of the models `paths`, first without a change where there are several.
+fn each<T>(
+    paths: &[PathBuf],
+    args: &PlaceArgs,
+    said: &str,
+    save: SaveOptions,
+    run: impl Fn(&Path, FileOptions) -> Result<T, Error>,
+) -> Result<Done<T>, Failure> {
+    let load = || LoadOptions::from(reading::of(&args.read));
+    let options = |save| FileOptions::new().load(load()).save(save);
+    let save = save.sync(!args.no_sync);
+    if args.dry_run || paths.len() > 1 {
+        let plan = |path: &PathBuf| {
+            let save = progress::reporting_waits(save.clone());
+            run(path, options(save).dry_run(true))
+        };
+        let plans = paths.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
+        if args.dry_run {
+            return Ok(Done { reports: plans, error: None });
+        }
+    }
+    let mut done = Done { reports: Vec::new(), error: None };
+    for path in paths {
+        let changed = format!("`{}` {said}", path.display());
+        let one = progress::shown_as(save.clone(), changed, |save| match stop::goes_on() {
+            true => run(path, options(save)),
+            false => Err(stop::cancelled()),
+        });
+        match one {
+            Ok(report) => done.reports.push(report),
+            Err(error) if done.reports.is_empty() => return Err(error.into()),
+            Err(error) => {
+                done.error = Some(error.into());
+                break;
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// A report of the library, for people and as JSON.
+trait Report {
+    fn warnings(&self) -> &[Error];
+    fn print(&self, dry_run: bool, out: &mut Output) -> Result<(), Failure>;
+    fn listed(&self) -> Listed<'_>;
+}
+
+/// Prints what was done.
+fn report<T: Report>(
+    command: &'static str,
+    args: &PlaceArgs,
+    done: Done<T>,
+    models: &[PathBuf],
+    out: &mut Output,
+) -> Result<Outcome, Failure> {
+    for report in &done.reports {
+        print_warnings(report.warnings());
+        if !args.json {
+            report.print(args.dry_run, out)?;
+        }
+    }
+    if args.json {
+        let left = leftovers::warnings(models.iter().map(PathBuf::as_path));
+        let said = done.reports.iter().flat_map(|report| report.warnings());
+        let warnings = said.map(ToString::to_string).chain(left).collect();
+        let models = done.reports.iter().map(Report::listed).collect();
+        let error = done.error.as_ref().map(JsonError::from);
+        out.json(&Listing { command, dry_run: args.dry_run, models, warnings, error })?;
+    }
+    let Some(error) = done.error else { return Ok(Outcome::Done) };
+    error.print(None);
+    Ok(Outcome::Findings)
+}
+
+impl Report for Transferred {
+    fn warnings(&self) -> &[Error] {
+        &self.warnings
+    }
+
+    fn print(&self, dry_run: bool, out: &mut Output) -> Result<(), Failure> {
+        for file in &self.files {
+            let how = match file.placed {
+                Placed::Linked => "moved",
+                Placed::Shared => "shared",
+                Placed::Copied => "copied",
+                Placed::Written => "written",
+                _ => "kept",
+            };
+            row(label(how, dry_run), file.bytes, tidy(&file.to).display(), out)?;
+        }
+        for path in &self.superseded {
+            out.row("removed", tidy(path).display())?;
+        }
+        print_kept(&self.kept, out)
+    }
+
+    fn listed(&self) -> Listed<'_> {
+        let place = |file: &PlacedFile| match file.placed {
+            Placed::Linked => "linked",
+            Placed::Shared => "shared",
+            Placed::Copied => "copied",
+            Placed::Written => "written",
+            _ => "kept",
+        };
+        let files = self.files.iter().map(|file| ListedFile {
+            from: Some(&file.from),
+            path: &file.to,
+            bytes: file.bytes,
+            placed: Some(place(file)),
+            is_link: None,
+        });
+        let superseded = Some(self.superseded.iter().map(|path| text(path)).collect());
+        Listed { files: files.collect(), kept: kept(&self.kept), superseded }
+    }
+}
+
+impl Report for RemovedModel {
+    fn warnings(&self) -> &[Error] {
+        &self.warnings
+    }
+
+    fn print(&self, dry_run: bool, out: &mut Output) -> Result<(), Failure> {
+        for RemovedFile { path, bytes, is_link, .. } in &self.removed {
+            let what = if *is_link { " (the link, not what it leads to)" } else { "" };
+            let path = format_args!("{}{what}", tidy(path).display());
+            row(label("removed", dry_run), *bytes, path, out)?;
+        }
+        let bytes = self.removed.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+        let files = count(self.removed.len(), "file");
+        out.row("total", format_args!("{files} ({})", ByteSize(bytes)))?;
+        print_kept(&self.kept, out)
+    }
+
+    fn listed(&self) -> Listed<'_> {
+        let files = self.removed.iter().map(|file| ListedFile {
+            from: None,
+            path: &file.path,
+            bytes: file.bytes,
+            placed: None,
+            is_link: Some(file.is_link),
+        });
+        Listed { files: files.collect(), kept: kept(&self.kept), superseded: None }
+    }
+}
+
+/// The label of a row: what was done, or what would be.
+fn label(done: &'static str, dry_run: bool) -> &'static str {
+    match (done, dry_run) {
+        ("moved", true) => "moves",
+        ("copied" | "shared", true) => "copies",
+        ("written", true) => "writes",
+        ("removed", true) => "removes",
+        (done, _) => done,
+    }
+}
+
+fn row(label: &str, bytes: u64, path: impl Display, out: &mut Output) -> Result<(), Failure> {
+    Ok(out.row(label, format_args!("{bytes:>12}  {path}"))?)
+}
+
+fn print_kept(kept: &[KeptFile], out: &mut Output) -> Result<(), Failure> {
+    for KeptFile { path, needed_by, .. } in kept {
+        let (path, user) = (tidy(path).display(), tidy(needed_by).display());
+        out.row("stays", format_args!("{path}: `{user}` needs it"))?;
+    }
+    Ok(())
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Listing<'a> {
+    command: &'static str,
+    dry_run: bool,
+    models: Vec<Listed<'a>>,
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JsonError>,
+}
+
+/// A model as `--json` shows it.
+#[derive(Serialize)]
+struct Listed<'a> {
+    /// The model first.
+    files: Vec<ListedFile<'a>>,
+    kept: Vec<ListedKept>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    superseded: Option<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct ListedFile<'a> {
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "lossy_or_null")]
+    from: Option<&'a PathBuf>,
+    #[serde(serialize_with = "lossy")]
+    path: &'a Path,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placed: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_link: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct ListedKept {
+    path: String,
+    needed_by: String,
+}
+
+fn kept(kept: &[KeptFile]) -> Vec<ListedKept> {
+    let listed =
+        |file: &KeptFile| ListedKept { path: text(&file.path), needed_by: text(&file.needed_by) };
+    kept.iter().map(listed).collect()
+}
+
+fn text(path: &Path) -> String {
+    tidy(path).display().to_string()
+}

@@ -1,0 +1,54 @@
+//! How models are moved, copied and removed.
+
+use crate::load::LoadOptions;
+use crate::save::SaveOptions;
+
+/// How [`move_model`](super::move_model), [`copy_model`](super::copy_model) and
+/// [`remove_model`](super::remove_model) work.
+///
+/// ```
+/// use onnx_container::model_files::FileOptions;
+/// use onnx_container::{MmapChoice, SaveOptions};
+///
+/// let options = FileOptions::new()
+///     .load(MmapChoice::never())
+///     .save(SaveOptions::new().overwrite(false))
+///     .dry_run(true);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FileOptions {
+    pub(super) load: LoadOptions,
+    pub(super) save: SaveOptions,
+    pub(super) dry_run: bool,
+}
+
+impl FileOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How the model is read: which links are followed, whether it is mapped, and its limits.
+    /// Default that of [`LoadOptions`]. Weights are never loaded.
+    #[must_use]
+    pub fn load(mut self, options: impl Into<LoadOptions>) -> Self {
+        self.load = options.into();
+        self
+    }
+
+    /// How files are put in place: whether they replace others, wait for the disk, and remove the
+    /// old weights files of a model that is replaced; locks and progress. Default that of
+    /// [`SaveOptions`]. Options of layouts, names and contents are ignored.
+    #[must_use]
+    pub fn save(mut self, options: impl Into<SaveOptions>) -> Self {
+        self.save = options.into();
+        self
+    }
+
+    /// Whether only the report is made, and no file is changed. Default false.
+    #[must_use]
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+}

@@ -1,5 +1,6 @@
 //! The arguments of the commands. The texts of their help are the manual of the command.
 
+mod edit;
 #[cfg(feature = "machine")]
 mod evaluate;
 mod inline;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+pub use edit::EditArgs;
 #[cfg(feature = "machine")]
 pub use evaluate::{
     EngineArgs, InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
@@ -35,7 +37,7 @@ pub use signing::{SignArgs, VerifySignatureArgs};
 pub use sizes::shard_warning;
 use sizes::{shard_size, size};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
-use values::{expected, pair, prefixes};
+use values::{expected, pair, prefixes, setting};
 #[cfg(feature = "machine")]
 pub use verify::VerifyArgs;
 

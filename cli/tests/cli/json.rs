@@ -27,7 +27,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 47] = [
+const CASES: [&str; 51] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -39,6 +39,10 @@ const CASES: [&str; 47] = [
     "embed cut.onnx o.onnx",
     "inline-functions functions.onnx o.onnx --verify",
     "inline-functions functions.onnx o.onnx --strict",
+    "edit m.onnx o.onnx --set-metadata a=b --rename-tensor w=v --verify",
+    "edit m.onnx o.onnx --rename-tensor none=v",
+    "edit p.onnx o.onnx --set-metadata a=b --producer p --doc-string d --graph-name g",
+    "edit m.onnx o.onnx",
     "import-safetensors m.onnx w.safetensors i.onnx --verify",
     "import-safetensors tied.onnx w.safetensors i.onnx",
     "import-safetensors tied.onnx w0.safetensors i.onnx",

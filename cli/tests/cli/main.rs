@@ -11,6 +11,7 @@
 mod check;
 mod dedup;
 mod digest;
+mod edit;
 mod exported;
 mod extract;
 mod files;

@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 22] = [
+const PLACES: [Place; 24] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -91,6 +91,12 @@ const PLACES: [Place; 22] = [
     ),
     of_model(("split", "output"), "o-w.weight", &["split", "m.onnx", "t/o.onnx"]),
     of_model(("embed", "output"), "o.onnx", &["embed", "m.onnx", "t/o.onnx"]),
+    of_model(("edit", "output"), "o.onnx", &["edit", "m.onnx", "t/o.onnx", "--producer", "p"]),
+    of_model(
+        ("edit", "data_name"),
+        "x.data",
+        &["edit", "m.onnx", "t/o.onnx", "--producer", "p", "--data-name", "x.data"],
+    ),
     of_model(("inline-functions", "output"), "o.onnx", &["inline", "m.onnx", "t/o.onnx"]),
     of_model(
         ("inline-functions", "data_name"),
@@ -283,11 +289,12 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 35] = [
+const READ: [(&str, &str); 36] = [
     ("check", "model"),
     ("diff", "a"),
     ("diff", "b"),
     ("digest", "model"),
+    ("edit", "input"),
     ("embed", "input"),
     ("export-safetensors", "model"),
     ("extract", "model"),

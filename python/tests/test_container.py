@@ -491,7 +491,7 @@ def test_values_are_renamed_at_every_use(tmp_path: Path) -> None:
     np.testing.assert_allclose(models.run(str(tmp_path / "m.onnx"), tokens=tokens)[0], expected, rtol=1e-3)
     for args, text in (
         (("tokens", "first"), "the name `first` is taken"),
-        (("firts", "c"), "did you mean `first`?"),
+        (("FIRST", "c"), "did you mean `first`?"),
         (("first", "c", "input"), "no input of this name"),
     ):
         with pytest.raises(Error, match=text.replace("?", r"\?")):

@@ -6,10 +6,11 @@ use super::{InOut, PackedArgs, WriteArgs, pair, setting};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each option but --producer, --doc-string and --graph-name may be given several times. Metadata is removed \
+All options for metadata and names of values may be given several times. Metadata is removed \
 first, then set; inputs are renamed first, then outputs, then other values, each in the order given. A=B \
 and K=V are split at the first `=`: a name that contains one can be given as B, not as A.\n\n\
-A new name is put at every use, in subgraphs too. A name that another value has is refused.\n\n\
+A new name is put at every use, in subgraphs too. A name that another value has is refused. --verify \
+compares the result with the edited model.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT. Inline tensors \
 stay inline.")]

@@ -34,7 +34,7 @@ use measured::{Measured, measure};
 use p256::pkcs8::{EncodePrivateKey, EncodePublicKey, LineEnding};
 
 /// Commands on the model `m.onnx`.
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 21] = [
     &["check", "m.onnx"],
     &["check", "m.onnx", "--digests", "--json"],
     &["inspect", "m.onnx", "--json"],
@@ -49,6 +49,7 @@ const COMMANDS: [&[&str]; 20] = [
     &["split", "m.onnx", "o/o.onnx"],
     &["embed", "m.onnx", "o/o.onnx"],
     &["inline-functions", "m.onnx", "o/o.onnx"],
+    &["edit", "m.onnx", "o/o.onnx", "--set-metadata", "k=v"],
     &["export-safetensors", "m.onnx", "o/o.safetensors"],
     &["replace", "m.onnx", "w", "w", "--format", "raw", "-o", "o/o.onnx"],
     &["extract", "m.onnx", "w", "-o", "o/w.raw"],

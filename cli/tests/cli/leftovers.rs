@@ -217,13 +217,14 @@ fn recover_completes_and_removes() {
     folder.run(&["recover", "missing"]).failed(&["missing"]);
 }
 
-const READ: [&[&str]; 10] = [
+const READ: [&[&str]; 11] = [
     &["inspect", "p.onnx"],
     &["files", "p.onnx"],
     &["pack", "p.onnx", "o.onnx"],
     &["split", "p.onnx", "o.onnx"],
     &["embed", "p.onnx", "o.onnx"],
     &["inline-functions", "p.onnx", "o.onnx"],
+    &["edit", "p.onnx", "o.onnx", "--producer", "p"],
     &["export-safetensors", "p.onnx", "o.safetensors"],
     &["import-safetensors", "p.onnx", "w.safetensors", "o.onnx"],
     &["extract", "p.onnx", "w", "-o", "o.npy"],

@@ -1,6 +1,7 @@
 //! The arguments of the commands. The texts of their help are the manual of the command.
 
 mod cast;
+mod edit;
 #[cfg(feature = "machine")]
 mod evaluate;
 mod inline;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub use cast::CastArgs;
+pub use edit::EditArgs;
 #[cfg(feature = "machine")]
 pub use evaluate::{
     EngineArgs, InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
@@ -39,7 +41,7 @@ pub use signing::{SignArgs, VerifySignatureArgs};
 pub use sizes::shard_warning;
 use sizes::{shard_size, size};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
-use values::{expected, pair, prefixes};
+use values::{expected, pair, prefixes, setting};
 #[cfg(feature = "machine")]
 pub use verify::VerifyArgs;
 

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod diff;
 pub(crate) mod digest;
+pub(crate) mod edit;
 #[cfg(feature = "machine")]
 pub(crate) mod evaluate;
 pub(crate) mod export;
@@ -33,9 +34,9 @@ use std::path::Path;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{
-    CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EmbedArgs, ExportArgs,
-    ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, MvArgs, PackArgs, RecoverArgs,
-    ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
+    CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
+    ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, MvArgs, PackArgs,
+    RecoverArgs, ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -100,6 +101,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Extract(ExtractArgs),
     /// Write the model with other elements in one of its tensors
     Replace(ReplaceArgs),
+    /// Write the model with other names and metadata
+    Edit(EditArgs),
     /// Plan where every tensor of a run lies in memory, and how much that needs
     #[cfg(feature = "machine")]
     Plan(PlanArgs),
@@ -162,6 +165,7 @@ impl Command {
             Self::VerifySignature(args) => args,
             Self::Extract(args) => args,
             Self::Replace(args) => args,
+            Self::Edit(args) => args,
             #[cfg(feature = "machine")]
             Self::Plan(args) => args,
             #[cfg(feature = "machine")]

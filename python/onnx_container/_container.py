@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
@@ -35,6 +35,36 @@ __all__ = [
     "inline_functions",
     "recover",
 ]
+
+
+class _Metadata(MutableMapping[str, str]):
+    """The metadata of the model of a container, which it changes."""
+
+    def __init__(self, core: _core.Container) -> None:
+        self._core = core
+
+    def __getitem__(self, key: str) -> str:
+        for known, value in self._core.metadata():
+            if known == key:
+                return value
+        raise KeyError(key)
+
+    def __setitem__(self, key: str, value: str) -> None:
+        self._core.set_metadata(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._core.remove_metadata(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self._core.metadata()))
+
+    def __len__(self) -> int:
+        return len(dict(self._core.metadata()))
+
+    def __repr__(self) -> str:
+        return repr(dict(self._core.metadata()))
 
 
 @dataclass(frozen=True)
@@ -405,6 +435,25 @@ class Container:
         return others
 
     # Changes
+
+    @property
+    def metadata(self) -> MutableMapping[str, str]:
+        """The keys and values of the model's metadata: what is set or deleted here is changed in the model."""
+        return _Metadata(self._core)
+
+    def rename(self, name: str, to: str, what: Literal["value", "input", "output"] = "value") -> int:
+        """Renames a value of the model at every use, in subgraphs too. Returns the number of places.
+
+        Args:
+            name: a name in the main graph, or one with its scope before it: ``"if_node.then_branch/w"``.
+            what: ``"input"`` and ``"output"`` refuse a value that is not an input or output of the model.
+
+        Raises:
+            Error: there is no such value, or another one is called ``to``.
+        """
+        if what not in ("value", "input", "output"):
+            raise ValueError(f"what is {what!r}, not one of 'value', 'input', 'output'")
+        return self._core.rename(name, to, what)
 
     def attach(self, folder: Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> None:
         """Loads the weights of a container that was loaded without, from ``folder``. Options are those of :meth:`load`.

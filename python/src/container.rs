@@ -266,6 +266,30 @@ impl Container {
         Ok(self.rework(py, |container| container.replace(name, initializer, tied))?.tied)
     }
 
+    /// How many places name the value by its new name. `what` is `input`, `output` or `value`.
+    fn rename(&self, py: Python<'_>, from_: &str, to: &str, what: &str) -> PyResult<usize> {
+        self.rework(py, |container| match what {
+            "input" => container.rename_input(from_, to),
+            "output" => container.rename_output(from_, to),
+            _ => container.rename(from_, to),
+        })
+    }
+
+    fn metadata(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        self.read(py, |container| {
+            let entries = container.metadata();
+            Ok(entries.map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
+        })
+    }
+
+    fn set_metadata(&self, py: Python<'_>, key: &str, value: &str) -> PyResult<()> {
+        self.rework(py, |container| container.set_metadata(key, value).map(drop))
+    }
+
+    fn remove_metadata(&self, py: Python<'_>, key: &str) -> PyResult<String> {
+        self.rework(py, |container| container.remove_metadata(key))
+    }
+
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.read(py, Inner::check)
     }

@@ -461,3 +461,40 @@ def test_a_path_is_no_model() -> None:
         Container("m.onnx")
     with pytest.raises(TypeError, match="not int"):
         Container(3)
+
+
+def test_metadata_is_a_mapping_of_the_model() -> None:
+    container, _ = filled()
+    assert dict(container.metadata) == {}
+    container.metadata["task"] = "speech"
+    container.metadata.update(author="Ada", task="text")
+    assert list(container.metadata.items()) == [("task", "text"), ("author", "Ada")]
+    assert {entry.key: entry.value for entry in container.model_proto.metadata_props} == dict(container.metadata)
+    assert repr(container.metadata) == "{'task': 'text', 'author': 'Ada'}"
+    del container.metadata["task"]
+    assert container.metadata.pop("author") == "Ada" and len(container.metadata) == 0
+    with pytest.raises(KeyError):
+        del container.metadata["task"]
+    with pytest.raises(Error, match="cannot be empty"):
+        container.metadata[""] = "x"
+
+
+def test_values_are_renamed_at_every_use(tmp_path: Path) -> None:
+    container, weights = filled()
+    assert container.rename("x", "tokens", "input") == 2
+    assert container.rename("y", "logits", "output") == 2
+    assert container.rename("a", "first") == 2
+    container.save(tmp_path / "m.onnx")
+    onnx.checker.check_model(tmp_path / "m.onnx")
+    tokens = np.ones((3, 64), np.float32)
+    expected = tokens @ weights["#a"] @ weights["#b"]
+    np.testing.assert_allclose(models.run(str(tmp_path / "m.onnx"), tokens=tokens)[0], expected, rtol=1e-3)
+    for args, text in (
+        (("tokens", "first"), "the name `first` is taken"),
+        (("FIRST", "c"), "did you mean `first`?"),
+        (("first", "c", "input"), "no input of this name"),
+    ):
+        with pytest.raises(Error, match=text.replace("?", r"\?")):
+            container.rename(*args)
+    with pytest.raises(ValueError, match="what is 'node'"):
+        container.rename("first", "c", "node")

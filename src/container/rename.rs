@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{self, handle_of};
 use crate::graph::traversal::{self, Body, BodyMut, Scope};
 use crate::graph::value_names::{Names, NamesMut, Role, defines, says};
-use crate::proto::{GraphProto, ModelProto};
+use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::util::did_you_mean::did_you_mean;
 use crate::wire::Str;
 
@@ -84,6 +84,28 @@ impl Container {
         Ok(count)
     }
 
+    /// Renames the input `from` of the main graph to `to`, as [`rename`](Self::rename) does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingTensor`] when the main graph has no input of this name; the errors of
+    /// [`rename`](Self::rename).
+    pub fn rename_input(&mut self, from: &str, to: &str) -> Result<usize> {
+        self.check_nesting()?;
+        check_listed(&self.model, "input", |graph| &graph.input, from)?;
+        self.rename(from, to)
+    }
+
+    /// Renames the output `from` of the main graph to `to`, as [`rename`](Self::rename) does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingTensor`] when the main graph has no output of this name; the errors of
+    /// [`rename`](Self::rename).
+    pub fn rename_output(&mut self, from: &str, to: &str) -> Result<usize> {
+        self.check_nesting()?;
+        check_listed(&self.model, "output", |graph| &graph.output, from)?;
+        self.rename(from, to)
+    }
+
     /// Renames the handle `#from` to `#to`, when a single tensor, which is already called `to`,
     /// names it.
     fn rename_handle(&mut self, from: &str, to: &str) -> Result<()> {
@@ -103,6 +125,25 @@ impl Container {
         }
         set_handle_at(&mut self.model, position, &handle)
     }
+}
+
+/// Checks that `list` of the main graph, its inputs or outputs, has `name`.
+fn check_listed(
+    model: &ModelProto,
+    what: &str,
+    list: impl Fn(&GraphProto) -> &Vec<ValueInfoProto>,
+    name: &str,
+) -> Result<()> {
+    let infos = model.graph.iter().flat_map(|graph| list(graph));
+    let names: Vec<_> = infos.filter_map(|info| info.name.as_ref()).collect();
+    if names.iter().any(|known| **known == *name) {
+        return Ok(());
+    }
+    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+    let meant = did_you_mean(name, names.iter().map(AsRef::as_ref));
+    let hint = meant.map(|meant| format!("; {meant}")).unwrap_or_default();
+    let reason = format!("the graph has no {what} of this name{hint}");
+    Err(Error::new(ErrorKind::MissingTensor, reason).with_tensor(name))
 }
 
 fn set_handle_at(

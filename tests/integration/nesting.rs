@@ -199,6 +199,15 @@ const CALLS: &[(&str, On, Call)] = &[
         unit(m.clone().externalize(ExternalizeOptions::new().min_bytes(0)))
     }),
     ("rename", On::Refused, |m| unit(m.clone().rename("w", "v"))),
+    ("rename_input", On::Refused, |m| {
+        let mut copy = m.clone();
+        unit(copy.rename_input("c", "v").or_else(|_| copy.rename_input("x", "v")))
+    }),
+    ("metadata", On::Done, |m| {
+        let mut copy = m.clone();
+        copy.set_metadata("key", "value")?;
+        unit(copy.remove_metadata("key"))
+    }),
     ("add", On::Refused, |m| unit(m.clone().add_initializer("v", vec![1.0_f32]))),
     ("delete", On::Refused, |m| unit(m.clone().delete_initializer("w"))),
     ("delete_used_initializer", On::Refused, |m| unit(m.clone().delete_used_initializer("w"))),

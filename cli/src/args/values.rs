@@ -7,6 +7,13 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((from.to_owned(), to.to_owned()))
 }
 
+/// A key and its value: `K=V`, split at the first `=`; V may be empty.
+pub(super) fn setting(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = pair.ok_or("not a key and a value such as K=V")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// Two prefixes: `A=B`, of which each may be empty; an empty one begins every name.
 pub(super) fn prefixes(text: &str) -> Result<(String, String), String> {
     let (from, to) = text.split_once('=').ok_or("not two prefixes such as A=B")?;

@@ -7,7 +7,7 @@ mod report;
 use std::collections::HashSet;
 use std::path::Path;
 
-use onnx_container::edit::{CastOptions, CastReport, ExternalizeOptions};
+use onnx_container::edit::{CastOptions, ExternalizeOptions};
 use onnx_container::{Container, Error, ErrorKind, Saved, traversal};
 
 use crate::args::CastArgs;
@@ -109,9 +109,4 @@ fn write(container: &mut Container, args: &CastArgs) -> Result<Saved, Error> {
         }
         other => other,
     }
-}
-
-/// The number of tensors, and their bytes before and after.
-fn sizes(cast: &CastReport) -> (usize, u64, u64) {
-    (cast.cast, cast.bytes_before, cast.bytes_after)
 }

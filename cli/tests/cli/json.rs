@@ -27,7 +27,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 56] = [
+const CASES: [&str; 60] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -42,6 +42,10 @@ const CASES: [&str; 56] = [
     "cast m.onnx o.onnx --to float16",
     "cast resized.onnx o.onnx --to float16 --min-bytes 0",
     "cast m.onnx o.onnx --to float",
+    "edit m.onnx o.onnx --set-metadata a=b --rename-tensor w=v --verify",
+    "edit m.onnx o.onnx --rename-tensor none=v",
+    "edit p.onnx o.onnx --set-metadata a=b --producer p --doc-string d --graph-name g",
+    "edit m.onnx o.onnx",
     "import-safetensors m.onnx w.safetensors i.onnx --verify",
     "import-safetensors tied.onnx w.safetensors i.onnx",
     "import-safetensors tied.onnx w0.safetensors i.onnx",

@@ -217,7 +217,7 @@ fn recover_completes_and_removes() {
     folder.run(&["recover", "missing"]).failed(&["missing"]);
 }
 
-const READ: [&[&str]; 11] = [
+const READ: [&[&str]; 12] = [
     &["inspect", "p.onnx"],
     &["files", "p.onnx"],
     &["pack", "p.onnx", "o.onnx"],
@@ -225,6 +225,7 @@ const READ: [&[&str]; 11] = [
     &["embed", "p.onnx", "o.onnx"],
     &["inline-functions", "p.onnx", "o.onnx"],
     &["cast", "p.onnx", "o.onnx", "--to", "float16"],
+    &["edit", "p.onnx", "o.onnx", "--producer", "p"],
     &["export-safetensors", "p.onnx", "o.safetensors"],
     &["import-safetensors", "p.onnx", "w.safetensors", "o.onnx"],
     &["extract", "p.onnx", "w", "-o", "o.npy"],

@@ -12,6 +12,7 @@ mod cast;
 mod check;
 mod dedup;
 mod digest;
+mod edit;
 mod exported;
 mod extract;
 mod files;

@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 25] = [
+const PLACES: [Place; 27] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -97,6 +97,12 @@ const PLACES: [Place; 25] = [
         ("cast", "data_name"),
         "x.data",
         &["cast", "m.onnx", "t/o.onnx", "--to", "float16", "--data-name", "x.data"],
+    ),
+    of_model(("edit", "output"), "o.onnx", &["edit", "m.onnx", "t/o.onnx", "--producer", "p"]),
+    of_model(
+        ("edit", "data_name"),
+        "x.data",
+        &["edit", "m.onnx", "t/o.onnx", "--producer", "p", "--data-name", "x.data"],
     ),
     of_model(("inline-functions", "output"), "o.onnx", &["inline", "m.onnx", "t/o.onnx"]),
     of_model(
@@ -290,12 +296,13 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 38] = [
+const READ: [(&str, &str); 39] = [
     ("cast", "input"),
     ("check", "model"),
     ("diff", "a"),
     ("diff", "b"),
     ("digest", "model"),
+    ("edit", "input"),
     ("embed", "input"),
     ("export-safetensors", "model"),
     ("extract", "model"),

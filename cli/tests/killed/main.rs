@@ -87,7 +87,7 @@ struct Way {
 
 const SHARDED: WeightFiles = WeightFiles::Sharded { max_bytes: 2000 };
 
-const WAYS: [Way; 10] = [
+const WAYS: [Way; 11] = [
     Way { name: "pack", args: &[], old: Some(WeightFiles::Packed) },
     Way { name: "pack", args: &[], old: None },
     Way { name: "pack", args: &[], old: Some(WeightFiles::PerTensor) },
@@ -96,6 +96,7 @@ const WAYS: [Way; 10] = [
     Way { name: "split", args: &[], old: Some(WeightFiles::PerTensor) },
     Way { name: "split", args: &[], old: None },
     Way { name: "inline-functions", args: &[], old: Some(WeightFiles::Packed) },
+    Way { name: "edit", args: &["--rename-tensor=a=d"], old: Some(WeightFiles::Packed) },
     Way { name: "embed", args: &[], old: Some(WeightFiles::Packed) },
     Way { name: "embed", args: &[], old: Some(WeightFiles::Embedded) },
 ];

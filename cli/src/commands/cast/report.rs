@@ -9,7 +9,6 @@ use serde::Serialize;
 
 #[cfg(feature = "machine")]
 use super::difference::Compared;
-use super::sizes;
 use crate::args::CastArgs;
 use crate::commands::leftovers;
 use crate::commands::write::Read;
@@ -79,9 +78,8 @@ impl<'a> CastInfo<'a> {
     /// Prints the report for people.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         self.read.print(self.input, out)?;
-        let (tensors, before, after) = sizes(&self.cast);
-        let (tensors, before, after) =
-            (count(tensors, "tensor"), ByteSize(before), ByteSize(after));
+        let tensors = count(self.cast.cast, "tensor");
+        let (before, after) = (ByteSize(self.cast.bytes_before), ByteSize(self.cast.bytes_after));
         let tense = self.written.tense("casts", "cast");
         out.row(tense, format_args!("{tensors} to {}: {before} become {after}", self.to))?;
         if self.cast.nodes > 0 {

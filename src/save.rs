@@ -44,11 +44,11 @@ pub(crate) use {
 pub(crate) use {gather::weights::NotLoaded, target::SaveTarget, target::folder::ModelFolder};
 // What moves and copies of models use.
 pub(crate) use {
-    encoded::EncodedSave,
     encoded::existing::Existing,
+    encoded::{EncodedSave, NewAccess},
     target::access::Access,
     target::file_names::renamed_with_model,
-    target::users::{is_at, real_path},
+    target::users::{is_at, is_one_folder, real_path},
 };
 
 use crate::container::Container;

@@ -1,7 +1,9 @@
 //! How models are moved, copied and removed.
 
+use std::path::{Path, PathBuf};
+
 use crate::load::LoadOptions;
-use crate::save::SaveOptions;
+use crate::save::{SaveOptions, real_path};
 
 /// How [`move_model`](super::move_model), [`copy_model`](super::copy_model) and
 /// [`remove_model`](super::remove_model) work.
@@ -20,6 +22,7 @@ pub struct FileOptions {
     pub(super) load: LoadOptions,
     pub(super) save: SaveOptions,
     pub(super) dry_run: bool,
+    pub(super) gone: Vec<PathBuf>,
 }
 
 impl FileOptions {
@@ -43,6 +46,19 @@ impl FileOptions {
     pub fn save(mut self, options: impl Into<SaveOptions>) -> Self {
         self.save = options.into();
         self
+    }
+
+    /// In a dry run, plans as if these models were not there any more: for several that go one
+    /// after the other. Default none.
+    #[must_use]
+    pub fn as_without<P: AsRef<Path>>(mut self, models: impl IntoIterator<Item = P>) -> Self {
+        self.gone.extend(models.into_iter().map(|model| real_path(model.as_ref())));
+        self
+    }
+
+    /// The models that a plan takes for gone.
+    pub(super) fn gone(&self) -> &[PathBuf] {
+        if self.dry_run { &self.gone } else { &[] }
     }
 
     /// Whether only the report is made, and no file is changed. Default false.

@@ -1,15 +1,15 @@
 //! A model is removed with the weights files that no other model needs, in one step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{check_location, is_handle};
-use crate::files::recovery::{StagingFolder, Switch, refuse_journaled};
+use crate::files::recovery::{FolderLock, StagingFolder, Switch, recover_all, refuse_journaled};
 use crate::model_files::options::FileOptions;
 use crate::model_files::report::{KeptFile, RemovedFile, RemovedModel};
 use crate::model_files::source::Source;
-use crate::save::SaveOptions;
+use crate::save::{ModelFolder, SaveOptions};
 use crate::util::retry::{is_link, retried};
 
 /// Removes the model at `path` and those of its weights files that no other model needs.
@@ -42,21 +42,34 @@ use crate::util::retry::{is_link, retried};
 /// [`ErrorKind::Changed`] where another program changes it meanwhile; [`ErrorKind::Io`] when a file
 /// cannot be moved away or another model cannot be read. All files are then in place.
 pub fn remove_model(path: impl AsRef<Path>, options: FileOptions) -> Result<RemovedModel> {
-    let source = Source::read(path.as_ref(), &options.load)?;
+    let source = Source::read(path.as_ref(), &options)?;
     let found = Found::of(&source);
     match options.dry_run {
         true => found.judged(&source),
-        false => removed(&source, &found, &options.save),
+        false => removed(&source, &found, &options.save, &|| source.check_model()),
     }
 }
 
 /// Removes the files of `source` that no other model needs, except those for which `stays` holds.
+/// Removes none where `unchanged` fails.
 pub(super) fn remove_source(
     source: &Source,
     stays: impl Fn(&str) -> bool,
     options: &SaveOptions,
+    unchanged: &dyn Fn() -> Result<()>,
 ) -> Result<RemovedModel> {
-    removed(source, &Found::of(source).without(stays), options)
+    removed(source, &Found::of(source).without(stays), options, unchanged)
+}
+
+/// The names, from the model's folder, of the files of `source` that are no links and that
+/// [`remove_source`] removes.
+pub(super) fn leaving(source: &Source, stays: impl Fn(&str) -> bool) -> Result<BTreeSet<String>> {
+    let found = Found::of(source).without(stays);
+    let report = found.judged(source)?;
+    let goes = |path: &Path| report.removed.iter().any(|it| !it.is_link && it.path == path);
+    let weights = found.files.values().filter(|file| goes(&file.path));
+    let model = Some(source.name.clone()).filter(|_| goes(&source.path));
+    Ok(weights.map(|file| file.location.clone()).chain(model).collect())
 }
 
 /// What would be removed of `source`, and what would stay.
@@ -64,9 +77,20 @@ pub(super) fn plan(source: &Source, stays: impl Fn(&str) -> bool) -> Result<Remo
     Found::of(source).without(stays).judged(source)
 }
 
-fn removed(source: &Source, found: &Found, options: &SaveOptions) -> Result<RemovedModel> {
-    let locks = options.lock_all(&source.folders(found.files.keys().map(String::as_str)))?;
-    source.check_model()?;
+fn removed(
+    source: &Source,
+    found: &Found,
+    options: &SaveOptions,
+    unchanged: &dyn Fn() -> Result<()>,
+) -> Result<RemovedModel> {
+    let folders = source.folders(found.files.keys().map(String::as_str));
+    let locks = options.lock_all(&folders)?;
+    if locks.iter().all(FolderLock::is_held) {
+        // What another model needs is known when it is in place.
+        recover_all(&source.directory, None)?;
+    }
+    refuse_hidden(&folders)?;
+    unchanged()?;
     let mut report = found.judged(source)?;
     let is_removed =
         |file: &&FoundFile| report.removed.iter().any(|removed| removed.path == file.path);
@@ -76,9 +100,22 @@ fn removed(source: &Source, found: &Found, options: &SaveOptions) -> Result<Remo
     names.push(source.name.clone());
     refuse_journaled(&source.directory, &source.name, &names)?;
     report.warnings.extend(take_away(source, &names, options.sync)?);
-    drop(locks);
     remove_empty_folders(source, &names);
+    drop(locks);
     Ok(report)
+}
+
+/// Refuses while a model in one of `folders`, or in a folder above, may be out of its place:
+/// nobody sees which of the files it needs.
+fn refuse_hidden(folders: &[PathBuf]) -> Result<()> {
+    for folder in folders {
+        if let Some(hides) = ModelFolder::new(folder, "").that_may_hide_users()? {
+            let reason = "a change of a model in this folder was interrupted, which may need the \
+                          weights: recover the folder first";
+            return Err(Error::new(ErrorKind::Changed, reason).with_path(hides));
+        }
+    }
+    Ok(())
 }
 
 /// Removes the files `names`, the model last, or none. Returns a warning where the folder that they
@@ -216,5 +253,83 @@ impl FoundFile {
 
     fn removed(&self) -> RemovedFile {
         RemovedFile { path: self.path.clone(), bytes: self.bytes, is_link: self.is_link }
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::files::recovery::recover;
+    use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
+
+    fn model(folder: &Path, name: &str, locations: &[&str]) {
+        let mut graph = GraphProto::new("g");
+        for location in locations {
+            graph.initializer.push(TensorProto::external(
+                *location,
+                TensorProto::UINT8,
+                [4],
+                *location,
+            ));
+            fs::write(folder.join(location), "data").unwrap();
+        }
+        fs::write(folder.join(name), ModelProto::new(graph).encode_to_vec().unwrap()).unwrap();
+    }
+
+    /// A removal of n.onnx that is killed when the model is away, and its weights are not.
+    fn killed(folder: &Path) {
+        let staging = StagingFolder::new(folder, "n.onnx").unwrap();
+        let names = ["n.onnx.data".to_owned(), "n.onnx".to_owned()];
+        let switch = Switch::removal(folder, staging.path(), &names, false).unwrap();
+        switch.take_all_away().unwrap();
+        let away = staging.path().join("old/n.onnx.data");
+        fs::rename(away, folder.join("n.onnx.data")).unwrap();
+        staging.keep();
+    }
+
+    #[test]
+    fn weights_of_a_model_that_a_killed_removal_hides_stay() {
+        // Where a file of the other journal cannot be read, nobody knows what its model needs.
+        for is_broken in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            model(folder.path(), "m.onnx", &["base"]);
+            model(folder.path(), "n.onnx", &["base", "n.onnx.data"]);
+            killed(folder.path());
+            if is_broken {
+                let journal = fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().path());
+                let journal = journal
+                    .filter(|path| path.is_file())
+                    .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with('.'));
+                fs::write(journal.unwrap(), "no journal").unwrap();
+            }
+            let done = remove_model(folder.path().join("m.onnx"), FileOptions::new());
+            assert!(folder.path().join("base").exists(), "{is_broken}");
+            if is_broken {
+                let error = done.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+                assert!(folder.path().join("m.onnx").exists());
+            } else {
+                assert_eq!(done.unwrap().kept[0].needed_by, folder.path().join("n.onnx"));
+                assert!(recover(folder.path()).unwrap().errors.is_empty());
+                assert!(folder.path().join("n.onnx").exists());
+            }
+        }
+    }
+
+    /// A model of the folder above may be the hidden one.
+    #[test]
+    fn weights_that_a_hidden_model_above_may_need_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("below");
+        fs::create_dir(&below).unwrap();
+        model(&below, "m.onnx", &["base"]);
+        model(folder.path(), "n.onnx", &["below/base", "n.onnx.data"]);
+        killed(folder.path());
+        let error = remove_model(below.join("m.onnx"), FileOptions::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+        assert!(below.join("base").exists() && below.join("m.onnx").exists());
     }
 }

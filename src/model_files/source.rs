@@ -13,7 +13,8 @@ use crate::files::external_data::{
 use crate::files::recovery::recover_for_reading;
 use crate::graph::traversal;
 use crate::load::LoadOptions;
-use crate::save::{Existing, ModelFolder, SaveTarget};
+use crate::model_files::options::FileOptions;
+use crate::save::{Existing, ModelFolder, SaveTarget, is_at};
 use crate::util::retry::retried;
 
 /// A model and what it refers to.
@@ -28,6 +29,8 @@ pub(super) struct Source {
     /// Tensors whose entries cannot be read.
     pub(super) unread: Vec<Error>,
     load: LoadOptions,
+    /// Models that need nothing any more.
+    gone: Vec<PathBuf>,
     /// The model's file as it was before it was read.
     identity: FileIdentity,
 }
@@ -49,8 +52,8 @@ impl Source {
     ///
     /// # Errors
     /// Those of [`Container::load`].
-    pub(super) fn read(path: &Path, load: &LoadOptions) -> Result<Self> {
-        let load = load.clone().weights(false);
+    pub(super) fn read(path: &Path, options: &FileOptions) -> Result<Self> {
+        let load = options.load.clone().weights(false);
         // A save that was killed is completed before the file is looked at. What is wrong with it,
         // or with the path, the load says.
         drop(recover_for_reading(path));
@@ -70,7 +73,8 @@ impl Source {
         })?;
         let identity = FileIdentity::new(&metadata);
         let path = path.to_path_buf();
-        Ok(Self { path, directory, name, container, locations, unread, load, identity })
+        let gone = options.gone().to_vec();
+        Ok(Self { path, directory, name, container, locations, unread, load, gone, identity })
     }
 
     /// Every file of the model, the model first.
@@ -111,7 +115,10 @@ impl Source {
         names: impl IntoIterator<Item = String>,
     ) -> Result<BTreeMap<String, PathBuf>> {
         let users = other_models_that_need(&self.path, names)?.into_iter();
-        Ok(users.filter_map(|(name, users)| Some((name, users.into_iter().next()?))).collect())
+        let stays = |user: &PathBuf| !self.gone.iter().any(|gone| is_at(user, gone));
+        let first =
+            |(name, users): (String, Vec<PathBuf>)| Some((name, users.into_iter().find(stays)?));
+        Ok(users.filter_map(first).collect())
     }
 
     /// The folders that the files `names` are in.

@@ -1,18 +1,20 @@
 //! A model and its weights files at another place: moved, or copied.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::check_location;
+use crate::files::recovery::is_journaled;
 use crate::model_files::edited::rename_locations;
 use crate::model_files::options::FileOptions;
-use crate::model_files::remove::{plan, remove_source};
+use crate::model_files::remove::{leaving, plan, remove_source};
 use crate::model_files::report::{PlacedFile, RemovedModel, Transferred};
 use crate::model_files::source::{Source, SourceFile};
 use crate::save::{
-    Access, EncodedFile, EncodedSave, Placed, SaveTarget, is_at, real_path, renamed_with_model,
+    Access, EncodedFile, EncodedSave, NewAccess, Placed, SaveTarget, is_at, is_one_folder,
+    real_path, renamed_with_model,
 };
 use crate::util::names::fold_case;
 use crate::util::retry::{is_link, retried};
@@ -22,8 +24,9 @@ use crate::wire::Message;
 /// a folder that exists.
 ///
 /// On one file system no weight is read or written: the files keep their inodes. A weights file
-/// that another model needs stays, and the moved model has its bytes too. Where the process is
-/// killed, the model is complete at one of the two places or at both.
+/// that another model needs stays, and the moved model has a copy of it; so has one that is a link,
+/// and the link goes. Where the process is killed, the model is complete at one of the two places
+/// or at both.
 ///
 /// ```
 /// use onnx_container::model_files::{FileOptions, move_model};
@@ -60,13 +63,13 @@ pub fn move_model(
     let stays = |location: &str| transfer.stays(location);
     let RemovedModel { kept, warnings, .. } = match options.dry_run {
         true => plan(&transfer.source, stays)?,
-        false => remove_source(&transfer.source, stays, &options.save).map_err(|error| {
-            let new = transfer.target.path();
-            error.and(&format!(
-                "`{}` is complete, and the old files are still there too",
-                new.display()
-            ))
-        })?,
+        false => {
+            let unchanged = || transfer.check();
+            remove_source(&transfer.source, stays, &options.save, &unchanged).map_err(|error| {
+                let new = transfer.target.path();
+                error.and(&format!("`{}` is complete, and the old files stay too", new.display()))
+            })?
+        }
     };
     done.kept = kept;
     done.warnings.extend(warnings);
@@ -109,7 +112,9 @@ struct Transfer<'o> {
     target: SaveTarget,
     /// The files, the model first, with their new paths from the folder of the target.
     files: Vec<(SourceFile, String)>,
-    moves: bool,
+    /// The locations of the files that the move takes away: these may get another name in place of
+    /// a copy. A second name for any other file would make a write in place change both.
+    leaving: BTreeSet<String>,
     /// Whether both models are in one folder.
     is_beside: bool,
     options: &'o FileOptions,
@@ -117,7 +122,7 @@ struct Transfer<'o> {
 
 impl<'o> Transfer<'o> {
     fn new(from: &Path, to: &Path, moves: bool, options: &'o FileOptions) -> Result<Self> {
-        let source = Source::read(from, &options.load)?;
+        let source = Source::read(from, options)?;
         let to = match to.is_dir() {
             true => to.join(&source.name),
             false => to.to_path_buf(),
@@ -144,9 +149,18 @@ impl<'o> Transfer<'o> {
             }
             files.push((file, name));
         }
-        let real = |path: &Path| retried(|| path.canonicalize()).ok();
-        let is_beside = real(&source.directory) == real(&target.directory);
-        Ok(Self { source, target, files, moves, is_beside, options })
+        let is_beside = is_one_folder(&source.directory, &target.directory);
+        let mut transfer =
+            Self { source, target, files, leaving: BTreeSet::new(), is_beside, options };
+        if moves {
+            transfer.leaving = leaving(&transfer.source, |location| transfer.stays(location))?;
+        }
+        Ok(transfer)
+    }
+
+    /// Whether the file may be moved by another name.
+    fn may_link(&self, file: &SourceFile) -> bool {
+        self.leaving.contains(&file.location)
     }
 
     /// Whether the file `location` of the old model is the same file of the new one.
@@ -161,7 +175,7 @@ impl<'o> Transfer<'o> {
         let weights = self.files.get(1..).unwrap_or_default();
         let placed = weights.iter().filter(|(file, _)| !self.stays(&file.location));
         let given: Vec<_> = placed
-            .map(|(file, name)| EncodedFile::existing(name, file.existing(self.moves)))
+            .map(|(file, name)| EncodedFile::existing(name, file.existing(self.may_link(file))))
             .collect();
         let model = self.model()?;
         let unchanged = || self.check();
@@ -171,11 +185,17 @@ impl<'o> Transfer<'o> {
             .reading(folders, &unchanged);
         if self.options.dry_run {
             save.check()?;
-            return Ok(self.report(&[], &model));
+            let mut report = self.report(&[], &model);
+            report.superseded = save.would_remove(self.names())?;
+            return Ok(report);
         }
         let made = Folders::make(&self.target.directory, self.names())?;
         let done = save.prepare().and_then(|warnings| Ok((warnings, save.write()?)));
-        let (warnings, done) = done.inspect_err(|_| made.remove())?;
+        // A journal that is left needs the folders.
+        let (warnings, done) = done.inspect_err(|_| match is_journaled(&self.target.path()) {
+            true => {}
+            false => made.remove(),
+        })?;
         let mut report = self.report(&done.placed, &model);
         report.superseded = done.removed;
         report.warnings.extend(warnings);
@@ -194,13 +214,17 @@ impl<'o> Transfer<'o> {
             return Err(Error::internal("a model without a file"));
         };
         if !self.is_edited() {
-            return Ok(EncodedFile::existing(name, file.existing(self.moves)));
+            return Ok(EncodedFile::existing(name, file.existing(self.may_link(file))));
         }
         let renamed: HashMap<_, _> = self.files.iter().skip(1).map(pair).collect();
         let mut model = Container::model(&self.source.container).clone();
         rename_locations(&mut model, &renamed)?;
         let bytes = model.encode_to_vec()?;
-        Ok(EncodedFile::new(name, [bytes.into()]).access(Access::of(file.real())))
+        let access = match self.may_link(file) {
+            true => NewAccess::Same,
+            false => NewAccess::AtMost,
+        };
+        Ok(EncodedFile::new(name, [bytes.into()]).access(Access::of(file.real()).map(access)))
     }
 
     /// Whether the model is written, because weights have other names.
@@ -239,7 +263,7 @@ impl<'o> Transfer<'o> {
     fn expected(&self, file: &SourceFile, is_model: bool) -> Placed {
         if is_model && self.is_edited() {
             Placed::Written
-        } else if self.moves && file.can_link_to(&self.target.directory) {
+        } else if self.may_link(file) && file.can_link_to(&self.target.directory) {
             Placed::Linked
         } else {
             Placed::Copied

@@ -42,8 +42,17 @@ pub struct EncodedFile {
 #[derive(Debug, Clone)]
 enum Content {
     /// In memory; a new file has this access where it replaces none.
-    Parts(Vec<Buffer>, Option<Access>),
+    Parts(Vec<Buffer>, Option<NewAccess>),
     Existing(Existing),
+}
+
+/// The access to a file that is new in its place.
+#[derive(Debug, Clone)]
+pub(crate) enum NewAccess {
+    /// That of a file that moves.
+    Same(Access),
+    /// No more than the original has, as for a copy.
+    AtMost(Access),
 }
 
 impl EncodedFile {
@@ -61,7 +70,7 @@ impl EncodedFile {
     }
 
     /// The same file with this access, where it replaces none.
-    pub(crate) fn access(mut self, access: Option<Access>) -> Self {
+    pub(crate) fn access(mut self, access: Option<NewAccess>) -> Self {
         if let Content::Parts(_, of_new) = &mut self.content {
             *of_new = access;
         }
@@ -324,6 +333,17 @@ impl<'a> EncodedSave<'a> {
         self.folder.superseded(|name| needed.has(name), &protected, any_name)
     }
 
+    /// The old weights files that the save would remove; the new model needs those of the names
+    /// `needed`.
+    pub(crate) fn would_remove<'n>(
+        &self,
+        needed: impl Iterator<Item = &'n str>,
+    ) -> Result<Vec<PathBuf>> {
+        let needed = needed.map(str::to_owned).collect();
+        let removed = self.superseded(&needed)?;
+        Ok(removed.iter().map(|name| self.target.directory.join(name)).collect())
+    }
+
     /// Writes the files into the staging folder; returns what the new model refers to, and how each
     /// file got its bytes.
     fn stage(
@@ -358,7 +378,7 @@ fn write_parts(
     staging: &Staging,
     name: &str,
     parts: &[Buffer],
-    access: Option<&Access>,
+    access: Option<&NewAccess>,
     meter: &Meter<'_>,
 ) -> Result<Placed> {
     let NewFile { file, staged, path } = staging.create(name)?;
@@ -372,7 +392,11 @@ fn write_parts(
 }
 
 /// Gives this access to a new file; where the owner cannot be given, nobody may read more.
-fn give(access: Option<&Access>, file: &File, staged: &Path) -> Result<()> {
-    let given = access.map(|access| access.give(file)).transpose();
-    given.map(drop).map_err(|error| Error::io(staged, error))
+fn give(access: Option<&NewAccess>, file: &File, staged: &Path) -> Result<()> {
+    let given = match access {
+        None => Ok(()),
+        Some(NewAccess::Same(access)) => access.give(file).map(drop),
+        Some(NewAccess::AtMost(access)) => access.limit(file),
+    };
+    given.map_err(|error| Error::io(staged, error))
 }

@@ -9,8 +9,8 @@ use super::paths::model_to_read;
 
 /// On one file system, nothing is copied. Weights files with a name that was made from the model's,
 /// such as m.onnx.data, follow its new name, and the model is changed to name them; others keep
-/// their names. A file that another model needs stays, and the moved model gets its bytes too. A
-/// link is removed, and the new file has the bytes that it leads to.
+/// their names. A file that another model needs stays, and the moved model gets a copy. So it does
+/// of a file that is a link, and the link is removed.
 ///
 /// Where this is killed, the model is complete at one of the two places or at both.
 #[derive(Debug, Args)]

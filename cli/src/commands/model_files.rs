@@ -89,7 +89,7 @@ fn transfer(
         _ => copy_model(path, args.to(), options),
     };
     let said = if command == "mv" { "was moved" } else { "was copied" };
-    let done = each(args.from(), &args.place, said, save, run)?;
+    let done = each(args.from(), &args.place, said, save, run, refuse_one_place)?;
     report(command, &args.place, done, args.from(), out)
 }
 
@@ -112,10 +112,25 @@ fn refuse_targets(args: &TransferArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses files of two models that would have one name: the second model could not follow.
+fn refuse_one_place(plans: &[Transferred]) -> Result<(), Failure> {
+    let mut taken = HashSet::new();
+    for file in plans.iter().flat_map(|plan| &plan.files) {
+        if !taken.insert(file.to.to_string_lossy().to_lowercase()) {
+            let to = file.to.display();
+            let reason = format!(
+                "two of the models would have the file `{to}`: choose another place for one of them"
+            );
+            return Err(Failure::Refused(reason));
+        }
+    }
+    Ok(())
+}
+
 /// Removes the models, each after the other.
 fn remove(args: &RmArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let run = |path: &Path, options: FileOptions| remove_model(path, options);
-    let done = each(&args.models, &args.place, "was removed", SaveOptions::new(), run)?;
+    let done = each(&args.models, &args.place, "was removed", SaveOptions::new(), run, |_| Ok(()))?;
     report("rm", &args.place, done, &args.models, out)
 }
 
@@ -125,23 +140,27 @@ struct Done<T> {
     error: Option<Failure>,
 }
 
-/// Calls `run` for each of the models `paths`, first without a change where there are several.
+/// Calls `run` for each of the models `paths`, first without a change where there are several;
+/// `agree` looks at what that plans, and may refuse it.
 fn each<T>(
     paths: &[PathBuf],
     args: &PlaceArgs,
     said: &str,
     save: SaveOptions,
     run: impl Fn(&Path, FileOptions) -> Result<T, Error>,
+    agree: impl Fn(&[T]) -> Result<(), Failure>,
 ) -> Result<Done<T>, Failure> {
     let load = || LoadOptions::from(reading::of(&args.read));
     let options = |save| FileOptions::new().load(load()).save(save);
     let save = save.sync(!args.no_sync);
     if args.dry_run || paths.len() > 1 {
-        let plan = |path: &PathBuf| {
+        let plan = |(number, path): (usize, &PathBuf)| {
             let save = progress::reporting_waits(save.clone());
-            run(path, options(save).dry_run(true))
+            let before = paths.iter().take(number);
+            run(path, options(save).dry_run(true).as_without(before))
         };
-        let plans = paths.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
+        let plans = paths.iter().enumerate().map(plan).collect::<Result<Vec<_>, _>>()?;
+        agree(&plans)?;
         if args.dry_run {
             return Ok(Done { reports: plans, error: None });
         }
@@ -216,7 +235,7 @@ impl Report for Transferred {
             row(label(how, dry_run), file.bytes, tidy(&file.to).display(), out)?;
         }
         for path in &self.superseded {
-            out.row("removed", tidy(path).display())?;
+            out.row(label("removed", dry_run), tidy(path).display())?;
         }
         print_kept(&self.kept, out)
     }
@@ -231,7 +250,7 @@ impl Report for Transferred {
         };
         let files = self.files.iter().map(|file| ListedFile {
             from: Some(&file.from),
-            path: &file.to,
+            path: tidy(&file.to),
             bytes: file.bytes,
             placed: Some(place(file)),
             is_link: None,
@@ -261,7 +280,7 @@ impl Report for RemovedModel {
     fn listed(&self) -> Listed<'_> {
         let files = self.removed.iter().map(|file| ListedFile {
             from: None,
-            path: &file.path,
+            path: tidy(&file.path),
             bytes: file.bytes,
             placed: None,
             is_link: Some(file.is_link),

@@ -27,6 +27,8 @@ mod kinds;
 mod leftovers;
 #[cfg(unix)]
 mod model_files;
+#[cfg(unix)]
+mod model_files_shared;
 #[cfg(all(unix, feature = "machine"))]
 mod never_replaced;
 mod npy;

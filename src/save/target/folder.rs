@@ -12,6 +12,7 @@
 //! again.
 
 mod below;
+mod hidden;
 mod superseded;
 
 use std::cell::RefCell;

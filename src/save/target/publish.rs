@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{
-    FolderLock, StagingFolder, Switch, flush_folder, may_need_recovery, recover_all,
-    refuse_journaled, staged_name,
+    FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled, staged_name,
 };
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::timed;
 use crate::save::target::access::{Access, Lost};
+use crate::save::target::folder::ModelFolder;
 use crate::save::target::listing::Listing;
 use crate::util::parallel;
 use crate::util::retry::retried;
@@ -205,15 +205,13 @@ impl Staging {
 
     /// Why no file is removed: nobody sees what a model needs whose save cannot be completed.
     fn hidden_model(&self) -> Option<Error> {
-        match may_need_recovery(&self.directory) {
-            Ok(false) => None,
-            Ok(true) => Some(
-                Error::new(
-                    ErrorKind::Changed,
-                    "the save of another model here was interrupted: old weights files stay, which it may need",
-                )
-                .with_path(&self.directory_given),
-            ),
+        let reason = "the save of another model here was interrupted: old weights files stay, which it may need";
+        match ModelFolder::new(&self.directory, "").that_may_hide_users() {
+            Ok(hides) => hides.map(|hides| {
+                let is_own = hides == self.directory;
+                let path = if is_own { self.directory_given.clone() } else { hides };
+                Error::new(ErrorKind::Changed, reason).with_path(path)
+            }),
             Err(error) => Some(error),
         }
     }

@@ -201,12 +201,20 @@ pub(crate) fn real_path(model: &Path) -> PathBuf {
     }
 }
 
-/// As [`is_same`], for a `path` in any folder; `model` is a [real path](real_path).
+/// As [`is_same`], for a `path` in any folder; `model` is a [real path](real_path). In another
+/// folder than the model's, a link is the model where it leads there, whatever its name is.
 pub(crate) fn is_at(path: &Path, model: &Path) -> bool {
-    let is_there = || {
-        retried(|| directory_of(path).canonicalize()).is_ok_and(|it| model.parent() == Some(&it))
-    };
-    (is_link(path) || is_there()) && is_same(path, model)
+    if is_one_folder(&directory_of(path), &directory_of(model)) {
+        return is_same(path, model);
+    }
+    is_link(path) && retried(|| path.canonicalize()).is_ok_and(|target| target == *model)
+}
+
+/// Whether two paths lead to one folder: it may be written in two ways where case does not count.
+pub(crate) fn is_one_folder(a: &Path, b: &Path) -> bool {
+    let last = |path: &Path| file_ids(path).last();
+    let first = last(a);
+    first.is_some() && first == last(b)
 }
 
 /// Whether two paths are the same file. Links are not followed.
@@ -242,6 +250,24 @@ mod tests {
         }
         let not_io = Error::new(crate::ErrorKind::InvalidModel, "no model");
         assert!(!base(true).passes_error(&not_io, Path::new("/models/gone.onnx")));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_of_the_same_name_is_the_model_only_where_it_leads_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().canonicalize().unwrap().join(name);
+        std::fs::create_dir(at("below")).unwrap();
+        for name in ["below/m.onnx", "other"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        for (link, is_model) in [("below/m.onnx", true), ("other", false), ("gone", false)] {
+            std::os::unix::fs::symlink(link, at("m.onnx")).unwrap();
+            assert_eq!(is_at(&at("m.onnx"), &at("below/m.onnx")), is_model, "{link}");
+            std::fs::remove_file(at("m.onnx")).unwrap();
+        }
+        assert!(is_at(&at("below/m.onnx"), &at("below/m.onnx")));
+        assert!(!is_at(&at("other"), &at("below/m.onnx")));
     }
 
     #[test]

@@ -68,12 +68,15 @@ impl Switch {
 pub(super) fn way_of_removal(all: &[(&JournalEntry, FoundFiles)]) -> Way {
     let is_gone = |found: &FoundFiles| !found.saved && found.position == Position::Free;
     let any = |is: &dyn Fn(&FoundFiles) -> bool| all.iter().any(|(_, found)| is(found));
-    let is_begun = any(&|found| found.saved);
-    let is_in_place = any(&|found| found.position != Position::Free);
-    if !is_begun || !is_in_place || any(&is_gone) {
+    let has_other = any(&|found| found.position == Position::Other);
+    if !any(&|found| found.saved) {
         return Way::Done;
     }
-    if any(&|found| found.position == Position::Other) { Way::None } else { Way::Undo }
+    // Deleting had not begun, so one that is gone was taken away by somebody else.
+    if any(&|found| found.position == Position::Old) {
+        return if has_other { Way::None } else { Way::Undo };
+    }
+    if has_other && !any(&is_gone) { Way::None } else { Way::Done }
 }
 
 #[cfg(test)]
@@ -138,6 +141,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A user may rescue a file of a killed removal: the others go back, and none is deleted.
+    #[test]
+    fn a_file_that_was_taken_away_by_hand_deletes_no_other() {
+        let names = ["a", "b", "m.onnx"];
+        let (folder, staging, removal) = made(&names);
+        removal.announce().unwrap();
+        removal.take_away(&removal.files[2], removal.old.as_ref()).unwrap();
+        fs::remove_file(folder.path().join("a")).unwrap();
+        staging.keep();
+        let recovery = recover(folder.path()).unwrap();
+        assert!(recovery.errors.is_empty(), "{recovery:?}");
+        assert_eq!(there(folder.path(), &names), ["b", "m.onnx"]);
     }
 
     #[test]

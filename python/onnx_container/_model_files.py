@@ -40,7 +40,7 @@ def move(
     """Moves the model ``source`` with its weights files to ``target``, the new name of the model or a folder.
 
     On one file system no weights are read or written. Files with a name that was made from the model's follow its new
-    name; others keep theirs. A file that another model needs stays, and the moved model gets its bytes too. Where the
+    name; others keep theirs. A file that another model needs stays, and the moved model gets a copy of it. Where the
     process is killed, the model is complete at one of the two places or at both. Options are those of
     :meth:`Container.load`.
 

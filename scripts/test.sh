@@ -432,7 +432,8 @@ run_on_other_disks() {
         test_workspace --test integration copies::a_repacked -- --nocapture
     mkdir "$folder/small" && mount -t tmpfs -o size=1M tmpfs "$folder/small"
     ONNX_CONTAINER_SMALL_DISK=$folder/small \
-        test_workspace --test cli troubles::a_disk_that_is_full -- --nocapture
+        test_workspace --test cli -- --nocapture --test-threads 1 troubles::a_disk_that_is_full \
+        model_files_shared::weights_on_another_file_system
     kill_on_coarse_disks "$folder"
 }
 

@@ -48,7 +48,7 @@ pub(crate) use {
     encoded::{EncodedSave, NewAccess},
     target::access::Access,
     target::file_names::renamed_with_model,
-    target::users::{is_at, is_one_folder, real_path},
+    target::same_file::{ids_of, is_any_of, is_at, is_one_folder, real_path, there},
 };
 
 use crate::container::Container;

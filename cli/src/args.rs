@@ -218,8 +218,8 @@ pub struct TargetArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
-    /// Also remove the old weights files beside the model that only the replaced model needed,
-    /// whatever their names are
+    /// Also remove old weights files that no model needs. They are beside the model, and only the
+    /// replaced model needed them; their names do not matter
     #[arg(long)]
     pub delete_old: bool,
     /// Do not wait until all files are flushed to the disk
@@ -233,7 +233,7 @@ pub struct TargetArgs {
     /// or kept
     #[arg(long)]
     pub timings: bool,
-    /// Store the digest of the model and of each tensor, which check --digests compares. Reads the
+    /// Store digests of the model and of its tensors. check --digests compares them. Reads the
     /// weights twice (three times if the input has digests, which are verified). Without this
     /// option stored digests are dropped
     #[arg(long)]
@@ -311,6 +311,13 @@ pub struct RecoverArgs {
     /// Print what was done as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The folder, which is made if it does not exist; pages in it are replaced
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -14,6 +14,7 @@ pub(crate) mod files;
 pub(crate) mod inline;
 pub(crate) mod inspect;
 pub(crate) mod leftovers;
+pub(crate) mod man;
 pub(crate) mod model_files;
 #[cfg(feature = "machine")]
 pub(crate) mod plan;
@@ -35,44 +36,47 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
-    ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, MvArgs, PackArgs,
-    RecoverArgs, ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
+    ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
+    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
+use crate::help;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
-/// Move the weights of large ONNX models out of the model file and back in, and check the result.
+/// Look at, move, change, check, sign and run large ONNX models and their weights.
 #[derive(Debug, Parser)]
 #[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
 #[command(after_help = "\
 Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N.\n\n\
 With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub(crate) struct Cli {
+    /// Show no progress and no notes, only warnings and errors
+    #[arg(short, long, global = true, help_heading = "Common options")]
+    pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Write the model with its large tensors in one file beside it, or in several of limited
-    /// length
+    /// Put large tensors in one file, or shards, beside the model
     Pack(PackArgs),
-    /// Write the model with each large tensor in a file of its own
+    /// Put each large tensor in a file of its own
     Split(SplitArgs),
     /// Write the model as one self-contained file
     Embed(EmbedArgs),
-    /// Write the model without local functions: each call becomes the function's nodes
+    /// Replace calls of functions by their nodes
     #[command(visible_alias = "inline")]
     InlineFunctions(InlineArgs),
-    /// Fill a model with the weights of safetensors files, by name, and write it
+    /// Fill a model with the weights of safetensors files
     ImportSafetensors(ImportArgs),
-    /// Write the large tensors of a model to safetensors files
+    /// Write the large tensors to safetensors files
     ExportSafetensors(ExportArgs),
-    /// Write the model with its weights in another float type, computing in it
+    /// Write the model in another float type
     Cast(CastArgs),
-    /// List everything that is wrong with the structure of a model and with its weights files
+    /// List everything that is wrong with a model and its files
     #[command(after_help = "\
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
@@ -81,42 +85,44 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
-    /// Move models with their weights files: to another name, or into a folder
+    /// Move models with their weights files
     Mv(MvArgs),
-    /// Copy models with their weights files: to another name, or into a folder
+    /// Copy models with their weights files
     Cp(CpArgs),
-    /// Remove models with the weights files that no other model needs
+    /// Remove models with the weights files that only they need
     Rm(RmArgs),
-    /// Complete or undo killed saves, of a folder or of one model, and remove what they left
+    /// Complete or undo saves that were killed
     Recover(RecoverArgs),
-    /// Print a digest of a model's content, however it is stored, or of what it computes
+    /// Print a digest of what a model contains or computes
     Digest(DigestArgs),
-    /// Tell whether two models compute the same, and where they first differ
+    /// Tell where two models differ
     Diff(DiffArgs),
-    /// Sign a model: its files, in the format of OpenSSF Model Signing, and its content
+    /// Sign a model: its files and its content
     Sign(SignArgs),
     /// Verify the signatures of a model
     VerifySignature(VerifySignatureArgs),
     /// Write single tensors to files that numpy and others read
     Extract(ExtractArgs),
-    /// Write the model with other elements in one of its tensors
+    /// Write the model with other elements in one tensor
     Replace(ReplaceArgs),
     /// Write the model with other names and metadata
     Edit(EditArgs),
-    /// Plan where every tensor of a run lies in memory, and how much that needs
+    /// Plan where every tensor of a run lies in memory
     #[cfg(feature = "machine")]
     Plan(PlanArgs),
-    /// Run a model, on given or random inputs, and show, write or compare its outputs
+    /// Run a model; show, write or compare its outputs
     #[cfg(feature = "machine")]
     Run(RunArgs),
-    /// Run a model and write what every step read and wrote, with digests, as lines of JSON
+    /// Write what every step of a run read and wrote
     #[cfg(feature = "machine")]
     Trace(TraceArgs),
-    /// Show that two models compute the same: by their semantic digests, or by running both
+    /// Show that two models compute the same
     #[cfg(feature = "machine")]
     Verify(VerifyArgs),
-    /// Print a completion script for a shell, such as bash: . <(onnx-container completions bash)
+    /// Print a completion script for bash, zsh or fish
     Completions(CompletionsArgs),
+    /// Write the manual pages of all commands to a folder
+    Man(ManArgs),
 }
 
 /// What every command says of itself. Its arguments implement this, in the module of its name.
@@ -139,6 +145,11 @@ pub(crate) trait Execute {
 
     /// Runs it.
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure>;
+}
+
+/// The declaration of the command line, with its help arranged.
+pub(crate) fn declared() -> clap::Command {
+    help::arrange(Cli::command())
 }
 
 impl Command {
@@ -175,6 +186,7 @@ impl Command {
             #[cfg(feature = "machine")]
             Self::Verify(args) => args,
             Self::Completions(args) => args,
+            Self::Man(args) => args,
         }
     }
 }
@@ -189,21 +201,11 @@ fn different<'a>(a: &'a Path, b: Option<&'a Path>) -> Vec<&'a Path> {
 pub(crate) fn command_given(args: &[OsString]) -> Option<String> {
     let is_word = |arg: &&OsString| !arg.as_encoded_bytes().starts_with(b"-");
     let mut words = args.iter().skip(1).filter(is_word);
-    let cli = Cli::command();
+    let cli = declared();
     let command = cli.find_subcommand(words.next()?)?;
     let name = command.get_name();
     Some(match words.next().and_then(|word| command.find_subcommand(word)) {
         Some(part) => format!("{name} {}", part.get_name()),
         None => name.to_owned(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_declaration_is_sound() {
-        Cli::command().debug_assert();
-    }
 }

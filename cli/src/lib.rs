@@ -7,27 +7,31 @@
 mod args;
 mod commands;
 mod files;
+mod help;
 mod model;
 mod signing;
 mod terminal;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 
 use crate::commands::{Cli, leftovers, recover};
 use crate::terminal::failure::{Failed, Failure};
 pub use crate::terminal::memory::{Counted, fail_without_memory};
 use crate::terminal::output::{Output, print_on_stderr};
-use crate::terminal::{memory, stop};
+use crate::terminal::{memory, progress, stop};
 
 /// Runs the command line `args`, of which the first one is the name of the program, and returns the
 /// exit code. A signal ends the process.
 pub fn run_command(args: Vec<OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(&args) {
+    let mut declared = commands::declared();
+    let parsed = declared.try_get_matches_from_mut(&args);
+    let cli = match parsed.and_then(|parsed| Cli::from_arg_matches(&parsed)) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error, &args),
+        Err(error) => return usage(&error.format(&mut declared), &args),
     };
+    progress::set_quiet(cli.quiet);
     let given = cli.command.given();
     let (command, json, models) = (given.name(), given.json(), given.models());
     memory::prepare(command, json);
@@ -37,7 +41,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
         print_on_stderr(format_args!("warning: {warning}"));
     }
     let mut out = Output::stdout();
-    let mut outcome = given.run(&mut out);
+    let mut outcome = progress::during(|| given.run(&mut out));
     if let Err(failure) = &outcome
         && json
         && !failure.is_about_output()
@@ -55,7 +59,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
         }
     };
     // A check that was completed has the leftovers among its findings.
-    if command != "check" || outcome.is_err() {
+    if (command != "check" || outcome.is_err()) && !progress::is_quiet() {
         let notes = models.iter().flat_map(|model| leftovers::notes(model));
         notes.for_each(|note| print_on_stderr(format_args!("note: {note}")));
     }
@@ -64,7 +68,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
 
 /// The declaration of the command line.
 pub fn declaration() -> clap::Command {
-    Cli::command()
+    commands::declared()
 }
 
 /// Prints what is wrong with the arguments `given`, or the help or version that they ask for.

@@ -140,8 +140,18 @@ fn check_listed(
         return Ok(());
     }
     let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+    let is_other = |infos: &[ValueInfoProto]| {
+        infos.iter().any(|info| info.name.as_ref().is_some_and(|known| *known == *name))
+    };
+    let others = model.graph.iter().map(|graph| match what {
+        "input" => is_other(&graph.output).then_some("; it is an output"),
+        _ => is_other(&graph.input).then_some("; it is an input"),
+    });
     let meant = did_you_mean(name, names.iter().map(AsRef::as_ref));
-    let hint = meant.map(|meant| format!("; {meant}")).unwrap_or_default();
+    let hint = match others.flatten().next() {
+        Some(other) => other.to_owned(),
+        None => meant.map(|meant| format!("; {meant}")).unwrap_or_default(),
+    };
     let reason = format!("the graph has no {what} of this name{hint}");
     Err(Error::new(ErrorKind::MissingTensor, reason).with_tensor(name))
 }
@@ -165,6 +175,9 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<DefiningGraph> {
     let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidArgument, reason));
     if to.is_empty() || from.is_empty() {
         return invalid("a value cannot have an empty name".to_owned());
+    }
+    if to == from {
+        return invalid("this is its name already".to_owned());
     }
     let (mut exact, mut plain) = (Vec::new(), Vec::new());
     let mut around = Around::default();
@@ -198,8 +211,7 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<DefiningGraph> {
             Err(Error::new(ErrorKind::Unsupported, reason))
         }
         Some(found) if found.taken || (found.is_main && said_in_training(model, to)) => {
-            let reason =
-                format!("the name `{to}` is taken there, and would then mean another value");
+            let reason = format!("another value is called `{to}`: choose a name that none has");
             Err(Error::new(ErrorKind::AlreadyExists, reason))
         }
         Some(found) => Ok(found),

@@ -23,6 +23,7 @@ pub struct FileOptions {
     pub(super) save: SaveOptions,
     pub(super) dry_run: bool,
     pub(super) gone: Vec<PathBuf>,
+    pub(super) together: Vec<PathBuf>,
 }
 
 impl FileOptions {
@@ -53,6 +54,15 @@ impl FileOptions {
     #[must_use]
     pub fn as_without<P: AsRef<Path>>(mut self, models: impl IntoIterator<Item = P>) -> Self {
         self.gone.extend(models.into_iter().map(|model| real_path(model.as_ref())));
+        self
+    }
+
+    /// The other models that move to the same folder one after the other, before this one or after
+    /// it. A weights file that only these need besides has a second name until the last one moves:
+    /// it is not copied. Default none.
+    #[must_use]
+    pub fn together_with<P: AsRef<Path>>(mut self, models: impl IntoIterator<Item = P>) -> Self {
+        self.together.extend(models.into_iter().map(|model| real_path(model.as_ref())));
         self
     }
 

@@ -8,7 +8,7 @@ use crate::files::external_data::{check_location, is_handle};
 use crate::files::recovery::{FolderLock, StagingFolder, Switch, recover_all, refuse_journaled};
 use crate::model_files::options::FileOptions;
 use crate::model_files::report::{KeptFile, RemovedFile, RemovedModel};
-use crate::model_files::source::Source;
+use crate::model_files::source::{Source, are_on_one_file_system};
 use crate::save::{ModelFolder, SaveOptions};
 use crate::util::retry::{is_link, retried};
 
@@ -46,26 +46,54 @@ pub fn remove_model(path: impl AsRef<Path>, options: FileOptions) -> Result<Remo
     let found = Found::of(&source);
     match options.dry_run {
         true => found.judged(&source),
-        false => removed(&source, &found, &options.save, &|| source.check_model()),
+        false => removed(&source, &found, &options.save, None),
     }
 }
 
-/// Removes the files of `source` that no other model needs, except those for which `stays` holds.
-/// Removes none where `unchanged` fails.
+/// Removes the files of `source` that no other model needs, except those for which `stays` holds,
+/// under `locks` of its folders.
 pub(super) fn remove_source(
     source: &Source,
     stays: impl Fn(&str) -> bool,
     options: &SaveOptions,
-    unchanged: &dyn Fn() -> Result<()>,
+    locks: Vec<FolderLock>,
 ) -> Result<RemovedModel> {
-    removed(source, &Found::of(source).without(stays), options, unchanged)
+    removed(source, &Found::of(source).without(stays), options, Some(locks))
+}
+
+/// Refuses to move a model away from folders that the user may not change, before anything is done.
+pub(super) fn refuse_unremovable(source: &Source, stays: impl Fn(&str) -> bool) -> Result<()> {
+    let found = Found::of(source).without(stays);
+    for folder in source.folders(found.files.keys().map(String::as_str))? {
+        may_change(&folder).map_err(|error| {
+            let reason = "the model cannot be moved away from this folder, only copied";
+            Error::io(&folder, error).because(reason)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether files of `folder` may be moved, as far as the system tells without a try.
+fn may_change(folder: &Path) -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use rustix::fs::{Access, access};
+        retried(|| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
+    }
+    #[cfg(not(unix))]
+    {
+        folder.metadata().map(drop)
+    }
 }
 
 /// The names, from the model's folder, of the files of `source` that are no links and that
-/// [`remove_source`] removes.
+/// [`remove_source`] removes, now or with the last of the models that go together.
 pub(super) fn leaving(source: &Source, stays: impl Fn(&str) -> bool) -> Result<BTreeSet<String>> {
     let found = Found::of(source).without(stays);
-    let report = found.judged(source)?;
+    let mut report = found.judged(source)?;
+    let shared = source.go_together(found.files.keys().cloned())?;
+    let shared = shared.iter().filter_map(|name| found.files.get(name)).map(FoundFile::removed);
+    report.removed.extend(shared);
     let goes = |path: &Path| report.removed.iter().any(|it| !it.is_link && it.path == path);
     let weights = found.files.values().filter(|file| goes(&file.path));
     let model = Some(source.name.clone()).filter(|_| goes(&source.path));
@@ -81,16 +109,16 @@ fn removed(
     source: &Source,
     found: &Found,
     options: &SaveOptions,
-    unchanged: &dyn Fn() -> Result<()>,
+    locks: Option<Vec<FolderLock>>,
 ) -> Result<RemovedModel> {
-    let folders = source.folders(found.files.keys().map(String::as_str));
-    let locks = options.lock_all(&folders)?;
+    let folders = source.folders(found.files.keys().map(String::as_str))?;
+    let locks = locks.map_or_else(|| options.lock_all(&folders), Ok)?;
     if locks.iter().all(FolderLock::is_held) {
         // What another model needs is known when it is in place.
         recover_all(&source.directory, None)?;
     }
     refuse_hidden(&folders)?;
-    unchanged()?;
+    source.check_model()?;
     let mut report = found.judged(source)?;
     let is_removed =
         |file: &&FoundFile| report.removed.iter().any(|removed| removed.path == file.path);
@@ -99,7 +127,13 @@ fn removed(
     // The last one of a switch.
     names.push(source.name.clone());
     refuse_journaled(&source.directory, &source.name, &names)?;
-    report.warnings.extend(take_away(source, &names, options.sync)?);
+    match take_away(source, &names, options.sync) {
+        Ok(warning) => report.warnings.extend(warning),
+        Err(error) if is_full(&error) => {
+            report.warnings.extend(delete_each(source, &names, error)?)
+        }
+        Err(error) => return Err(error),
+    }
     remove_empty_folders(source, &names);
     drop(locks);
     Ok(report)
@@ -140,6 +174,28 @@ fn take_away(source: &Source, names: &[String], sync: bool) -> Result<Option<Err
         Err(error) => Ok(Some(error.because(said))),
         Ok(()) => Ok(switch.close().err()),
     }
+}
+
+/// Whether there was no room for the journal of a removal.
+fn is_full(error: &Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    error.io_error().is_some_and(|error| [StorageFull, QuotaExceeded].contains(&error.kind()))
+}
+
+/// Deletes the files `names` each after the other, the model, which is the last, first: on a disk
+/// that is full there is no room for a journal. When the process is killed meanwhile, weights that
+/// no model needs may stay. `full` is why this is done, and becomes the warning.
+fn delete_each(source: &Source, names: &[String], full: Error) -> Result<Option<Error>> {
+    for (number, path) in names.iter().rev().map(|name| source.directory.join(name)).enumerate() {
+        match retried(|| std::fs::remove_file(&path)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let error = Error::io(&path, error);
+                return Err(if number == 0 { error } else { error.and("the model is gone") });
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(full.because("the files were removed one by one, without a journal")))
 }
 
 /// Removes the folders below the model's that nothing is in any more.
@@ -207,11 +263,26 @@ impl Found {
                 Some(needed_by) => {
                     report.kept.push(KeptFile { path: file.path.clone(), needed_by });
                 }
-                None => report.removed.push(file.removed()),
+                None if let Some(model) = file.is_model(source)? => report.warnings.push(model),
+                None => {
+                    refuse_other_file_system(source, file)?;
+                    report.removed.push(file.removed());
+                }
             }
         }
         Ok(report)
     }
+}
+
+/// Refuses a file that cannot be moved away together with the model.
+fn refuse_other_file_system(source: &Source, file: &FoundFile) -> Result<()> {
+    let folder = file.path.parent().unwrap_or(&source.directory);
+    if are_on_one_file_system(folder, &source.directory) {
+        return Ok(());
+    }
+    let reason = "in a folder on another file system than the model: the two cannot be removed in \
+                  one step. Delete this file first; a copy of the model can be made before";
+    Err(Error::new(ErrorKind::Io, reason).with_path(&file.path))
 }
 
 impl FoundFile {
@@ -251,6 +322,14 @@ impl FoundFile {
         Ok(Some(Self { location, path, bytes, is_link }))
     }
 
+    /// The warning that the file is a model itself. A link goes, whatever it leads to.
+    fn is_model(&self, source: &Source) -> Result<Option<Error>> {
+        match self.is_link {
+            true => Ok(None),
+            false => ModelFolder::new(&source.directory, "").is_another_model(&self.path),
+        }
+    }
+
     fn removed(&self) -> RemovedFile {
         RemovedFile { path: self.path.clone(), bytes: self.bytes, is_link: self.is_link }
     }
@@ -262,8 +341,11 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::container::Container;
     use crate::files::recovery::recover;
+    use crate::load::LoadOptions;
     use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
+    use crate::save::WeightFiles;
 
     fn model(folder: &Path, name: &str, locations: &[&str]) {
         let mut graph = GraphProto::new("g");
@@ -331,5 +413,11 @@ mod tests {
         let error = remove_model(below.join("m.onnx"), FileOptions::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
         assert!(below.join("base").exists() && below.join("m.onnx").exists());
+        // A save in place removes no file that it replaces by another either.
+        let container = Container::load(below.join("m.onnx"), LoadOptions::new()).unwrap();
+        let options = SaveOptions::from(WeightFiles::PerTensor).remove_left_behind(true);
+        let saved = container.save(below.join("m.onnx"), options).unwrap();
+        assert!(saved.warnings.iter().any(|warning| warning.kind() == ErrorKind::Changed));
+        assert!(below.join("base").exists());
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::save::Placed;
 
 /// What [`move_model`](super::move_model) or [`copy_model`](super::copy_model) did, or would do.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Transferred {
@@ -18,6 +18,12 @@ pub struct Transferred {
     /// The weights files of the replaced model that were removed with it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
     pub superseded: Vec<PathBuf>,
+    /// The weights files of the replaced model that no model needs and that stay.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
+    pub left_behind: Vec<PathBuf>,
+    /// The files of the old model that were links and are gone: what they led to stays.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
+    pub links_removed: Vec<PathBuf>,
     /// What else the user should know.
     pub warnings: Vec<Error>,
 }
@@ -33,6 +39,8 @@ pub struct PlacedFile {
     pub to: PathBuf,
     /// Its length in bytes.
     pub bytes: u64,
+    /// Whether another file had this name before.
+    pub replaces: bool,
     /// How it got there; in a dry run, how it is expected to.
     pub placed: Placed,
 }

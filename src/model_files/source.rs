@@ -1,6 +1,8 @@
 //! A model that is moved, copied or removed: its files, and which of them other models need.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,7 +16,8 @@ use crate::files::recovery::recover_for_reading;
 use crate::graph::traversal;
 use crate::load::LoadOptions;
 use crate::model_files::options::FileOptions;
-use crate::save::{Existing, ModelFolder, SaveTarget, is_at};
+use crate::save::{Existing, ModelFolder, SaveTarget, ids_of, is_any_of, is_at, there};
+use crate::util::cancel;
 use crate::util::retry::retried;
 
 /// A model and what it refers to.
@@ -31,6 +34,8 @@ pub(super) struct Source {
     load: LoadOptions,
     /// Models that need nothing any more.
     gone: Vec<PathBuf>,
+    /// Models that go where this one goes.
+    together: Vec<PathBuf>,
     /// The model's file as it was before it was read.
     identity: FileIdentity,
 }
@@ -59,6 +64,11 @@ impl Source {
         drop(recover_for_reading(path));
         let metadata = retried(|| path.metadata());
         let container = Container::load(path, load.clone())?;
+        // A text of a few bytes can be a message too, of no known field.
+        if container.model().graph.is_none() {
+            let reason = "not a model: it has no graph";
+            return Err(Error::new(ErrorKind::Decode, reason).with_path(path));
+        }
         let metadata = metadata.map_err(|error| Error::io(path, error))?;
         let SaveTarget { directory, name } = SaveTarget::new(path)?;
         let (mut locations, mut unread) = (BTreeSet::new(), Vec::new());
@@ -73,8 +83,19 @@ impl Source {
         })?;
         let identity = FileIdentity::new(&metadata);
         let path = path.to_path_buf();
-        let gone = options.gone().to_vec();
-        Ok(Self { path, directory, name, container, locations, unread, load, gone, identity })
+        let (gone, together) = (options.gone().to_vec(), options.together.clone());
+        Ok(Self {
+            path,
+            directory,
+            name,
+            container,
+            locations,
+            unread,
+            load,
+            gone,
+            together,
+            identity,
+        })
     }
 
     /// Every file of the model, the model first.
@@ -121,12 +142,29 @@ impl Source {
         Ok(users.filter_map(first).collect())
     }
 
+    /// Those of the files `names` that only models need which go where this one goes.
+    pub(super) fn go_together(
+        &self,
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<BTreeSet<String>> {
+        if self.together.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let users = other_models_that_need(&self.path, names)?.into_iter();
+        let goes = |user: &PathBuf| self.together.iter().any(|model| is_at(user, model));
+        Ok(users.filter(|(_, users)| users.iter().all(goes)).map(|(name, _)| name).collect())
+    }
+
     /// The folders that the files `names` are in.
-    pub(super) fn folders<'n>(&self, names: impl Iterator<Item = &'n str>) -> Vec<PathBuf> {
+    pub(super) fn folders<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<PathBuf>> {
         let below = names.filter_map(|name| Some(name.rsplit_once('/')?.0));
         let below: BTreeSet<_> = below.collect();
-        let below = below.into_iter().map(|below| self.directory.join(below));
-        std::iter::once(self.directory.clone()).chain(below).filter(|path| path.is_dir()).collect()
+        let mut folders = vec![self.directory.clone()];
+        for folder in below.into_iter().map(|below| self.directory.join(below)) {
+            let found = there(&folder, retried(|| folder.metadata()))?;
+            folders.extend(found.filter(std::fs::Metadata::is_dir).map(|_| folder));
+        }
+        Ok(folders)
     }
 
     /// Refuses where the model's file is not the one that was read any more.
@@ -166,30 +204,22 @@ pub fn other_models_that_need(
 ) -> Result<BTreeMap<String, Vec<PathBuf>>> {
     let path = path.as_ref();
     refuse_nul(path)?;
-    let mut folders: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
-    for location in locations {
-        let plain = without_dots(&location);
-        let (folder, file) = plain.rsplit_once('/').unwrap_or(("", &plain));
-        folders.entry(folder.to_owned()).or_default().push((file.to_owned(), location));
-    }
-    let mut needed = BTreeMap::new();
-    for (below, files) in folders {
-        let directory = match &*below {
-            "" => directory_of(path),
-            below => directory_of(path).join(below),
-        };
-        if !directory.is_dir() {
-            continue;
+    ModelFolder::new(&directory_of(path), "").users_below(locations, Some(path))
+}
+
+/// How many bytes of two files are compared at once.
+const CHUNK: usize = 1 << 20;
+
+/// Reads until `buffer` is full or the file ends; returns how many bytes it has.
+fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while let Some(rest) = buffer.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match retried(|| file.read(rest))? {
+            0 => break,
+            more => read += more,
         }
-        let names: Vec<_> = files.iter().map(|(file, _)| file.clone()).collect();
-        let users = ModelFolder::new(&directory, "").all_other_users(&names, Some(path))?;
-        needed.extend(
-            files
-                .into_iter()
-                .filter_map(|(file, location)| Some((location, users.get(&file)?.clone()))),
-        );
     }
-    Ok(needed)
+    Ok(read)
 }
 
 fn changed(path: &Path) -> Error {
@@ -198,7 +228,7 @@ fn changed(path: &Path) -> Error {
 }
 
 impl SourceFile {
-    fn new(location: String, path: PathBuf) -> Result<Self> {
+    pub(super) fn new(location: String, path: PathBuf) -> Result<Self> {
         let fail = |error| Error::io(&path, error);
         let real = retried(|| path.canonicalize()).map_err(fail)?;
         let metadata = retried(|| real.metadata()).map_err(fail)?;
@@ -219,24 +249,56 @@ impl SourceFile {
         if is_same { Ok(()) } else { Err(changed(&self.path)) }
     }
 
+    /// Whether both are names of one file.
+    pub(super) fn is_one_with(&self, other: &Self) -> Result<bool> {
+        is_any_of(&self.real, &ids_of([&other.real])?)
+    }
+
+    /// Whether both have the same bytes. Reads both, up to the first difference.
+    pub(super) fn has_the_bytes_of(&self, other: &Self) -> Result<bool> {
+        if self.bytes != other.bytes {
+            return Ok(false);
+        }
+        let open = |file: &Self| {
+            retried(|| File::open(&file.real)).map_err(|error| Error::io(&file.path, error))
+        };
+        let (mut a, mut b) = (open(self)?, open(other)?);
+        let (mut of_a, mut of_b) = (vec![0; CHUNK], vec![0; CHUNK]);
+        loop {
+            cancel::check()?;
+            let read = read_full(&mut a, &mut of_a).map_err(|e| Error::io(&self.path, e))?;
+            let other_read = read_full(&mut b, &mut of_b).map_err(|e| Error::io(&other.path, e))?;
+            if of_a.get(..read) != of_b.get(..other_read) {
+                return Ok(false);
+            }
+            if read < CHUNK {
+                return Ok(true);
+            }
+        }
+    }
+
     /// Whether the file has a second name in the folder `directory` if the file system has such
     /// names.
     pub(super) fn can_link_to(&self, directory: &Path) -> bool {
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt;
-            let device = |path: &Path| retried(|| path.metadata()).map(|metadata| metadata.dev());
-            let devices = (device(&self.real), device(directory));
-            matches!(devices, (Ok(a), Ok(b)) if a == b)
-        }
-        #[cfg(not(unix))]
-        {
-            directory.is_dir()
-        }
+        are_on_one_file_system(&self.real, directory)
     }
 
     /// The real path of the file, for access.
     pub(super) fn real(&self) -> &Path {
         &self.real
+    }
+}
+
+/// Whether a file may be moved from one of two places to the other, as far as paths tell.
+pub(super) fn are_on_one_file_system(a: &Path, b: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let device = |path: &Path| retried(|| path.metadata()).map(|metadata| metadata.dev());
+        matches!((device(a), device(b)), (Ok(a), Ok(b)) if a == b)
+    }
+    #[cfg(not(unix))]
+    {
+        a.exists() && b.is_dir()
     }
 }

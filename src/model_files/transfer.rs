@@ -1,23 +1,23 @@
 //! A model and its weights files at another place: moved, or copied.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::check_location;
-use crate::files::recovery::is_journaled;
+use crate::files::recovery::{FolderLock, is_journaled};
 use crate::model_files::edited::rename_locations;
 use crate::model_files::options::FileOptions;
-use crate::model_files::remove::{leaving, plan, remove_source};
-use crate::model_files::report::{PlacedFile, RemovedModel, Transferred};
-use crate::model_files::source::{Source, SourceFile};
+use crate::model_files::remove::{leaving, plan, refuse_unremovable, remove_source};
+use crate::model_files::report::{PlacedFile, Transferred};
+use crate::model_files::source::{Source, SourceFile, other_models_that_need};
 use crate::save::{
     Access, EncodedFile, EncodedSave, NewAccess, Placed, SaveTarget, is_at, is_one_folder,
     real_path, renamed_with_model,
 };
 use crate::util::names::fold_case;
-use crate::util::retry::{is_link, retried};
+use crate::util::retry::{exists, is_link, retried};
 use crate::wire::Message;
 
 /// Moves the model at `from` with its weights files to `to`, which is the new name of the model or
@@ -59,20 +59,25 @@ pub fn move_model(
     options: FileOptions,
 ) -> Result<Transferred> {
     let transfer = Transfer::new(from.as_ref(), to.as_ref(), true, &options)?;
-    let mut done = transfer.publish()?;
+    refuse_unremovable(&transfer.source, |location| transfer.stays(location))?;
+    // The locks are held until the old files are gone: another move of the model waits, and finds
+    // none.
+    let (mut done, locks) = transfer.publish()?;
     let stays = |location: &str| transfer.stays(location);
-    let RemovedModel { kept, warnings, .. } = match options.dry_run {
+    let removed = match options.dry_run {
         true => plan(&transfer.source, stays)?,
-        false => {
-            let unchanged = || transfer.check();
-            remove_source(&transfer.source, stays, &options.save, &unchanged).map_err(|error| {
+        false => transfer
+            .check()
+            .and_then(|()| remove_source(&transfer.source, stays, &options.save, locks))
+            .map_err(|error| {
                 let new = transfer.target.path();
                 error.and(&format!("`{}` is complete, and the old files stay too", new.display()))
-            })?
-        }
+            })?,
     };
-    done.kept = kept;
-    done.warnings.extend(warnings);
+    done.links_removed =
+        removed.removed.into_iter().filter(|file| file.is_link).map(|file| file.path).collect();
+    done.kept = removed.kept;
+    done.warnings.extend(removed.warnings);
     Ok(done)
 }
 
@@ -103,7 +108,7 @@ pub fn copy_model(
     to: impl AsRef<Path>,
     options: FileOptions,
 ) -> Result<Transferred> {
-    Transfer::new(from.as_ref(), to.as_ref(), false, &options)?.publish()
+    Ok(Transfer::new(from.as_ref(), to.as_ref(), false, &options)?.publish()?.0)
 }
 
 /// A model on its way.
@@ -115,6 +120,11 @@ struct Transfer<'o> {
     /// The locations of the files that the move takes away: these may get another name in place of
     /// a copy. A second name for any other file would make a write in place change both.
     leaving: BTreeSet<String>,
+    /// The locations of the files that are at the new place already, with the same bytes, and that
+    /// another model there needs.
+    there: BTreeMap<String, SourceFile>,
+    /// The new names that other files have now.
+    replaced: HashSet<String>,
     /// Whether both models are in one folder.
     is_beside: bool,
     options: &'o FileOptions,
@@ -149,13 +159,49 @@ impl<'o> Transfer<'o> {
             }
             files.push((file, name));
         }
-        let is_beside = is_one_folder(&source.directory, &target.directory);
+        let is_beside = is_one_folder(&source.directory, &target.directory)?;
+        let (leaving, there) = (BTreeSet::new(), BTreeMap::new());
+        let exists = |(_, name): &&(SourceFile, String)| exists(&target.directory.join(name));
+        let replaced = files.iter().filter(exists).map(|(_, name)| name.clone()).collect();
         let mut transfer =
-            Self { source, target, files, leaving: BTreeSet::new(), is_beside, options };
+            Self { source, target, files, leaving, there, replaced, is_beside, options };
         if moves {
-            transfer.leaving = leaving(&transfer.source, |location| transfer.stays(location))?;
+            transfer.leaving = transfer.all_leaving()?;
         }
+        transfer.there = transfer.files_there()?;
         Ok(transfer)
+    }
+
+    fn all_leaving(&self) -> Result<BTreeSet<String>> {
+        leaving(&self.source, |location| self.stays(location))
+    }
+
+    /// The files that another model at the new place needs and that have the bytes already: a model
+    /// that shares them was moved or copied before.
+    fn files_there(&self) -> Result<BTreeMap<String, SourceFile>> {
+        let placed = self.files.iter().skip(1).filter(|(file, _)| !self.stays(&file.location));
+        let placed: Vec<_> =
+            placed.filter(|(_, name)| self.target.directory.join(name).is_file()).collect();
+        let names = placed.iter().map(|(_, name)| name.clone());
+        let needed = match placed.is_empty() {
+            true => BTreeMap::new(),
+            false => other_models_that_need(self.target.path(), names)?,
+        };
+        let mut there = BTreeMap::new();
+        for (file, name) in placed.into_iter().filter(|(_, name)| needed.contains_key(name)) {
+            let path = self.target.directory.join(name);
+            if is_link(&path) {
+                continue;
+            }
+            let found = SourceFile::new(name.clone(), path)?;
+            let is_one = file.is_one_with(&found)?;
+            let is_equal =
+                if is_one { self.may_link(file) } else { file.has_the_bytes_of(&found)? };
+            if is_equal {
+                there.insert(file.location.clone(), found);
+            }
+        }
+        Ok(there)
     }
 
     /// Whether the file may be moved by another name.
@@ -170,24 +216,29 @@ impl<'o> Transfer<'o> {
         self.is_beside && self.files.iter().skip(1).any(|file| is_its(&file))
     }
 
+    /// Whether the new model needs no file for this one, because it is there.
+    fn is_placed(&self, location: &str) -> bool {
+        self.stays(location) || self.there.contains_key(location)
+    }
+
     /// Puts the files in place, or only says how.
-    fn publish(&self) -> Result<Transferred> {
+    fn publish(&self) -> Result<(Transferred, Vec<FolderLock>)> {
         let weights = self.files.get(1..).unwrap_or_default();
-        let placed = weights.iter().filter(|(file, _)| !self.stays(&file.location));
+        let placed = weights.iter().filter(|(file, _)| !self.is_placed(&file.location));
         let given: Vec<_> = placed
             .map(|(file, name)| EncodedFile::existing(name, file.existing(self.may_link(file))))
             .collect();
         let model = self.model()?;
         let unchanged = || self.check();
         let target = SaveTarget { ..SaveTarget::new(&self.target.path())? };
-        let folders = self.source.folders(self.files.iter().map(|(file, _)| &*file.location));
+        let folders = self.source.folders(self.files.iter().map(|(file, _)| &*file.location))?;
         let save = EncodedSave::new(target, &model, &given, &self.options.save)?
             .reading(folders, &unchanged);
         if self.options.dry_run {
             save.check()?;
             let mut report = self.report(&[], &model);
-            report.superseded = save.would_remove(self.names())?;
-            return Ok(report);
+            (report.superseded, report.left_behind) = save.would_remove(self.names())?;
+            return Ok((report, Vec::new()));
         }
         let made = Folders::make(&self.target.directory, self.names())?;
         let done = save.prepare().and_then(|warnings| Ok((warnings, save.write()?)));
@@ -197,10 +248,10 @@ impl<'o> Transfer<'o> {
             false => made.remove(),
         })?;
         let mut report = self.report(&done.placed, &model);
-        report.superseded = done.removed;
+        (report.superseded, report.left_behind) = (done.removed, done.left_behind);
         report.warnings.extend(warnings);
         report.warnings.extend(done.warnings);
-        Ok(report)
+        Ok((report, done.locks))
     }
 
     /// The names of the files at the new place.
@@ -234,7 +285,11 @@ impl<'o> Transfer<'o> {
 
     fn check(&self) -> Result<()> {
         self.source.check_model()?;
-        self.files.iter().try_for_each(|(file, _)| file.check())
+        self.files
+            .iter()
+            .map(|(file, _)| file)
+            .chain(self.there.values())
+            .try_for_each(SourceFile::check)
     }
 
     /// The report; `placed` says how files got to their places, the model last, those that stay
@@ -245,7 +300,7 @@ impl<'o> Transfer<'o> {
         let files = self.files.iter().enumerate().map(|(number, (file, name))| {
             let done = match number {
                 0 => model,
-                _ if self.stays(&file.location) => Some(&Placed::Kept),
+                _ if self.is_placed(&file.location) => Some(&Placed::Kept),
                 _ => weights.next(),
             };
             let expected = || self.expected(file, number == 0);
@@ -253,11 +308,11 @@ impl<'o> Transfer<'o> {
                 from: file.path.clone(),
                 to: self.target.directory.join(name),
                 bytes: if number == 0 { written.len() } else { file.bytes },
+                replaces: self.replaced.contains(name) && !self.is_placed(&file.location),
                 placed: done.copied().unwrap_or_else(expected),
             }
         });
-        let (kept, superseded, warnings) = (Vec::new(), Vec::new(), Vec::new());
-        Transferred { files: files.collect(), kept, superseded, warnings }
+        Transferred { files: files.collect(), ..Transferred::default() }
     }
 
     fn expected(&self, file: &SourceFile, is_model: bool) -> Placed {

@@ -16,7 +16,7 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{check_location, without_dots};
-use crate::files::recovery::staged_name;
+use crate::files::recovery::{FolderLock, staged_name};
 use crate::save::encode::refuse_empty;
 use crate::save::encoded::existing::{Existing, Placed};
 use crate::save::options::SaveOptions;
@@ -156,7 +156,11 @@ pub(crate) struct Done {
     pub(crate) placed: Vec<Placed>,
     /// The old weights files that were removed.
     pub(crate) removed: Vec<PathBuf>,
+    /// The old weights files that no model needs and that stay.
+    pub(crate) left_behind: Vec<PathBuf>,
     pub(crate) warnings: Vec<Error>,
+    /// The locks under which the files were put in place.
+    pub(crate) locks: Vec<FolderLock>,
 }
 
 /// The files of the save by their paths from the model's folder, the model last.
@@ -304,10 +308,13 @@ impl<'a> EncodedSave<'a> {
             // A neighbour that cannot be read may need them, so they stay.
             Err(error) => (Vec::new(), Some(error)),
         };
-        let Published { mut warnings, removed } = locked.publish(removed)?;
+        // What cannot be told is not listed.
+        let left = self.left_behind(&needed).unwrap_or_default();
+        let Published { mut warnings, removed, locks } = locked.publish(removed)?;
         warnings.extend(unsure);
-        let removed = removed.iter().map(|name| self.target.directory.join(name)).collect();
-        Ok(Done { placed, removed, warnings })
+        let removed: Vec<_> = removed.iter().map(|name| self.target.directory.join(name)).collect();
+        let left_behind = left.into_iter().filter(|path| !removed.contains(path)).collect();
+        Ok(Done { placed, removed, left_behind, warnings, locks })
     }
 
     fn check_locked(&self) -> Result<()> {
@@ -333,15 +340,25 @@ impl<'a> EncodedSave<'a> {
         self.folder.superseded(|name| needed.has(name), &protected, any_name)
     }
 
-    /// The old weights files that the save would remove; the new model needs those of the names
-    /// `needed`.
+    /// The files of the replaced model that neither the new one nor any other needs; the new one
+    /// needs those of the names `needed`.
+    fn left_behind(&self, needed: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
+        let needed = Needed::new(&self.target, needed.iter());
+        self.folder.left_behind(|name| needed.has(name))
+    }
+
+    /// The old weights files that the save would remove, and those that it would leave behind; the
+    /// new model needs those of the names `needed`.
     pub(crate) fn would_remove<'n>(
         &self,
         needed: impl Iterator<Item = &'n str>,
-    ) -> Result<Vec<PathBuf>> {
+    ) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         let needed = needed.map(str::to_owned).collect();
         let removed = self.superseded(&needed)?;
-        Ok(removed.iter().map(|name| self.target.directory.join(name)).collect())
+        let removed: Vec<_> = removed.iter().map(|name| self.target.directory.join(name)).collect();
+        let mut left = self.left_behind(&needed)?;
+        left.retain(|path| !removed.contains(path));
+        Ok((removed, left))
     }
 
     /// Writes the files into the staging folder; returns what the new model refers to, and how each

@@ -173,7 +173,7 @@ impl<'c> PlannedSave<'c> {
     fn publish(&mut self, staging: Staging, meter: &Meter<'_>) -> Result<()> {
         let Staging { producing, writing, flushing, .. } = staging;
         let mut done = Statistics { producing, writing, flushing, ..self.saved.statistics };
-        let Published { removed, warnings } = timed(&mut done.publishing, || {
+        let Published { removed, warnings, locks } = timed(&mut done.publishing, || {
             let locked = staging.lock(self.kept.folders())?;
             if let Err(error) = self.check_locked().and_then(|()| meter.step()) {
                 return Err(locked.discard(error));
@@ -187,6 +187,7 @@ impl<'c> PlannedSave<'c> {
             published.warnings.extend(unsure);
             Ok(published)
         })?;
+        drop(locks);
         self.saved.statistics = done;
         self.note_removed(&removed);
         self.saved.warnings.extend(warnings);

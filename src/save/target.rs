@@ -9,6 +9,7 @@ pub(in crate::save) mod file_names;
 pub(in crate::save) mod folder;
 pub(in crate::save) mod listing;
 pub(in crate::save) mod publish;
+pub(in crate::save) mod same_file;
 pub(in crate::save) mod skim;
 pub(in crate::save) mod users;
 
@@ -54,7 +55,9 @@ impl SaveTarget {
         let bytes = path.as_os_str().as_encoded_bytes();
         let is_separated = bytes.last().is_some_and(|byte| is_separator(char::from(*byte)));
         if is_separated || !bytes.ends_with(name.as_encoded_bytes()) && !exists(path) {
-            return Err(invalid("names a directory"));
+            return Err(invalid(
+                "is a folder, or one that is not there: make it first, or name a file in it",
+            ));
         }
         let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
         let directory = directory_of(path);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnx_container::external_data::ExternalData;
+use onnx_container::model_files::{FileOptions, copy_model};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{
     Alignment, Buffer, Container, DataType, ErrorKind, Initializer, Result, SaveOptions, Tensor,
@@ -301,4 +302,10 @@ fn repacks_share_extents(folder: &Path) {
         assert!(taken < 2 << 20, "{}: {taken} bytes were written", path.display());
         assert_holds(&path, &weights, "shared");
     }
+    let path = folder.join("copied.onnx");
+    let before = free_bytes(&loaded, folder);
+    copy_model(&first, &path, FileOptions::new()).unwrap();
+    let taken = before.saturating_sub(free_bytes(&loaded, folder));
+    assert!(taken < 2 << 20, "a copy of the model's files took {taken} bytes");
+    assert_holds(&path, &weights, "copied");
 }

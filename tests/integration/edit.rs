@@ -423,7 +423,7 @@ fn inputs_and_outputs_are_renamed_and_nothing_else_passes_for_one() {
         (inputs, "x", ""),
         (outputs, "y1", ""),
         (inputs, "weight", ""),
-        (outputs, "x", "the graph has no output of this name"),
+        (outputs, "x", "the graph has no output of this name; it is an input"),
         (inputs, "scale", "the graph has no input of this name"),
         (outputs, "c_ou", "the graph has no output of this name; did you mean `c_out`?"),
     ];

@@ -12,7 +12,7 @@ use super::{InOut, LayoutArgs, ReadArgs, TargetArgs, size};
 #[command(after_help = "\
 FLOAT becomes FLOAT16 or BFLOAT16; with --to float, both of these become FLOAT. Operators that do not take \
 the new type keep the old one, with Cast nodes around them. Numbers over 65504 become infinite in FLOAT16: \
---verify finds them.\n\n\
+--verify finds them. Norms stay in FLOAT by both of --keep-op LayerNormalization and --except '*norm*'.\n\n\
 Weights are converted a piece at a time while they are written, so a model may be larger than the memory. \
 They go to one file beside OUT, or to the files of --max-shard-size or --safetensors.")]
 pub struct CastArgs {
@@ -27,18 +27,19 @@ pub struct CastArgs {
     /// Keep the types of the model's inputs and outputs
     #[arg(long)]
     pub keep_io: bool,
-    /// Keep operators of this type (Softmax), or the node of this name, as they are; may be given
-    /// several times
+    /// Compute in the old type in NAME. It is a type of operators (Softmax), or the name of a node;
+    /// their weights are cast all the same: see --except. May be given several times
     #[arg(long, value_name = "NAME")]
     pub keep_op: Vec<String>,
-    /// Keep the weights whose names match GLOB ('*.norm.*'); may be given several times
+    /// Keep the weights whose names match GLOB ('*.norm.*'); their operators compute in the new
+    /// type all the same: see --keep-op. May be given several times
     #[arg(long, value_name = "GLOB", value_parser = Pattern::new)]
     pub except: Vec<Pattern>,
     /// Cast weights of N bytes or more; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Check the written model, run both models on the same random inputs, and print the largest
-    /// difference of each output
+    /// Check the model once it is written, run both models on the same random inputs, and print the
+    /// largest difference of each output. OUT may not be IN then
     #[cfg(feature = "machine")]
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,

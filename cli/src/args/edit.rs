@@ -12,7 +12,7 @@ and K=V are split at the first `=`: a name that contains one can be given as B, 
 A new name is put at every use, in subgraphs too. A name that another value has is refused. --verify \
 compares the result with the edited model.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
-Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT. Inline tensors \
+Where one of the files is a link, as in the cache of the Hugging Face Hub, or with --align, --align-large or --data-name, they go to one file beside OUT. Inline tensors \
 stay inline.")]
 pub struct EditArgs {
     #[command(flatten)]
@@ -23,7 +23,8 @@ pub struct EditArgs {
     /// Remove the metadata K
     #[arg(long, value_name = "K")]
     pub remove_metadata: Vec<String>,
-    /// Set the name of the tool that made the model; the version of the former one is removed
+    /// Set the name of the tool that made the model; the version of another one is removed. An
+    /// empty name removes both
     #[arg(long, value_name = "NAME")]
     pub producer: Option<String>,
     /// Set the description of the model; an empty one removes it

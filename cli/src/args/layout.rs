@@ -11,12 +11,11 @@ use super::sizes::{alignment, shard_size};
 pub struct LayoutArgs {
     #[command(flatten)]
     pub packed: PackedArgs,
-    /// Write the weights file as a safetensors file, which safetensors readers can open too
-    /// [default name: <OUT's stem>.safetensors]
+    /// Write the weights as a safetensors file. Safetensors readers can open it too [default name: <OUT's stem>.safetensors]
     #[arg(long, conflicts_with = "max_shard_size")]
     pub safetensors: bool,
-    /// Write weights files of at most N bytes, padding included; 2GB is 2 * 10^9, 2GiB and 2G are
-    /// 2 * 2^30. A larger tensor has a file of its own [names: <OUT's
+    /// Write weights files of at most N bytes. Padding is included; 2GB is 2 * 10^9, 2GiB and 2G
+    /// are 2 * 2^30. A larger tensor has a file of its own [names: <OUT's
     /// stem>-00001-of-00003.onnx.data; one file: as without this option]
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,

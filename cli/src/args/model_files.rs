@@ -7,10 +7,11 @@ use clap::Args;
 use super::ReadArgs;
 use super::paths::model_to_read;
 
-/// On one file system, nothing is copied. Weights files with a name that was made from the model's,
-/// such as m.onnx.data, follow its new name, and the model is changed to name them; others keep
-/// their names. A file that another model needs stays, and the moved model gets a copy. So it does
-/// of a file that is a link, and the link is removed.
+/// On one file system, nothing is copied. Weights files with a name that was made from the model's
+/// (m.onnx.data, m.onnx_data, m-00001-of-00003.onnx.data, m-WEIGHT.weight) follow its new name, and
+/// the model is changed to name them; others keep theirs, m.safetensors too. A file that another
+/// model needs stays, and the moved model gets a copy. So it does of a file that is a link, and the
+/// link is removed. Models that share a file have it once where they go.
 ///
 /// Where this is killed, the model is complete at one of the two places or at both.
 #[derive(Debug, Args)]
@@ -42,6 +43,10 @@ pub struct TransferArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
+    /// Also remove old weights files that no model needs. They are beside a model that is replaced,
+    /// and only it needed them; their names do not matter
+    #[arg(long)]
+    pub delete_old: bool,
     #[command(flatten)]
     pub place: PlaceArgs,
 }

@@ -4,13 +4,15 @@
 mod difference;
 mod report;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use onnx_container::edit::{CastOptions, ExternalizeOptions};
 use onnx_container::{Container, Error, ErrorKind, Saved, traversal};
 
 use crate::args::CastArgs;
+#[cfg(feature = "machine")]
+use crate::args::InOut;
 use crate::commands::Execute;
 use crate::commands::cast::report::CastInfo;
 use crate::commands::write::Read;
@@ -44,6 +46,8 @@ impl Execute for CastArgs {
 /// Casts, writes and prints a report.
 fn run(args: &CastArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.paths.output, None)?;
+    #[cfg(feature = "machine")]
+    refuse_unverified(args)?;
     let reading = reading::of(&args.read);
     let vouched = Vouched::from(&args.target);
     let mut container = vouched::load(&args.paths.input, reading, vouched)?;
@@ -71,11 +75,43 @@ fn run(args: &CastArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.is_well()))
 }
 
+/// Refuses to replace the model that the written one is compared with: a cast that is found to be
+/// bad would be all that is left.
+#[cfg(feature = "machine")]
+fn refuse_unverified(args: &CastArgs) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let InOut { input, output } = &args.paths;
+    if args.verify && real(input).is_some_and(|input| Some(input) == real(output)) {
+        let reason = "OUT is IN, which --verify compares the result with: write to another name, and \
+                      move it with `onnx-container mv` when it is as you want it";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    Ok(())
+}
+
 /// What is cast.
 fn options(container: &Container, args: &CastArgs) -> Result<CastOptions, Failure> {
     let options = CastOptions::new().min_bytes(args.min_bytes).compute(!args.weights_only);
+    refuse_unknown_operators(container, args)?;
     let options = options.keep_io(args.keep_io).keep_ops(args.keep_op.clone());
     Ok(options.except(excepted(container, args)?))
+}
+
+/// Refuses a name of `--keep-op` that no node has, which was meant for another.
+fn refuse_unknown_operators(container: &Container, args: &CastArgs) -> Result<(), Failure> {
+    let mut unknown: BTreeSet<&str> = args.keep_op.iter().map(String::as_str).collect();
+    traversal::graphs(container.model(), |_, graph| {
+        for name in graph.nodes().iter().flat_map(|node| [&node.op_type, &node.name]).flatten() {
+            unknown.remove(&*name.to_string_lossy());
+        }
+        Ok(())
+    })?;
+    match unknown.first() {
+        Some(name) => Err(Failure::Usage(format!(
+            "--keep-op `{name}`: no node has this name, and none is of this type"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The names of the tensors that match a pattern of `--except`. A pattern that none matches was

@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::CompletionsArgs;
-use crate::commands::{Cli, Execute};
+use crate::commands::{Execute, declared};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
@@ -27,7 +26,7 @@ impl Execute for CompletionsArgs {
 /// Prints the script.
 fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "onnx-container", &mut script);
+    clap_complete::generate(args.shell, &mut declared(), "onnx-container", &mut script);
     if args.shell == Shell::Bash {
         script = named_alike(&String::from_utf8_lossy(&script)).into_bytes();
     }

@@ -12,6 +12,8 @@ use crate::args::EditArgs;
 use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::commands::write::{Read, Verified, verify};
+use crate::model::kept_name::kept_packed;
+use crate::model::reading::Reading;
 use crate::model::save::Written;
 use crate::model::vouched::Vouched;
 use crate::model::{reading, save, vouched};
@@ -43,6 +45,7 @@ fn run(args: &EditArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let reason = "nothing to change: give an option such as --set-metadata or --rename-tensor";
         return Err(Failure::Usage(reason.to_owned()));
     }
+    refuse_names(args)?;
     save::refuse_weights(&args.paths.output, None)?;
     let reading = reading::of(&args.write.read);
     let vouched = Vouched::from(&args.write.target);
@@ -50,7 +53,7 @@ fn run(args: &EditArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::warn(&container);
     let read = Read::of(&container, !args.write.read.no_mmap)?;
     let changed = edit(&mut container, args)?;
-    let saved = write(&container, args)
+    let saved = write(&container, args, reading)
         .map_err(|error| save::refused(error, &args.paths.output, &args.write.target))?;
     let verified = args.write.verify.then(|| {
         let semantic = container.semantic_digest().ok();
@@ -65,10 +68,31 @@ fn run(args: &EditArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.is_well()))
 }
 
+/// Refuses names that no value or graph should have.
+fn refuse_names(args: &EditArgs) -> Result<(), Failure> {
+    if args.graph_name.as_ref().is_some_and(String::is_empty) {
+        let reason = "--graph-name: a graph needs a name, which readers check";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    for (from, to) in &args.rename_tensor {
+        let scope = from.rsplit_once('/').map(|(scope, _)| scope);
+        if let Some(rest) = scope.and_then(|scope| to.strip_prefix(scope)?.strip_prefix('/')) {
+            return Err(Failure::Usage(format!(
+                "--rename-tensor {from}={to}: the new name has no scope before it: \
+                 --rename-tensor {from}={rest}"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Saves the model alone where its weights can stay, else with one file of weights.
-fn write(container: &Container, args: &EditArgs) -> Result<Saved, Error> {
+fn write(container: &Container, args: &EditArgs, reading: Reading) -> Result<Saved, Error> {
     let save_as = |layout| {
-        let options = save::options(layout, Some(&args.packed), &args.write.target);
+        let mut options = save::options(layout, Some(&args.packed), &args.write.target);
+        if layout == WeightFiles::Packed {
+            options = kept_packed(options, &args.packed, &args.paths.output, reading);
+        }
         save::try_save(container, &args.paths.output, options, &args.write.target)
     };
     match args.packed.is_given() {
@@ -131,8 +155,9 @@ fn edit<'a>(container: &mut Container, args: &'a EditArgs) -> Edited<Changed<'a>
 fn describe(container: &mut Container, args: &EditArgs) {
     let model = container.model_mut();
     if let Some(producer) = &args.producer {
-        model.producer_name = Some(producer.into());
-        model.producer_version = None;
+        let is_same = model.producer_name.as_ref().is_some_and(|name| *name == **producer);
+        model.producer_name = (!producer.is_empty()).then(|| producer.into());
+        model.producer_version.take_if(|_| !is_same);
     }
     if let Some(text) = &args.doc_string {
         model.doc_string = (!text.is_empty()).then(|| Box::new(text.into()));
@@ -169,8 +194,12 @@ impl Changed<'_> {
             (self.doc_string, "the description"),
             (self.graph_name, "the name of the graph"),
         ];
-        for (_, what) in told.iter().filter(|(value, _)| value.is_some()) {
-            out.row(sets, format_args!("{what}"))?;
+        for (value, what) in told {
+            match value {
+                Some("") => out.row(written.tense("removes", "removed"), what)?,
+                Some(_) => out.row(sets, what)?,
+                None => {}
+            }
         }
         let tense = written.tense("renames", "renamed");
         for Renamed { from, to, places } in &self.renamed {

@@ -3,7 +3,8 @@
 //! Several models are looked at before the first one is changed, so that what is refused is refused
 //! in time.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -84,12 +85,23 @@ fn transfer(
 ) -> Result<Outcome, Failure> {
     refuse_targets(args)?;
     let save = SaveOptions::new().overwrite(!args.no_clobber).remove_superseded(true);
+    let save = save.remove_left_behind(args.delete_old);
     let run = |path: &Path, options: FileOptions| match command {
-        "mv" => move_model(path, args.to(), options),
+        "mv" => {
+            let others = args.from().iter().filter(|other| *other != path);
+            move_model(path, args.to(), options.together_with(others))
+        }
         _ => copy_model(path, args.to(), options),
     };
     let said = if command == "mv" { "was moved" } else { "was copied" };
-    let done = each(args.from(), &args.place, said, save, run, refuse_one_place)?;
+    let mut done = each(args.from(), &args.place, said, save, run, agree_on_places)?;
+    if done.error.is_none() {
+        // What stayed with the first models went with the last one.
+        let moved: HashSet<_> = args.from().iter().map(|path| real(path)).collect();
+        for one in &mut done.reports {
+            one.kept.retain(|file| !moved.contains(&real(&file.needed_by)));
+        }
+    }
     report(command, &args.place, done, args.from(), out)
 }
 
@@ -112,16 +124,21 @@ fn refuse_targets(args: &TransferArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses files of two models that would have one name: the second model could not follow.
-fn refuse_one_place(plans: &[Transferred]) -> Result<(), Failure> {
-    let mut taken = HashSet::new();
-    for file in plans.iter().flat_map(|plan| &plan.files) {
-        if !taken.insert(file.to.to_string_lossy().to_lowercase()) {
-            let to = file.to.display();
-            let reason = format!(
-                "two of the models would have the file `{to}`: choose another place for one of them"
-            );
-            return Err(Failure::Refused(reason));
+/// Refuses different files of two models that would have one name: the second model could not
+/// follow. One file that both share is there for the second.
+fn agree_on_places(plans: &mut [Transferred]) -> Result<(), Failure> {
+    let mut taken: HashMap<String, PathBuf> = HashMap::new();
+    for file in plans.iter_mut().flat_map(|plan| &mut plan.files) {
+        let real = file.from.canonicalize().unwrap_or_else(|_| file.from.clone());
+        match taken.entry(file.to.to_string_lossy().to_lowercase()) {
+            Entry::Vacant(free) => drop(free.insert(real)),
+            Entry::Occupied(other) if *other.get() == real => file.placed = Placed::Kept,
+            Entry::Occupied(_) => {
+                let to = file.to.display();
+                return Err(Failure::Refused(format!(
+                    "two of the models would have the file `{to}`: choose another place for one of them"
+                )));
+            }
         }
     }
     Ok(())
@@ -130,8 +147,34 @@ fn refuse_one_place(plans: &[Transferred]) -> Result<(), Failure> {
 /// Removes the models, each after the other.
 fn remove(args: &RmArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let run = |path: &Path, options: FileOptions| remove_model(path, options);
-    let done = each(&args.models, &args.place, "was removed", SaveOptions::new(), run, |_| Ok(()))?;
-    report("rm", &args.place, done, &args.models, out)
+    let models = without_repeats(&args.models);
+    let mut done = each(&models, &args.place, "was removed", SaveOptions::new(), run, |_| Ok(()))?;
+    forget_removed(&mut done.reports);
+    report("rm", &args.place, done, &models, out)
+}
+
+/// The path by way of the real folder.
+fn real(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match (folder.unwrap_or(Path::new(".")).canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// The models, each once.
+fn without_repeats(models: &[PathBuf]) -> Vec<PathBuf> {
+    let mut seen = HashSet::new();
+    models.iter().filter(|path| seen.insert(real(path))).cloned().collect()
+}
+
+/// A file that stayed with the first models may go with a later one.
+fn forget_removed(reports: &mut [RemovedModel]) {
+    let removed: HashSet<_> =
+        reports.iter().flat_map(|report| &report.removed).map(|file| file.path.clone()).collect();
+    for report in reports {
+        report.kept.retain(|file| !removed.contains(&file.path));
+    }
 }
 
 /// What was done with the first models, and why that is not all of them.
@@ -148,7 +191,7 @@ fn each<T>(
     said: &str,
     save: SaveOptions,
     run: impl Fn(&Path, FileOptions) -> Result<T, Error>,
-    agree: impl Fn(&[T]) -> Result<(), Failure>,
+    agree: impl Fn(&mut [T]) -> Result<(), Failure>,
 ) -> Result<Done<T>, Failure> {
     let load = || LoadOptions::from(reading::of(&args.read));
     let options = |save| FileOptions::new().load(load()).save(save);
@@ -159,8 +202,8 @@ fn each<T>(
             let before = paths.iter().take(number);
             run(path, options(save).dry_run(true).as_without(before))
         };
-        let plans = paths.iter().enumerate().map(plan).collect::<Result<Vec<_>, _>>()?;
-        agree(&plans)?;
+        let mut plans = paths.iter().enumerate().map(plan).collect::<Result<Vec<_>, _>>()?;
+        agree(&mut plans)?;
         if args.dry_run {
             return Ok(Done { reports: plans, error: None });
         }
@@ -224,39 +267,56 @@ impl Report for Transferred {
     }
 
     fn print(&self, dry_run: bool, out: &mut Output) -> Result<(), Failure> {
-        for file in &self.files {
-            let how = match file.placed {
-                Placed::Linked => "moved",
-                Placed::Shared => "shared",
-                Placed::Copied => "copied",
-                Placed::Written => "written",
-                _ => "kept",
-            };
-            row(label(how, dry_run), file.bytes, tidy(&file.to).display(), out)?;
+        for run in self.files.chunk_by(|a, b| how(a) == how(b) && a.replaces == b.replaces) {
+            for file in run.iter().take(SHORT) {
+                let replaces = if file.replaces { " (replaces a file)" } else { "" };
+                let path = format_args!("{}{replaces}", tidy(&file.to).display());
+                row(label(how(file), dry_run), file.bytes, path, out)?;
+            }
+            let more = run.get(SHORT..).unwrap_or_default();
+            if let Some(first) = more.first() {
+                let bytes =
+                    ByteSize(more.iter().map(|file| file.bytes).fold(0, u64::saturating_add));
+                let what = format_args!("{} more ({bytes})", count(more.len(), "file"));
+                out.row(label(how(first), dry_run), what)?;
+            }
         }
         for path in &self.superseded {
             out.row(label("removed", dry_run), tidy(path).display())?;
+        }
+        for path in &self.left_behind {
+            let advice = "only the replaced model needed it; --delete-old removes such files";
+            out.row("left", format_args!("{}: {advice}", tidy(path).display()))?;
+        }
+        if !self.links_removed.is_empty() {
+            let links = count(self.links_removed.len(), "link");
+            let what = format_args!("{links}; the files that they led to stay");
+            out.row(label("removed", dry_run), what)?;
         }
         print_kept(&self.kept, out)
     }
 
     fn listed(&self) -> Listed<'_> {
-        let place = |file: &PlacedFile| match file.placed {
-            Placed::Linked => "linked",
-            Placed::Shared => "shared",
-            Placed::Copied => "copied",
-            Placed::Written => "written",
-            _ => "kept",
+        let place = |file: &PlacedFile| match how(file) {
+            "moved" => "linked",
+            how => how,
         };
         let files = self.files.iter().map(|file| ListedFile {
             from: Some(&file.from),
             path: tidy(&file.to),
             bytes: file.bytes,
             placed: Some(place(file)),
+            replaces: Some(file.replaces),
             is_link: None,
         });
-        let superseded = Some(self.superseded.iter().map(|path| text(path)).collect());
-        Listed { files: files.collect(), kept: kept(&self.kept), superseded }
+        let texts = |paths: &[PathBuf]| Some(paths.iter().map(|path| text(path)).collect());
+        Listed {
+            files: files.collect(),
+            kept: kept(&self.kept),
+            superseded: texts(&self.superseded),
+            left_behind: texts(&self.left_behind),
+            links_removed: texts(&self.links_removed),
+        }
     }
 }
 
@@ -283,11 +343,26 @@ impl Report for RemovedModel {
             path: tidy(&file.path),
             bytes: file.bytes,
             placed: None,
+            replaces: None,
             is_link: Some(file.is_link),
         });
-        Listed { files: files.collect(), kept: kept(&self.kept), superseded: None }
+        Listed { files: files.collect(), kept: kept(&self.kept), ..Listed::default() }
     }
 }
+
+/// How a file got to its place, as a word.
+fn how(file: &PlacedFile) -> &'static str {
+    match file.placed {
+        Placed::Linked => "moved",
+        Placed::Shared => "shared",
+        Placed::Copied => "copied",
+        Placed::Written => "written",
+        _ => "kept",
+    }
+}
+
+/// How many files in a row are named that got there in one way.
+const SHORT: usize = 5;
 
 /// The label of a row: what was done, or what would be.
 fn label(done: &'static str, dry_run: bool) -> &'static str {
@@ -324,13 +399,17 @@ struct Listing<'a> {
 }
 
 /// A model as `--json` shows it.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Listed<'a> {
     /// The model first.
     files: Vec<ListedFile<'a>>,
     kept: Vec<ListedKept>,
     #[serde(skip_serializing_if = "Option::is_none")]
     superseded: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_behind: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    links_removed: Option<Vec<String>>,
 }
 
 #[derive(Serialize)]
@@ -342,6 +421,8 @@ struct ListedFile<'a> {
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     placed: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaces: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     is_link: Option<bool>,
 }

@@ -174,6 +174,9 @@ pub struct Written {
     free_bytes: Option<u64>,
     removed: Vec<String>,
     left_behind: Vec<String>,
+    /// Whether files that are left behind were to be removed.
+    #[serde(skip)]
+    delete_old: bool,
     warnings: Vec<String>,
 }
 
@@ -243,6 +246,7 @@ impl Written {
             free_bytes: saved.free_bytes,
             removed: saved.removed.iter().map(|path| tidy(path).display().to_string()).collect(),
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
+            delete_old: args.delete_old,
             warnings: warnings.map(ToString::to_string).collect(),
         }
     }
@@ -349,11 +353,14 @@ impl Written {
         }
         if !self.left_behind.is_empty() {
             let files = count(self.left_behind.len(), "file");
-            let advice =
-                "nothing else here does: --delete-old removes them, a later save replaces none";
-            out.row("left", format_args!("{files} that only the replaced model needed; {advice}"))?;
+            let advice = match self.dry_run && !self.delete_old {
+                true => "add --delete-old to remove those that are beside it",
+                false => "delete them yourself",
+            };
+            out.row("left", format_args!("{files} that only the replaced model needed: {advice}"))?;
+            // All of them: no model names them any more, so no later command finds them.
             let left = self.left_behind.iter();
-            self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;
+            first(left.map(|path| format!("{:>14}{path}", "")), usize::MAX, out)?;
         }
         Ok(())
     }

@@ -188,3 +188,28 @@ mod verified {
         folder.run(&args).done().says(&["not run", "custom::Own: there is no kernel"]);
     }
 }
+
+/// A cast that turns out to be bad would be all that is left.
+#[cfg(feature = "machine")]
+#[test]
+fn the_model_that_is_compared_with_is_not_replaced() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &adds());
+    let before = std::fs::read(folder.path("m.onnx")).unwrap();
+    for out in ["m.onnx", "./m.onnx"] {
+        folder
+            .run(&["cast", "m.onnx", out, "--min-bytes", "0", "--to", "float16", "--verify"])
+            .misused(&["OUT is IN", "onnx-container mv"]);
+        assert_eq!(std::fs::read(folder.path("m.onnx")).unwrap(), before);
+    }
+    folder.run(&["cast", "m.onnx", "m.onnx", "--min-bytes", "0", "--to", "float16"]).done();
+}
+
+#[test]
+fn an_operator_that_no_node_is_of_is_refused() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &adds());
+    let args = ["cast", "m.onnx", "o.onnx", "--min-bytes", "0", "--to", "float16", "--keep-op"];
+    folder.run(&[&args[..], &["Softmax"]].concat()).misused(&["--keep-op `Softmax`"]);
+    folder.run(&[&args[..], &["Add"]].concat()).done();
+}

@@ -70,13 +70,15 @@ fn names_metadata_and_descriptions_are_changed_and_weights_stay() {
 fn what_cannot_be_done_is_said_and_nothing_is_written() {
     let folder = Folder::with_model();
     let cases: &[(&str, &[&str])] = &[
-        ("--rename-tensor=w=x", &["`w`", "the name `x` is taken"]),
-        ("--rename-tensor=y=z_then", &["`y`", "the name `z_then` is taken"]),
+        ("--rename-tensor=w=x", &["`w`", "another value is called `x`"]),
+        ("--rename-tensor=y=z_then", &["`y`", "another value is called `z_then`"]),
         ("--rename-tensor=smal=v", &["did you mean `small`?"]),
         ("--rename-input=w=v", &["the graph has no input of this name"]),
         ("--rename-input=flg=v", &["did you mean `flag`?"]),
         ("--rename-output=x=v", &["the graph has no output of this name"]),
         ("--rename-tensor=w=", &["empty name"]),
+        ("--rename-tensor=w=w", &["its name already"]),
+        ("--rename-input=z=v", &["no input of this name"]),
         ("--remove-metadata=k", &["the model has no metadata `k`"]),
         ("--set-metadata=onnx_container.sha256=0", &["a stored digest"]),
     ];
@@ -87,6 +89,8 @@ fn what_cannot_be_done_is_said_and_nothing_is_written() {
         (&[][..], "--set-metadata"),
         (&["--set-metadata=k"], "not a key and a value such as K=V"),
         (&["--rename-tensor=w"], "not two names such as A=B"),
+        (&["--graph-name="], "a graph needs a name"),
+        (&["--rename-tensor=s.then/y=s.then/b"], "--rename-tensor s.then/y=b"),
     ] {
         folder.run(&[&["edit", "m.onnx", "o.onnx"], args].concat()).misused(&[text]);
     }

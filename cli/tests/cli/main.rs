@@ -10,12 +10,15 @@
 
 mod cast;
 mod check;
+#[cfg(feature = "machine")]
+mod commands_page;
 mod dedup;
 mod digest;
 mod edit;
 mod exported;
 mod extract;
 mod files;
+mod help;
 mod hostile;
 #[path = "../../../tests/integration/hostile_cases.rs"]
 mod hostile_cases;
@@ -27,6 +30,8 @@ mod kinds;
 mod leftovers;
 #[cfg(unix)]
 mod model_files;
+#[cfg(unix)]
+mod model_files_safe;
 #[cfg(unix)]
 mod model_files_shared;
 #[cfg(all(unix, feature = "machine"))]

@@ -187,6 +187,7 @@ fn nothing_is_replaced_that_a_save_would_not_replace() {
             "out/n.onnx.data",
             |folder| {
                 with_files(folder, "out/other.onnx", &["n.onnx.data"]);
+                fs::write(folder.path("out/n.onnx.data"), [7; 16]).unwrap();
             },
             "refers to this file",
         ),
@@ -248,7 +249,7 @@ fn what_is_not_a_model_is_refused_with_what_it_is() {
     folder.run(&["mv", "p.onnx", "./p.onnx"]).failed(&["the model itself"]);
     folder.run(&["cp", "p.onnx", "p.onnx"]).failed(&["the model itself"]);
     folder.run(&["mv", "p.onnx", "none/q.onnx"]).failed(&["mkdir -p none"]);
-    folder.run(&["mv", "p.onnx", "none/"]).failed(&["names a directory"]);
+    folder.run(&["mv", "p.onnx", "none/"]).failed(&["is a folder, or one that is not there"]);
     folder.run(&["mv", "p.onnx", "p.onnx", "q.onnx"]).misused(&["is not a folder"]);
     folder.run(&["cp", "p.onnx", "./p.onnx", "folder"]).misused(&["two models"]);
     folder.run(&["mv", "p.onnx"]).misused(&["<PATH>", "<FROM>... <TO>"]);

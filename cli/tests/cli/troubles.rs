@@ -105,8 +105,9 @@ fn a_disk_that_is_full_keeps_the_old_model() {
     let (folder, [old, new]) = with_pair();
     let target = Path::new(&disk).join("m.onnx");
     let target = target.to_str().unwrap();
-    folder.run(&["pack", "old.onnx", target]).done();
     let filler = Path::new(&disk).join("filler");
+    removal_needs_no_room(&folder, target, &filler);
+    folder.run(&["pack", "old.onnx", target]).done();
     // From no space at all to enough of it.
     for free in (0..64).map(|pages| pages * 4096) {
         let _ = fs::remove_file(&filler);
@@ -121,6 +122,17 @@ fn a_disk_that_is_full_keeps_the_old_model() {
         }
     }
     panic!("a save to a disk with space does not work");
+}
+
+/// A model is removed where there is no room at all: that is when people remove one.
+fn removal_needs_no_room(folder: &Folder, target: &str, filler: &Path) {
+    folder.run(&["pack", "old.onnx", target]).done();
+    fill(filler, 0);
+    let run = folder.run(&["rm", target]);
+    assert_eq!(run.code(), 0, "{run:?}");
+    let left = fs::read_dir(filler.parent().unwrap()).unwrap().count();
+    assert_eq!(left, 1, "{run:?}");
+    fs::remove_file(filler).unwrap();
 }
 
 /// Fills the disk of `path` up to about `free` bytes.

@@ -327,7 +327,10 @@ fn the_only_weights_file_of_a_replaced_model_keeps_its_name() {
     assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "n.onnx", "shared"]);
     let folder = Folder::with_model();
     folder.run(&["pack", "m.onnx", "m.onnx", "--safetensors"]).done();
-    folder.run(&["pack", "m.onnx", "m.onnx"]).done().says(&["left      1 file", "--delete-old"]);
+    let args = ["pack", "m.onnx", "m.onnx"];
+    let plan = folder.run(&[&args[..], &["--dry-run"]].concat()).done();
+    plan.says(&["left      1 file", "--delete-old"]);
+    folder.run(&args).done().says(&["left      1 file", "delete them yourself"]);
     assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "m.safetensors"]);
 }
 

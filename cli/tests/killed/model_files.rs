@@ -5,6 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use nix::errno::Errno;
+use nix::libc;
+use onnx_container::proto::Message;
 use onnx_container::recovery::recover;
 use onnx_container::{ErrorKind, WeightFiles};
 use tempfile::TempDir;
@@ -219,4 +222,81 @@ fn a_model_that_moves_is_whole_whichever_call_fails() {
     }
     println!("{faults} faults; all with {ALL}=1");
     assert!(faults > 150, "{faults}");
+}
+
+/// The calls that look at files.
+fn look(_: nix::unistd::Pid, registers: &libc::user_regs_struct) -> Option<&'static str> {
+    match i64::try_from(registers.orig_rax).ok()? {
+        libc::SYS_statx => Some("statx"),
+        libc::SYS_newfstatat => Some("newfstatat"),
+        libc::SYS_fstat => Some("fstat"),
+        libc::SYS_readlink => Some("readlink"),
+        libc::SYS_readlinkat => Some("readlinkat"),
+        libc::SYS_getdents64 => Some("getdents64"),
+        libc::SYS_openat => Some("openat"),
+        libc::SYS_faccessat => Some("faccessat"),
+        _ => None,
+    }
+}
+
+/// A folder `in` with m.onnx, whose weights n.onnx needs by name, o.onnx by way of a link and
+/// above.onnx in the folder above.
+fn shared_weights() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for below in ["in", "out"] {
+        fs::create_dir(at(below)).unwrap();
+    }
+    save(&at("in/m.onnx"), 2.0, WeightFiles::Packed);
+    let model = fs::read(at("in/m.onnx")).unwrap();
+    fs::copy(at("in/m.onnx"), at("in/n.onnx")).unwrap();
+    std::os::unix::fs::symlink("m.onnx.data", at("in/l.onnx.data")).unwrap();
+    std::os::unix::fs::symlink("in", at("way")).unwrap();
+    let replaced = |old: &[u8], new: &str| {
+        let mut model = onnx_container::proto::ModelProto::decode(&model.clone().into()).unwrap();
+        for (_, tensor) in onnx_container::traversal::iter_mut(&mut model) {
+            for entry in &mut tensor.external_data {
+                if entry.value.as_ref().is_some_and(|value| value.as_bytes() == old) {
+                    entry.value = Some(new.into());
+                }
+            }
+        }
+        model.encode_to_vec().unwrap()
+    };
+    fs::write(at("in/o.onnx"), replaced(b"m.onnx.data", "l.onnx.data")).unwrap();
+    fs::write(at("above.onnx"), replaced(b"m.onnx.data", "way/m.onnx.data")).unwrap();
+    folder
+}
+
+/// What cannot be looked at may need the weights.
+#[test]
+fn no_failing_look_removes_weights_that_another_model_needs() {
+    let all = std::env::var_os(ALL).is_some();
+    let mut faults = 0;
+    for args in [&["rm", "in/m.onnx"][..], &["mv", "in/m.onnx", "out"]] {
+        for errno in [Errno::EIO, Errno::EACCES].into_iter().take(1 + usize::from(all)) {
+            for number in 0.. {
+                let folder = shared_weights();
+                let mut command = Command::new("/bin/sh");
+                command.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]);
+                command.arg(assert_cmd::cargo::cargo_bin!("onnx-container")).args(args);
+                command.arg("--no-sync").current_dir(folder.path());
+                let traced = trace(command, At::FailOf(number, errno, &look));
+                let at =
+                    format!("{args:?}: {errno} at {number}, {}: {}", traced.call, traced.stderr);
+                for user in ["in/n.onnx", "in/o.onnx"] {
+                    let value = value(&folder.path().join(user));
+                    assert_eq!(value.as_ref().ok(), Some(&2.0), "{user}, {at}");
+                }
+                let weights = folder.path().join("in/m.onnx.data");
+                assert!(weights.exists(), "{at}");
+                if !traced.reached {
+                    break;
+                }
+                faults += 1;
+            }
+        }
+    }
+    println!("{faults} failing looks; those without access too with {ALL}=1");
+    assert!(faults > 100, "{faults}");
 }

@@ -4,7 +4,7 @@
 //! Some network file systems cannot lock, and Windows has no such lock. A save then continues
 //! without one, and no staging folder is known to be abandoned.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -101,17 +101,20 @@ impl FolderLock {
         }
     }
 
-    /// Locks all of `folders` in sorted order, so that two saves cannot deadlock.
+    /// Locks all of `folders` in the order of their identities, so that two saves cannot deadlock.
     pub(crate) fn wait_for_all(
         folders: &[PathBuf],
         timeout: Duration,
         report: impl Fn(&Path, Duration) -> Result<()>,
     ) -> Result<Vec<Self>> {
-        // By their real paths: a folder that is listed twice must be locked only once.
-        let real =
-            |folder: &PathBuf| retried(|| folder.canonicalize()).map_err(|e| Error::io(folder, e));
-        let folders: BTreeSet<_> = folders.iter().map(real).collect::<Result<_>>()?;
-        folders.iter().map(|folder| Self::wait(folder, timeout, &report)).collect()
+        // A folder that is listed twice must be locked only once. It may be listed under two paths:
+        // by way of a link, or in another case where case does not count.
+        let mut distinct = BTreeMap::new();
+        for folder in folders {
+            let id = folder_id(folder).map_err(|error| Error::io(folder, error))?;
+            distinct.insert(id, folder);
+        }
+        distinct.into_values().map(|folder| Self::wait(folder, timeout, &report)).collect()
     }
 
     /// Whether this is a lock: the file system may have none.
@@ -138,6 +141,18 @@ impl FolderLock {
             Attempt::Locked => exists(folder).then_some(Self { file: Some(file) }),
         }
     }
+}
+
+/// What two paths of one folder have in common.
+#[cfg(unix)]
+fn folder_id(folder: &Path) -> std::io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    retried(|| folder.metadata()).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn folder_id(folder: &Path) -> std::io::Result<PathBuf> {
+    retried(|| folder.canonicalize())
 }
 
 fn held(folder: &Path, timeout: Duration) -> Error {

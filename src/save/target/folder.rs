@@ -14,6 +14,7 @@
 mod below;
 mod hidden;
 mod superseded;
+mod users_below;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,8 +32,8 @@ use crate::files::external_data::{directory_of, refuse_nul};
 use crate::files::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
 use crate::save::options::SaveOptions;
 use crate::save::target::listing::Listing;
+use crate::save::target::same_file::{ids_of, is_any_of};
 use crate::save::target::skim::{Skimmed, leads_nowhere, skim};
-use crate::save::target::users::{Base, Wanted, ids_of, is_any_of, is_at, is_same, real_path};
 use crate::save::target::{SaveTarget, SavedFile};
 use crate::util::retry::{is_link, retried};
 
@@ -217,7 +218,7 @@ impl ModelFolder {
             let is_target = last.is_some_and(|last| last.name == *name);
             if !is_target || !self.skim(&self.directory.join(name))?.is_model {
                 replaced.push(name.clone());
-            } else if is_any_of(&self.directory.join(name), &ids_of(request.protected)) {
+            } else if is_any_of(&self.directory.join(name), &ids_of(request.protected)?)? {
                 return Err(self.error(name, ErrorKind::AlreadyExists, READ.to_owned()));
             }
         }
@@ -227,13 +228,13 @@ impl ModelFolder {
     fn check_replaced(&self, replaced: &[String], request: &Request<'_>) -> Result<()> {
         let (own, users) = (self.own_names()?, self.users(replaced)?);
         let (reads, protected) =
-            (ids_of(&files_read_by(request.container)), ids_of(request.protected));
+            (ids_of(&files_read_by(request.container))?, ids_of(request.protected)?);
         let (mut errors, mut nobodys) = (Vec::new(), Vec::new());
         for name in replaced {
             let path = self.directory.join(name);
             let is_target = *name == self.model_name;
             let is_own = own.contains(name);
-            let is_read = is_any_of(&path, &protected) || !is_own && is_any_of(&path, &reads);
+            let is_read = is_any_of(&path, &protected)? || !is_own && is_any_of(&path, &reads)?;
             let reason = if is_read {
                 READ.to_owned()
             } else if let Some(user) = users.get(name) {
@@ -374,58 +375,6 @@ impl ModelFolder {
     ) -> Result<BTreeMap<String, PathBuf>> {
         let users = self.all_other_users(names, except)?.into_iter();
         Ok(users.filter_map(|(name, users)| Some((name, users.into_iter().next()?))).collect())
-    }
-
-    /// As [`other_users`](Self::other_users), with all of these models for each file.
-    pub(crate) fn all_other_users(
-        &self,
-        names: &[String],
-        except: Option<&Path>,
-    ) -> Result<BTreeMap<String, Vec<PathBuf>>> {
-        let root =
-            retried(|| self.directory.canonicalize()).map_err(|e| Error::io(&self.directory, e))?;
-        let wanted = Wanted::new(&self.directory, &root, names);
-        let except = except.map(real_path);
-        let (mut users, mut errors) = (BTreeMap::new(), Vec::new());
-        for base in Base::all(&self.directory, &root) {
-            let candidates = match self.candidates(&base, &root) {
-                Ok(candidates) => candidates,
-                Err(error) if base.passes(&error, &base.path) => continue,
-                Err(error) => {
-                    errors.push(Error::io(&base.path, error));
-                    continue;
-                }
-            };
-            let others = candidates.into_iter();
-            for path in others.filter(|path| except.as_ref().is_none_or(|it| !is_at(path, it))) {
-                match self.skim(&path) {
-                    Ok(skimmed) => wanted.find(&base, &path, &skimmed.locations, &mut users),
-                    Err(error) if base.passes_error(&error, &path) => {}
-                    Err(error) => errors.push(error),
-                }
-            }
-        }
-        let cannot_tell = "cannot be read, and may be a model that needs a file to be replaced; save under \
-                           another name, or as a user who may read it";
-        let errors = errors.into_iter().map(|error| error.because(cannot_tell));
-        Error::join(errors).map_or(Ok(users), Err)
-    }
-
-    /// The files in `base` that may be another model.
-    fn candidates(&self, base: &Base, root: &Path) -> io::Result<Vec<PathBuf>> {
-        let target = (!self.model_name.is_empty()).then(|| root.join(&self.model_name));
-        let mut paths = Vec::new();
-        for entry in retried(|| std::fs::read_dir(&base.path))? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            let path = entry.path();
-            let is_target = base.is_own && target.as_ref().is_some_and(|own| is_same(&path, own));
-            if (kind.is_file() || kind.is_symlink()) && !is_target {
-                paths.push(path);
-            }
-        }
-        paths.sort();
-        Ok(paths)
     }
 
     /// The locations in the file at `path`. The file is read again only where it may have changed.

@@ -298,6 +298,8 @@ pub(crate) struct Published {
     /// The names of the files that were removed.
     pub(crate) removed: Vec<String>,
     pub(crate) warnings: Vec<Error>,
+    /// The locks under which the files were put in place.
+    pub(crate) locks: Vec<FolderLock>,
 }
 
 /// A staging folder, and the locks of every folder that its save concerns.
@@ -332,14 +334,16 @@ impl LockedStaging {
         let result = match staging.switch(&switch) {
             Ok(flushed) => {
                 warnings.extend(staging.end(&switch));
-                flushed.map(|()| Published { removed, warnings })
+                let done = flushed.map_err(|error| {
+                    error.because("the new files are in place, and may not be on the disk yet")
+                });
+                done.map(|()| Published { removed, warnings, locks: Vec::new() })
             }
             Err(Failure { error, undone: true }) => Err(staging.discard(error)),
             Err(Failure { error, undone: false }) => Err(staging.keep(error)),
         };
         // Until the staging folder is removed the files belong to this save.
-        drop(locks);
-        result
+        result.map(|published| Published { locks, ..published })
     }
 
     /// Removes the staging folder after `error`, as [`Staging::discard`] does, and unlocks.

@@ -6,13 +6,13 @@
 //! are compared without case, and files by their identity. What the models refer to is read by
 //! `skim`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
-use crate::files::external_data::directory_of;
+use crate::error::{Error, Result};
+use crate::save::target::same_file::{FileId, file_ids, is_one_entry, there};
 use crate::save::target::skim::leads_nowhere;
 use crate::util::names::fold_case;
 use crate::util::retry::{is_link, retried};
@@ -60,6 +60,19 @@ impl Base {
         leads_nowhere(error) && path != self.path || !self.is_own && refused && !looks_like_one
     }
 
+    /// `found` in this folder, or nothing where the error is ignored: above the target's folder,
+    /// what only another user may read.
+    fn unless_passed<T: Default>(&self, found: Result<T>) -> Result<T> {
+        let is_passed = |error: &Error| {
+            let refused = error.io_error().map(io::Error::kind);
+            !self.is_own && refused == Some(io::ErrorKind::PermissionDenied)
+        };
+        match found {
+            Err(error) if is_passed(&error) => Ok(T::default()),
+            found => found,
+        }
+    }
+
     pub(crate) fn passes_error(&self, error: &Error, path: &Path) -> bool {
         error.io_error().is_some_and(|error| self.passes(error, path))
     }
@@ -96,30 +109,37 @@ pub(crate) struct Wanted<'n> {
     root: &'n Path,
     /// By their names in folded case.
     names: HashMap<String, Vec<&'n String>>,
-    /// By their identities and those of the files that they link to.
-    files: HashMap<FileId, &'n String>,
+    /// By their identities and those of the files that they link to; a file may have several names.
+    files: HashMap<FileId, Vec<&'n String>>,
 }
 
 impl<'n> Wanted<'n> {
-    pub(crate) fn new(directory: &'n Path, root: &'n Path, names: &'n [String]) -> Self {
+    pub(crate) fn new(directory: &'n Path, root: &'n Path, names: &'n [String]) -> Result<Self> {
         let mut wanted = Self { directory, root, names: HashMap::new(), files: HashMap::new() };
         for name in names {
             wanted.names.entry(fold_case(name)).or_default().push(name);
-            wanted.files.extend(file_ids(&directory.join(name)).map(|id| (id, name)));
+            for id in file_ids(&directory.join(name))? {
+                wanted.files.entry(id).or_default().push(name);
+            }
         }
-        wanted
+        Ok(wanted)
     }
 
     /// Records which of the files the `model` in `base` needs.
+    ///
+    /// # Errors
+    /// Why it cannot be told where a location leads.
     pub(crate) fn find(
         &self,
         base: &Base,
         model: &Path,
         locations: &BTreeSet<String>,
         users: &mut BTreeMap<String, Vec<PathBuf>>,
-    ) {
+    ) -> Result<()> {
         for location in locations {
-            for name in self.named(base, location).into_iter().chain(self.reached(base, location)) {
+            let named = base.unless_passed(self.named(base, location))?;
+            let reached = base.unless_passed(self.reached(base, location))?;
+            for name in named.into_iter().chain(reached) {
                 let users = users.entry(name.clone()).or_default();
                 // One location may lead to a file by its name and by a link.
                 if users.last().is_none_or(|last| last != model) {
@@ -127,100 +147,39 @@ impl<'n> Wanted<'n> {
                 }
             }
         }
+        Ok(())
     }
 
-    /// The file whose name is `location`.
-    fn named(&self, base: &Base, location: &str) -> Option<&'n String> {
+    /// The files whose name is `location`.
+    fn named(&self, base: &Base, location: &str) -> Result<Vec<&'n String>> {
         let folded = fold_case(location);
-        let name = folded.strip_prefix(&fold_case(&base.prefix))?;
-        let same = |wanted: &&&String| {
-            format!("{}{wanted}", base.prefix) == location
-                || same_entry(&base.path.join(location), &self.directory.join(wanted))
+        let Some(name) = folded.strip_prefix(&fold_case(&base.prefix)) else {
+            return Ok(Vec::new());
         };
-        self.names.get(name)?.iter().find(same).copied()
+        let mut named = Vec::new();
+        for &wanted in self.names.get(name).into_iter().flatten() {
+            if format!("{}{wanted}", base.prefix) == location
+                || is_one_entry(&base.path.join(location), &self.directory.join(wanted))?
+            {
+                named.push(wanted);
+            }
+        }
+        Ok(named)
     }
 
-    /// The file that `location` leads to by links.
-    fn reached(&self, base: &Base, location: &str) -> Option<&'n String> {
+    /// The files that `location` leads to by links.
+    fn reached(&self, base: &Base, location: &str) -> Result<Vec<&'n String>> {
         let path = base.path.join(location);
-        let name = *self.files.get(&file_ids(&path).last()?)?;
-        let own = self.directory.join(name);
+        let Some(names) = file_ids(&path)?.last().and_then(|id| self.files.get(id)) else {
+            return Ok(Vec::new());
+        };
+        let real = there(&path, retried(|| path.canonicalize()))?;
         // Replacing this file does not affect another hard link to the same bytes.
-        let leads_here = is_link(&own)
-            || retried(|| path.canonicalize()).is_ok_and(|real| real == self.root.join(name));
-        leads_here.then_some(name)
+        let leads_here = |name: &&&String| {
+            is_link(&self.directory.join(name)) || real.as_ref() == Some(&self.root.join(name))
+        };
+        Ok(names.iter().filter(leads_here).copied().collect())
     }
-}
-
-/// The identity of a file.
-#[cfg(unix)]
-type FileId = (u64, u64);
-#[cfg(not(unix))]
-type FileId = PathBuf;
-
-/// The identity of `path`, and of the file it leads to when it is a link.
-#[cfg(unix)]
-fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
-    use std::os::unix::fs::MetadataExt;
-    let found = [retried(|| path.symlink_metadata()).ok(), retried(|| path.metadata()).ok()];
-    found.into_iter().flatten().map(|meta| (meta.dev(), meta.ino()))
-}
-
-#[cfg(not(unix))]
-fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
-    retried(|| path.canonicalize()).ok().into_iter()
-}
-
-/// The identities of `paths` and of the files they lead to.
-pub(crate) fn ids_of<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> HashSet<FileId> {
-    paths.into_iter().flat_map(|path| file_ids(path)).collect()
-}
-
-/// Whether the file at `path`, or the one it leads to, is one of `files`.
-pub(crate) fn is_any_of(path: &Path, files: &HashSet<FileId>) -> bool {
-    !files.is_empty() && file_ids(path).any(|id| files.contains(&id))
-}
-
-/// Whether `path` is the `model`, a link to it, or the same file under a name in another case.
-pub(crate) fn is_same(path: &Path, model: &Path) -> bool {
-    if path.file_name() == model.file_name() {
-        return true;
-    }
-    if is_link(path) {
-        return retried(|| path.canonicalize()).is_ok_and(|target| target == *model);
-    }
-    let folded = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(fold_case);
-    folded(path).is_some_and(|name| Some(name) == folded(model)) && same_entry(path, model)
-}
-
-/// `model` with the real path of its folder.
-pub(crate) fn real_path(model: &Path) -> PathBuf {
-    match (retried(|| directory_of(model).canonicalize()), model.file_name()) {
-        (Ok(folder), Some(name)) => folder.join(name),
-        _ => model.to_path_buf(),
-    }
-}
-
-/// As [`is_same`], for a `path` in any folder; `model` is a [real path](real_path). In another
-/// folder than the model's, a link is the model where it leads there, whatever its name is.
-pub(crate) fn is_at(path: &Path, model: &Path) -> bool {
-    if is_one_folder(&directory_of(path), &directory_of(model)) {
-        return is_same(path, model);
-    }
-    is_link(path) && retried(|| path.canonicalize()).is_ok_and(|target| target == *model)
-}
-
-/// Whether two paths lead to one folder: it may be written in two ways where case does not count.
-pub(crate) fn is_one_folder(a: &Path, b: &Path) -> bool {
-    let last = |path: &Path| file_ids(path).last();
-    let first = last(a);
-    first.is_some() && first == last(b)
-}
-
-/// Whether two paths are the same file. Links are not followed.
-fn same_entry(a: &Path, b: &Path) -> bool {
-    let first = file_ids(a).next();
-    first.is_some() && first == file_ids(b).next()
 }
 
 #[cfg(test)]
@@ -250,41 +209,5 @@ mod tests {
         }
         let not_io = Error::new(crate::ErrorKind::InvalidModel, "no model");
         assert!(!base(true).passes_error(&not_io, Path::new("/models/gone.onnx")));
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_link_of_the_same_name_is_the_model_only_where_it_leads_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().canonicalize().unwrap().join(name);
-        std::fs::create_dir(at("below")).unwrap();
-        for name in ["below/m.onnx", "other"] {
-            std::fs::write(at(name), "").unwrap();
-        }
-        for (link, is_model) in [("below/m.onnx", true), ("other", false), ("gone", false)] {
-            std::os::unix::fs::symlink(link, at("m.onnx")).unwrap();
-            assert_eq!(is_at(&at("m.onnx"), &at("below/m.onnx")), is_model, "{link}");
-            std::fs::remove_file(at("m.onnx")).unwrap();
-        }
-        assert!(is_at(&at("below/m.onnx"), &at("below/m.onnx")));
-        assert!(!is_at(&at("other"), &at("below/m.onnx")));
-    }
-
-    #[test]
-    fn two_names_of_one_file_are_one_entry() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("a"), "").unwrap();
-        std::fs::write(at("b"), "").unwrap();
-        std::fs::hard_link(at("a"), at("c")).unwrap();
-        for (one, other, same) in [
-            ("a", "a", true),
-            ("a", "c", true),
-            ("a", "b", false),
-            ("gone", "gone", false),
-            ("gone", "a", false),
-        ] {
-            assert_eq!(same_entry(&at(one), &at(other)), same, "{one} {other}");
-        }
     }
 }

@@ -186,7 +186,8 @@ impl Compared {
                 None => out.row(
                     "problem",
                     format_args!(
-                        "output `{output}` is infinite or no number where it was a number"
+                        "output `{output}` is infinite or no number where it was a number: try \
+                         --to bfloat16, or --keep-op and --except for what is too large"
                     ),
                 )?,
             }

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::{ModelFolder, READ, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::may_need_recovery;
-use crate::save::target::users::{ids_of, is_any_of};
+use crate::save::target::same_file::{ids_of, is_any_of, there as found_at};
 use crate::util::retry::{is_link, retried};
 
 impl ModelFolder {
@@ -57,9 +57,12 @@ impl ModelFolder {
         request: &Request<'_>,
     ) -> Result<Vec<Error>> {
         let folder = Self::new(&self.directory.join(below), "");
-        let there =
-            names.iter().filter(|name| folder.directory.join(name).symlink_metadata().is_ok());
-        let there: Vec<String> = there.cloned().collect();
+        let mut there = Vec::new();
+        for name in names {
+            let path = folder.directory.join(name);
+            let found = found_at(&path, retried(|| path.symlink_metadata()))?;
+            there.extend(found.map(|_| name.clone()));
+        }
         if there.is_empty() {
             return Ok(Vec::new());
         }
@@ -100,7 +103,7 @@ impl ModelFolder {
         is_own: bool,
         request: &Request<'_>,
     ) -> Result<Option<String>> {
-        Ok(if is_any_of(path, &ids_of(request.protected)) {
+        Ok(if is_any_of(path, &ids_of(request.protected)?)? {
             Some(READ.to_owned())
         } else if self.is_model(path, is_own)? {
             Some("another model: it is not replaced by weights".to_owned())

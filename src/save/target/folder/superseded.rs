@@ -11,7 +11,7 @@ use super::ModelFolder;
 use crate::error::Result;
 use crate::files::external_data::check_location;
 use crate::save::target::file_names::{is_default_name, is_name_of_one_weight};
-use crate::save::target::users::{ids_of, is_any_of};
+use crate::save::target::same_file::{ids_of, is_any_of};
 use crate::util::names::fold_case;
 use crate::util::retry::retried;
 
@@ -24,12 +24,15 @@ impl ModelFolder {
             check_location(name).is_ok() && !stays(name) && self.directory.join(name).is_file()
         };
         let left: Vec<_> = old.into_iter().filter(is_left).collect();
-        if left.is_empty() {
-            return Ok(Vec::new());
-        }
-        let users = self.users(&left)?;
+        let users = self.users_below(left.iter().cloned(), Some(&self.target_path()))?;
         let left = left.into_iter().filter(|name| !users.contains_key(name));
-        Ok(left.map(|name| self.directory.join(name)).collect())
+        let mut paths = Vec::new();
+        for path in left.map(|name| self.directory.join(name)) {
+            if self.is_another_model(&path)?.is_none() {
+                paths.push(path);
+            }
+        }
+        Ok(paths)
     }
 
     /// The names of the files in the model's folder that only the model at the target needs: those
@@ -41,7 +44,7 @@ impl ModelFolder {
         protected: &[PathBuf],
         any_name: bool,
     ) -> Result<Vec<String>> {
-        let protected = ids_of(protected);
+        let protected = ids_of(protected)?;
         let (model, old) = (&self.model_name, self.own_names()?);
         let of_one = old.iter().filter(|name| is_name_of_one_weight(model, name)).count();
         let is_ours = |name: &str| {
@@ -52,11 +55,14 @@ impl ModelFolder {
         let left = self.left_behind(|name| {
             stays(name) || !is_ours(name) || fold_case(name) == fold_case(model)
         })?;
-        let is_removed = |path: &PathBuf| {
+        let mut names = Vec::new();
+        for path in &left {
             let is_file = retried(|| path.symlink_metadata()).is_ok_and(|it| it.is_file());
-            is_file && !is_any_of(path, &protected)
-        };
-        let names = left.iter().filter(|path| is_removed(path)).filter_map(|path| path.file_name());
-        Ok(names.filter_map(|name| name.to_str()).map(str::to_owned).collect())
+            if is_file && !is_any_of(path, &protected)? {
+                let name = path.file_name().and_then(|name| name.to_str());
+                names.extend(name.map(str::to_owned));
+            }
+        }
+        Ok(names)
     }
 }

@@ -1,0 +1,56 @@
+//! `man FOLDER`: the manual pages, from the declaration of the command line.
+
+use std::path::{Path, PathBuf};
+
+use onnx_container::Error;
+
+use crate::args::ManArgs;
+use crate::commands::{Execute, declared};
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::output::{Output, count};
+
+impl Execute for ManArgs {
+    fn name(&self) -> &'static str {
+        "man"
+    }
+
+    fn json(&self) -> bool {
+        false
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
+/// Writes a page for the program and for each command.
+fn run(args: &ManArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let mut pages = Vec::new();
+    pages_of(declared().disable_help_subcommand(true), "", &mut pages)?;
+    std::fs::create_dir_all(&args.folder).map_err(|error| Error::io(&args.folder, error))?;
+    for (name, page) in &pages {
+        let path = args.folder.join(name);
+        std::fs::write(&path, page).map_err(|error| Error::io(&path, error))?;
+    }
+    let folder: &Path = &args.folder;
+    out.row("wrote", format_args!("{} to {}", count(pages.len(), "page"), folder.display()))?;
+    Ok(Outcome::Done)
+}
+
+/// The pages of `command`, whose name has `before` in front of it, and of its subcommands.
+fn pages_of(
+    command: clap::Command,
+    before: &str,
+    pages: &mut Vec<(PathBuf, Vec<u8>)>,
+) -> Result<(), Failure> {
+    let name = format!("{before}{}", command.get_name());
+    let mut page = Vec::new();
+    let titled = command.clone().name(name.clone()).display_name(name.clone());
+    let rendered = clap_mangen::Man::new(titled).render(&mut page);
+    rendered.map_err(|_| Error::internal("a manual page that cannot be made"))?;
+    pages.push((PathBuf::from(format!("{name}.1")), page));
+    for part in command.get_subcommands() {
+        pages_of(part.clone(), &format!("{name}-"), pages)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Two calls of each command, for its help.
+
+/// The arguments of two calls of the command `name`.
+pub fn examples(name: &str) -> &'static [&'static str] {
+    match name {
+        "inspect" => &["model.onnx", "model.onnx --top 5"],
+        "files" => &["model.onnx", "-0 model.onnx | xargs -0 ls -l"],
+        "check" => &["model.onnx", "model.onnx --digests"],
+        "digest" => &["model.onnx", "--files model.onnx | sha256sum -c"],
+        "diff" => &["--semantic old.onnx new.onnx", "--semantic old.onnx new.onnx --json"],
+        "pack" => &["model.onnx packed.onnx", "model.onnx web/model.onnx --max-shard-size 1GB"],
+        "split" => &["model.onnx split/model.onnx", "model.onnx split/model.onnx --min-bytes 1MB"],
+        "embed" => &["model.onnx single.onnx", "model.onnx single.onnx --verify"],
+        "edit" => &[
+            "model.onnx model.onnx --set-metadata version=2",
+            "model.onnx new.onnx --rename-input x=tokens",
+        ],
+        "cast" => &[
+            "model.onnx half.onnx --to float16 --keep-io",
+            "model.onnx half.onnx --to bfloat16 --verify",
+        ],
+        "inline-functions" => {
+            &["model.onnx flat.onnx", "model.onnx flat.onnx --only pkg.nn::Block"]
+        }
+        "extract" => &["model.onnx embedding -o embedding.npy", "model.onnx w b -o weights.npz"],
+        "replace" => &[
+            "model.onnx embedding new.npy -o tuned.onnx",
+            "model.onnx w w.npy -o model.onnx --tied all",
+        ],
+        "import-safetensors" => &[
+            "model.onnx tuned.safetensors tuned.onnx",
+            "model.onnx w.safetensors new.onnx --strict",
+        ],
+        "export-safetensors" => &[
+            "model.onnx weights.safetensors",
+            "model.onnx weights.safetensors --max-shard-size 5GB",
+        ],
+        "mv" => &["model.onnx release.onnx", "encoder.onnx decoder.onnx release/"],
+        "cp" => &["model.onnx copy.onnx", "snapshots/main/model.onnx release/"],
+        "rm" => &["model.onnx --dry-run", "old/a.onnx old/b.onnx"],
+        "recover" => &["models/", "model.onnx"],
+        "sign" => &["model.onnx --key key.pem", "model.onnx --key key.pem --all-files"],
+        "verify-signature" => &["model.onnx --key key.pub", "model.onnx --key key.pub --json"],
+        "plan" => &["model.onnx --dim batch=1", "model.onnx --dim batch=1 --svg plan.svg"],
+        "run" => &["model.onnx --dim batch=1", "model.onnx --input x=x.npy -o out --timings"],
+        "trace" => &["model.onnx -o run.jsonl", "diff old.onnx new.onnx"],
+        "verify" => &["model.onnx packed.onnx", "model.onnx half.onnx --rtol 1e-2"],
+        "completions" => {
+            &["bash > onnx-container.bash", "fish"]
+        }
+        "man" => &["man/", "~/.local/share/man/man1"],
+        _ => &[],
+    }
+}

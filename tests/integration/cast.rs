@@ -13,12 +13,12 @@ use onnx_container::{Container, DataType, ErrorKind, Initializer, Result, Tensor
 
 use crate::support::{call, constant, floats, function, graph, int64s, model, model_of, node};
 
-fn all() -> CastOptions {
+pub fn all() -> CastOptions {
     CastOptions::new().min_bytes(0)
 }
 
 /// Every node of the model as `op(inputs) -> outputs`, with its scope.
-fn nodes(model: &ModelProto) -> Vec<String> {
+pub fn nodes(model: &ModelProto) -> Vec<String> {
     let mut found = Vec::new();
     let one = |node: &NodeProto| {
         let names = |list: &[onnx_container::proto::Str]| {
@@ -273,7 +273,7 @@ fn with_io(mut graph: GraphProto, inputs: &[&str], outputs: &[&str]) -> GraphPro
     graph
 }
 
-fn computing(graph: GraphProto, options: CastOptions) -> (Vec<String>, CastReport, ModelProto) {
+pub fn computing(graph: GraphProto, options: CastOptions) -> (Vec<String>, CastReport, ModelProto) {
     let mut container = Container::new(model(graph));
     let report = container.cast(DataType::Float16, options.compute(true)).unwrap();
     (nodes(container.model()), report, container.model().clone())

@@ -8,9 +8,8 @@ use std::collections::{HashMap, HashSet};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::{self, Body, BodyMut};
-use crate::proto::{
-    AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, Str, TensorProto, ValueInfoProto,
-};
+use crate::graph::value_names::{Names, Role};
+use crate::proto::{AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, Str, TensorProto};
 use crate::util::names::UniqueNames;
 
 /// Weights that were renamed, by their new names: the old name, and the type that it had.
@@ -19,7 +18,7 @@ pub(super) type Renamed = HashMap<Str, (Str, DataType)>;
 /// The names of the values of a model.
 #[derive(Default)]
 pub(super) struct Values {
-    /// All of them, in whatever graph.
+    /// All of them, in whatever graph, also those that only a declaration or an annotation has.
     pub(super) names: UniqueNames,
     /// The names of graph inputs, whose values the caller gives.
     pub(super) inputs: HashSet<Str>,
@@ -38,29 +37,20 @@ impl Values {
     }
 
     fn add(&mut self, body: Body<'_>) {
+        let mut take = |_: Role, name: &Str| {
+            self.names.take(&name.to_string_lossy());
+        };
+        // The walk visits the subgraphs.
+        let mut names = Names { visit: &mut take, skip: &|_| true };
+        match body {
+            Body::Graph(graph) => names.graph(graph),
+            Body::Function(function) => names.function(function),
+        }
         if let Body::Graph(graph) = body {
-            let names = |list: &[ValueInfoProto]| -> Vec<Str> {
-                list.iter().filter_map(|value| value.name.clone()).collect()
-            };
-            let inputs = names(&graph.input);
-            inputs.iter().chain(&names(&graph.output)).for_each(|name| self.take(name));
-            self.inputs.extend(inputs);
-            let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
-            let tensors = graph.initializer.iter().chain(sparse);
-            tensors.filter_map(|tensor| tensor.name.as_ref()).for_each(|name| self.take(name));
-        } else if let Body::Function(function) = body {
-            function.input.iter().chain(&function.output).for_each(|name| self.take(name));
+            self.inputs.extend(graph.input.iter().filter_map(|input| input.name.clone()));
         }
-        for node in body.nodes() {
-            node.input.iter().chain(&node.output).for_each(|name| self.take(name));
-            if is_constant(node) {
-                self.constants.extend(node.output.first().cloned());
-            }
-        }
-    }
-
-    fn take(&mut self, name: &Str) {
-        self.names.take(&name.to_string_lossy());
+        let constants = body.nodes().iter().filter(|node| is_constant(node));
+        self.constants.extend(constants.filter_map(|node| node.output.first().cloned()));
     }
 }
 

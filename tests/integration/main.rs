@@ -16,6 +16,7 @@ mod cancel;
 mod cast;
 mod cast_names;
 mod checks;
+mod checks_bodies;
 mod checks_faults;
 mod checks_files;
 mod consolidate;

@@ -285,6 +285,9 @@ impl<'c> Planner<'c> {
         if !constant && self.values.inputs.contains(name) {
             return Err(NotCastReason::GraphInput);
         }
+        if self.values.hides(tensor) {
+            return Err(NotCastReason::HidesValue);
+        }
         match self.operands.shape_use(tensor) {
             Some(ShapeUse::Operand | ShapeUse::Derived) => Err(NotCastReason::ShapeOperand),
             _ => Ok(name.clone()),

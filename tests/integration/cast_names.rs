@@ -1,5 +1,6 @@
 //! `Container::cast` with `compute`, where names of subgraphs are those of other values.
 
+use onnx_container::edit::NotCastReason;
 use onnx_container::proto::type_proto::Value;
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
@@ -195,5 +196,28 @@ fn a_new_name_is_not_one_that_has_a_declared_type() {
         };
         assert!(new.iter().all(|name| made.contains(&(*name).to_owned())), "{made:?}");
         assert!(not.iter().all(|name| !made.contains(&(*name).to_owned())), "{made:?}");
+    }
+}
+
+/// An output of a node may not have the name of a value of an outer graph, an initializer may.
+#[test]
+fn an_initializer_that_hides_a_value_is_not_cast() {
+    let hiding = |name: &str| {
+        let branch = |op| {
+            let mut graph = graph_of(&[], &["t"], vec![node(op, &["x", name], &["t"], vec![])]);
+            graph.initializer.push(floats(name, 0, 2));
+            graph
+        };
+        branches(&["b"], branch("Add"), branch("Mul"))
+    };
+    let neg = || node("Neg", &["b"], &["y"], vec![]);
+    // The names of both initializers, and how many tensors stay. A later name is one around, too.
+    for (name, stay) in [("own", 0), ("w", 2), ("y", 2)] {
+        for compute in [true, false] {
+            let mut container = Container::new(model(main_graph(vec![hiding(name), neg()])));
+            let report = container.cast(DataType::Float16, all().compute(compute)).unwrap();
+            assert_eq!((report.cast, report.uncast.len()), (3 - stay, stay), "{name} {compute}");
+            assert!(report.uncast.iter().all(|one| one.reason == NotCastReason::HidesValue));
+        }
     }
 }

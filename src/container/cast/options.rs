@@ -207,6 +207,9 @@ pub enum NotCastReason {
     Attribute,
     /// It has no name, so no node can compute its old value.
     Nameless,
+    /// It has the name of a value of a graph around its own, which an initializer may have and the
+    /// output of a `Cast` may not.
+    HidesValue,
     /// [`CastOptions::except`] or [`CastOptions::choose`] leaves it out.
     Excepted,
 }
@@ -218,6 +221,7 @@ impl fmt::Display for NotCastReason {
             Self::ShapeOperand => "read by shape inference",
             Self::Attribute => "an attribute",
             Self::Nameless => "without a name",
+            Self::HidesValue => "called like a value of an outer graph",
             Self::Excepted => "excepted",
         })
     }

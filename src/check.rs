@@ -4,11 +4,12 @@
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names
 //! in the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks
 //! `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the
-//! types of values to `types`, the files to `weights`, the bytes in them to `contents`, the
+//! types of values to `types`, those that bodies declare to `bodies`, the files to `weights`, the bytes in them to `contents`, the
 //! comparison with stored digests to `digests`.
 
 pub(crate) mod ambiguity;
 mod attributes;
+mod bodies;
 mod calls;
 mod contents;
 mod described;
@@ -118,8 +119,9 @@ impl From<MmapChoice> for CheckOptions {
 /// ([`refuse_ambiguous`]), and what single readers are known to refuse:
 /// attributes without a name or type or with two values, element types and versions that there are
 /// not, indices of sparse tensors, and numbers of inputs and outputs that do not fit an operator, a
-/// function or the branches of an If. What operators do with their inputs is not: types, shapes and
-/// required attributes are left to onnx.checker. The bytes of external weights are read only by
+/// function or the branches of an If, and element types that the body of an If, Loop or Scan
+/// declares and its node or the next turn does not have. What operators do with their inputs is
+/// not: types, shapes and required attributes are left to onnx.checker. The bytes of external weights are read only by
 /// [`CheckOptions::contents`] and [`CheckOptions::digests`].
 ///
 /// ```no_run
@@ -157,7 +159,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     let mut findings = Findings::new(&options.load.decode.limits);
     check_message(&model, bytes.len(), path, &mut findings);
     check_readings(bytes, path, &options.load.decode.limits, &mut findings)?;
-    check_graphs(&model, options, &mut checked, &mut findings);
+    check_graphs(&model, options, &mut checked, &mut findings)?;
     let load = options.load.clone().of_model(path);
     let directory = load.directory()?;
     let directory = directory.ok_or_else(|| Error::internal("a model without a directory"))?;
@@ -218,13 +220,15 @@ fn check_graphs(
     options: &CheckOptions,
     checked: &mut Checked,
     findings: &mut Findings,
-) {
+) -> Result<()> {
     let report = graph::check(model, &options.load.decode.limits);
     checked.graphs = report.graphs;
     checked.nodes = report.nodes;
     checked.functions = model.functions.len();
     findings.append(report.findings);
     findings.extend(model.graph.iter().flat_map(|graph| types::check(graph)));
+    findings.extend(bodies::check(model)?);
+    Ok(())
 }
 
 fn check_tensors(

@@ -45,7 +45,7 @@ impl Container {
     ///
     /// Weights are initializers, sparse ones too, and the tensors of `Constant` nodes, in the main
     /// graph, its subgraphs and the bodies of functions. [`CastOptions`] choose among them, and
-    /// [`NotCast`] lists those that were chosen and are left as they are.
+    /// [`NotCast`] lists those of their type and length that are left as they are.
     ///
     /// ```
     /// use ndarray::array;
@@ -174,17 +174,14 @@ impl Container {
 fn nothing_to_cast(options: &CastOptions, from: &[Float], to: Float, uncast: &[NotCast]) -> Error {
     let from: Vec<_> = from.iter().map(|from| from.dtype().to_string()).collect();
     let (from, to) = (from.join(" or "), to.dtype());
-    let reason = match uncast.first() {
-        None => format!(
-            "nothing is cast to {to}: no weights of {from} have at least {} bytes",
-            options.min_bytes
-        ),
-        Some(NotCast { tensor, reason }) => format!(
-            "nothing is cast to {to}: the {} weights of {from} have to stay, such as `{tensor}`: {reason}",
-            uncast.len()
-        ),
+    let why = match uncast {
+        [] => format!("no weights of {from} have at least {} bytes", options.min_bytes),
+        [NotCast { tensor, reason }] => format!("1 weight of {from} stays, `{tensor}`: {reason}"),
+        [NotCast { tensor, reason }, ..] => {
+            format!("{} weights of {from} stay, such as `{tensor}`: {reason}", uncast.len())
+        }
     };
-    Error::new(ErrorKind::InvalidArgument, reason)
+    Error::new(ErrorKind::InvalidArgument, format!("nothing is cast to {to}: {why}"))
 }
 
 /// The change of one tensor.
@@ -253,10 +250,14 @@ impl<'c> Planner<'c> {
         }
         let len = dtype.byte_len(&tensor.dims)?;
         let small = len == 0 || len < self.options.min_bytes;
-        if from == self.to || small || !self.options.chooses(place, tensor) {
+        if from == self.to || small {
             return Ok(());
         }
-        match self.old_name(place, tensor) {
+        let name = match self.options.chooses(place, tensor) {
+            true => self.old_name(place, tensor),
+            false => Err(NotCastReason::Excepted),
+        };
+        match name {
             Ok(old) => self.change(place, tensor, from, old),
             Err(reason) => {
                 let tensor = place.qualified_name(tensor);
@@ -283,6 +284,9 @@ impl<'c> Planner<'c> {
         }
         if !constant && self.values.inputs.contains(name) {
             return Err(NotCastReason::GraphInput);
+        }
+        if self.values.hides(tensor) {
+            return Err(NotCastReason::HidesValue);
         }
         match self.operands.shape_use(tensor) {
             Some(ShapeUse::Operand | ShapeUse::Derived) => Err(NotCastReason::ShapeOperand),

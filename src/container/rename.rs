@@ -63,8 +63,8 @@ impl Container {
     /// [`ErrorKind::MissingTensor`] when no graph defines a value of this name;
     /// [`ErrorKind::InvalidArgument`] when several do, or a name is empty;
     /// [`ErrorKind::AlreadyExists`] when that graph, one around it or one of its subgraphs has a
-    /// value `to`; [`ErrorKind::Unsupported`] for a value of a training graph. The model is then
-    /// unchanged.
+    /// value `to`, or that graph or a subgraph declares a type of this name;
+    /// [`ErrorKind::Unsupported`] for a value of a training graph. The model is then unchanged.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<usize> {
         self.check_nesting()?;
         let found = find(&self.model, from, to).map_err(|error| error.with_tensor(from))?;
@@ -167,8 +167,8 @@ fn set_handle_at(
     Ok(())
 }
 
-/// The roles in which a name is taken.
-const SAID: &[Role] = &[Role::Definition, Role::Use];
+/// The roles in which a name is taken. What is declared of a name would hold for its new value.
+const SAID: &[Role] = &[Role::Definition, Role::Use, Role::Mention];
 
 /// The graph that defines the value `from`, after checking that the name `to` is free there.
 fn find(model: &ModelProto, from: &str, to: &str) -> Result<DefiningGraph> {

@@ -13,12 +13,12 @@ use onnx_container::{Container, DataType, ErrorKind, Initializer, Result, Tensor
 
 use crate::support::{call, constant, floats, function, graph, int64s, model, model_of, node};
 
-fn all() -> CastOptions {
+pub fn all() -> CastOptions {
     CastOptions::new().min_bytes(0)
 }
 
 /// Every node of the model as `op(inputs) -> outputs`, with its scope.
-fn nodes(model: &ModelProto) -> Vec<String> {
+pub fn nodes(model: &ModelProto) -> Vec<String> {
     let mut found = Vec::new();
     let one = |node: &NodeProto| {
         let names = |list: &[onnx_container::proto::Str]| {
@@ -101,9 +101,16 @@ fn every_weight_is_cast_and_turned_back() {
 }
 
 #[test]
-fn what_cannot_be_cast_is_listed_with_the_reason() {
+fn what_is_not_cast_is_listed_with_the_reason() {
     let mut main = graph(
-        vec![floats("given", 0, 2), floats("scales", 1, 4), floats("w", 0, 2)],
+        vec![
+            floats("given", 0, 2),
+            floats("scales", 1, 4),
+            floats("w", 0, 2),
+            floats("named", 0, 2),
+            floats("refused", 0, 2),
+            int64s("named too", &[1]),
+        ],
         vec![
             node("Resize", &["x", "", "scales"], &["r"], vec![]),
             node(
@@ -116,7 +123,9 @@ fn what_cannot_be_cast_is_listed_with_the_reason() {
     );
     main.input.push(ValueInfoProto::tensor("given", TensorProto::FLOAT, [2]));
     let mut container = Container::new(model(main));
-    let report = container.cast(DataType::Float16, all()).unwrap();
+    let options = all().except(["named", "named too"]);
+    let options = options.choose(|place, tensor| place.name_of(tensor) != "refused");
+    let report = container.cast(DataType::Float16, options).unwrap();
     let uncast: Vec<_> =
         report.uncast.iter().map(|one| (one.tensor.as_str(), one.reason)).collect();
     assert_eq!(report.cast, 1);
@@ -125,6 +134,8 @@ fn what_cannot_be_cast_is_listed_with_the_reason() {
         [
             ("given", NotCastReason::GraphInput),
             ("scales", NotCastReason::ShapeOperand),
+            ("named", NotCastReason::Excepted),
+            ("refused", NotCastReason::Excepted),
             ("one", NotCastReason::Attribute),
         ]
     );
@@ -237,7 +248,12 @@ fn a_cast_of_nothing_is_an_error_that_says_why() {
         (vec![], float16, default(), none),
         (vec![], float16, compute(), none),
         (vec![inline("small", 2)], float16, default(), none),
-        (vec![inline("w", 300)], float16, default().except(["w"]), none),
+        (
+            vec![inline("w", 300), inline("v", 300)],
+            float16,
+            default().except(["w", "v"]),
+            "nothing is cast to FLOAT16: 2 weights of FLOAT stay, such as `w`: excepted",
+        ),
         (
             vec![inline("w", 300)],
             DataType::Float,
@@ -248,7 +264,7 @@ fn a_cast_of_nothing_is_an_error_that_says_why() {
             vec![inline("input", 300)],
             float16,
             default(),
-            "nothing is cast to FLOAT16: the 1 weights of FLOAT have to stay, such as `input`: an input of the graph",
+            "nothing is cast to FLOAT16: 1 weight of FLOAT stays, `input`: an input of the graph",
         ),
         // However small: it is not known what they are.
         (vec![bare("w.bin")], float16, default(), "was not loaded"),
@@ -273,7 +289,7 @@ fn with_io(mut graph: GraphProto, inputs: &[&str], outputs: &[&str]) -> GraphPro
     graph
 }
 
-fn computing(graph: GraphProto, options: CastOptions) -> (Vec<String>, CastReport, ModelProto) {
+pub fn computing(graph: GraphProto, options: CastOptions) -> (Vec<String>, CastReport, ModelProto) {
     let mut container = Container::new(model(graph));
     let report = container.cast(DataType::Float16, options.compute(true)).unwrap();
     (nodes(container.model()), report, container.model().clone())

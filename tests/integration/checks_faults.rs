@@ -17,13 +17,13 @@ use crate::support::{
 };
 
 /// A model, and what is said of it: `E` for an error, `A` for advice, with a part of the reason.
-type Case = (&'static str, ModelProto, &'static [&'static str]);
+pub type Case = (&'static str, ModelProto, &'static [&'static str]);
 
 /// The name of a field of an attribute, and how it gets a value.
 type Fill = (&'static str, fn(&mut AttributeProto));
 
 /// Compares what is said of each model.
-fn check(cases: Vec<Case>) {
+pub fn check(cases: Vec<Case>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     for (what, model, expected) in cases {

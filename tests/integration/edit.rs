@@ -100,6 +100,8 @@ fn names_that_would_mean_another_value_are_refused() {
     let mut main =
         graph_of(&["x", "c"], &["y"], vec![node("Neg", &["x"], &["n"], vec![]), inner("n")]);
     main.initializer.push(floats("w", 0, 2));
+    // A declared type of no value would become that of the renamed one.
+    main.value_info.push(ValueInfoProto::tensor("ghost", TensorProto::INT64, [3]));
     let body = function("F", &["a"], &["b"], vec![node("Neg", &["a"], &["b"], vec![])]);
     let mut model = model_of(main, vec![body]);
     let mut training = TrainingInfoProto::default();
@@ -113,6 +115,7 @@ fn names_that_would_mean_another_value_are_refused() {
         ("w", "own", ErrorKind::AlreadyExists),
         ("w", "t", ErrorKind::AlreadyExists),
         ("w", "rate", ErrorKind::AlreadyExists),
+        ("w", "ghost", ErrorKind::AlreadyExists),
         ("y.else_branch/own", "w", ErrorKind::AlreadyExists),
         ("y.else_branch/own", "s", ErrorKind::AlreadyExists),
         ("own", "c", ErrorKind::AlreadyExists),

@@ -83,6 +83,12 @@ fn weights_are_cast_as_numpy_and_onnxruntime_have_it() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn casts_of_models_whose_subgraphs_have_names_of_other_values_are_valid() {
+    run_driver("cast_names.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn a_cache_of_hugging_face_opens() {
     run_driver("hub_cache.py");
 }

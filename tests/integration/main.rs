@@ -14,7 +14,9 @@ mod ambiguity;
 #[cfg(feature = "safetensors")]
 mod cancel;
 mod cast;
+mod cast_names;
 mod checks;
+mod checks_bodies;
 mod checks_faults;
 mod checks_files;
 mod consolidate;

@@ -247,6 +247,31 @@ UNNAMED.output[0].name = ""
 ODD = branch([copy("x", "p")], "p")
 ODD.output[0].type.tensor_type.elem_type = 99
 
+
+
+def typed(kind, outer, *inner):
+    """An If (or a Loop) around `x` whose branches (or body) declare FLOAT16 where `inner` says so."""
+    types = [TensorProto.FLOAT16 if half else TensorProto.FLOAT for half in inner]
+    if kind == "If":
+        given = zip(("then_branch", "else_branch"), types, strict=True)
+        branches = {
+            name: helper.make_graph([node("Cast", ["x"], ["t"], to=of)], "b", [], [value("t", of)])
+            for name, of in given
+        }
+        return changed(model([node("If", ["c"], ["y"], **branches)], XC), lambda m: declare(m, outer))
+    inputs = [value("i", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ()), value("a", types[0])]
+    made = [value("on", TensorProto.BOOL, ()), value("b", types[1])]
+    nodes = [copy("go", "on"), node("Cast", ["a"], ["b"], to=types[1])]
+    body = helper.make_graph(nodes, "b", inputs, made)
+    return changed(model([node("Loop", ["", "c", "x"], ["y"], body=body)], XC), lambda m: declare(m, outer))
+
+
+def declare(built, half):
+    """Declares the output as FLOAT16."""
+    if half:
+        built.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+
+
 # Faults of single messages: errors where onnxruntime refuses them, advice where only onnx.checker
 # does.
 FAULTS = {
@@ -339,6 +364,13 @@ FAULTS = {
     "an If with more outputs than branches": changed(
         model([choice("y", branch([copy("x", "p")], "p"))], XC), lambda m: m.graph.node[0].output.append("z")
     ),
+    "branches of two types": typed("If", False, False, True),
+    "branches of the declared type": typed("If", True, True, True),
+    "branches of another type": typed("If", False, True, True),
+    "a loop of the declared type": typed("Loop", False, False, False),
+    "a loop of another type": typed("Loop", True, False, False),
+    "a loop from another type": typed("Loop", True, True, True),
+    "a loop that changes the type": typed("Loop", False, False, True),
     "an If without a branch": changed(
         model([choice("y", branch([copy("x", "p")], "p"))], XC), lambda m: m.graph.node[0].attribute.pop()
     ),

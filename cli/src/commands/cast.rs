@@ -17,7 +17,7 @@ use crate::commands::Execute;
 use crate::commands::cast::report::CastInfo;
 use crate::commands::write::Read;
 use crate::model::vouched::Vouched;
-use crate::model::{reading, save, vouched};
+use crate::model::{kept_name, reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
@@ -137,7 +137,10 @@ fn excepted(container: &Container, args: &CastArgs) -> Result<HashSet<String>, F
 /// Saves in the layout that was asked for. A model file over 2 GiB is refused by readers, so its
 /// large inline tensors go out then.
 fn write(container: &mut Container, args: &CastArgs) -> Result<Saved, Error> {
-    let how = || save::packed(&args.layout, &args.target);
+    let packed = save::packed(&args.layout, &args.target);
+    let reading = reading::of(&args.read);
+    let packed = kept_name::kept(packed, &args.layout, &args.paths.output, reading);
+    let how = || packed.clone();
     match save::try_save(container, &args.paths.output, how(), &args.target) {
         Err(error) if error.kind() == ErrorKind::ModelTooLarge => {
             container.externalize(ExternalizeOptions::new())?;

@@ -97,7 +97,33 @@ fn what_is_not_cast_is_told() {
     let folder = Folder::new();
     folder.save("m.onnx", &resized());
     let run = folder.run(&["cast", "m.onnx", "o.onnx", "--to", "float16", "--min-bytes", "0"]);
-    run.done().says(&["kept      1 tensor", "scales: read by shape inference"]);
+    run.done().says(&["kept      1 tensor\n", "scales: read by shape inference"]);
+
+    folder.save("m.onnx", &adds());
+    let args = ["cast", "m.onnx", "o.onnx", "--to", "float16", "--min-bytes", "0"];
+    // The pattern, what is cast, what is kept and what computes.
+    for (pattern, said, count) in [
+        ("norm.*", &["cast      1 tensor to FLOAT16: 16 B", "kept      1 tensor by --except\n"], 1),
+        (
+            "*",
+            &["cast      no tensors to FLOAT16: all stay", "kept      2 tensors by --except\n"],
+            2,
+        ),
+    ] {
+        let args = [&args[..], &["--except", pattern]].concat();
+        folder.run(&args).done().says(&[&said[..], &["          norm.w\n", "computes  "]].concat());
+        let uncast = &folder.run(&[&args[..], &["--json"]].concat()).done().json()["uncast"];
+        let uncast = uncast.as_array().unwrap();
+        assert_eq!(uncast.len(), count);
+        assert!(uncast.iter().all(|one| one["reason"] == "excepted"), "{uncast:?}");
+        assert!(uncast.iter().any(|one| one["tensor"] == "norm.w"), "{uncast:?}");
+    }
+    let nothing = "nothing is cast to FLOAT16: 2 weights of FLOAT stay, such as `w`: excepted";
+    folder.run(&[&args[..], &["--except", "*", "--weights-only"]].concat()).failed(&[nothing]);
+    folder.run(&["cast", "m.onnx", "o.onnx", "--to", "float16"]).done().says(&[
+        "cast      no tensors to FLOAT16: none of the old type has 1024 bytes",
+        "computes  2 nodes",
+    ]);
 }
 
 #[test]

@@ -310,15 +310,24 @@ fn the_only_weights_file_of_a_replaced_model_keeps_its_name() {
             false,
         ),
         (&["pack", "m.onnx", "m.onnx", "--dry-run"], "m.onnx_data", true),
+        (&["cast", "m.onnx", "m.onnx", "--to", "float16", "--weights-only"], "m.onnx_data", true),
+        (&["cast", "m.onnx", "m.onnx", "--to=float16", "--min-bytes=0"], "own name.bin", true),
+        (
+            &["cast", "m.onnx", "m.onnx", "--to", "float16", "--safetensors", "--delete-old"],
+            "m.onnx_data",
+            false,
+        ),
     ] {
         let folder = with_data(name);
         folder.run(&["extract", "m.onnx", "w", "-o", "w.npy"]).done();
         let before = tensors(&folder.path("m.onnx"));
         folder.run(args).done();
-        let expected = if kept { name } else { "m.onnx.data" };
+        let is_safetensors = args.contains(&"--safetensors");
+        let new = if is_safetensors { "m.safetensors" } else { "m.onnx.data" };
+        let expected = if kept { name } else { new };
         assert_eq!(folder.names(), ["m.onnx", expected, "w.npy"], "{args:?} {name}");
         let same = tensors(&folder.path("m.onnx")) == before;
-        assert!(same || args[0] == "inline", "{args:?} {name}");
+        assert!(same || ["inline", "cast"].contains(&args[0]), "{args:?} {name}");
     }
     // Not one that another model needs, nor one of a layout of its own.
     let folder = with_data("shared");

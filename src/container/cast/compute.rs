@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::convert::Float;
 use super::graph::{Renamed, called, is_constant, is_standard, named, tensor_of};
-use super::types::{attribute_type, elem_type, retype};
+use super::types::{attribute_type, bit, elem_type, retype, suffix_of};
 use crate::dtype::DataType;
 use crate::graph::opset::{Formal, Signature};
 use crate::proto::{AttributeProto, GraphProto, NodeProto, Str, TensorProto, ValueInfoProto};
@@ -53,7 +53,8 @@ pub(super) struct Conversion<'o> {
     /// Weights that were cast, by their new names.
     renamed: &'o Renamed,
     names: UniqueNames,
-    /// Values whose new form has the original name, with the name of their old form.
+    /// Values of the main graph whose new form has the original name, with the name of their old
+    /// form. A value of a subgraph may have the same name, and is another one.
     flipped: HashMap<Str, Str>,
     scopes: Vec<Scope>,
     converted: usize,
@@ -333,7 +334,8 @@ impl<'o> Conversion<'o> {
         if name.is_empty() {
             return name.clone();
         }
-        let made = self.name_of(name, dtype, form);
+        let is_main = self.scopes.len() == 1;
+        let made = self.name_of(name, dtype, form, is_main);
         let (old, new) = match form {
             Form::Old => (Some(made.clone()), None),
             Form::New => (None, Some(made.clone())),
@@ -342,10 +344,10 @@ impl<'o> Conversion<'o> {
         made
     }
 
-    /// A name for this form of a value.
-    fn name_of(&mut self, name: &Str, dtype: Option<i32>, form: Form) -> Str {
+    /// A name for this form of a value. `is_main` is whether the main graph defines the value.
+    fn name_of(&mut self, name: &Str, dtype: Option<i32>, form: Form, is_main: bool) -> Str {
         let old_type = dtype.is_some_and(|dtype| self.from.contains(&dtype));
-        let flipped = self.flipped.get(name).filter(|_| old_type);
+        let flipped = self.flipped.get(name).filter(|_| old_type && is_main);
         match (form, flipped) {
             (Form::Old, Some(other)) => other.clone(),
             (Form::Old, None) | (Form::New, Some(_)) => name.clone(),
@@ -368,7 +370,7 @@ impl<'o> Conversion<'o> {
             (None, Some(dtype), Some(other)) => (dtype, other),
             (has, ..) => return has.unwrap_or_else(|| name.clone()),
         };
-        let made = self.name_of(name, Some(dtype), form);
+        let made = self.name_of(name, Some(dtype), form, found == Some(0));
         let to = if form == Form::New { self.to.dtype().number() } else { dtype };
         let mut cast = NodeProto::new("Cast", [other], [made.clone()]);
         cast.name = Some(format!("{made}_cast").into());
@@ -484,17 +486,4 @@ impl<'o> Conversion<'o> {
             }
         }
     }
-}
-
-fn bit(float: Float) -> u8 {
-    match float {
-        Float::F32 => 1,
-        Float::F16 => 2,
-        Float::Bf16 => 4,
-    }
-}
-
-fn suffix_of(dtype: i32) -> String {
-    let name = DataType::try_from(dtype).map_or("", DataType::name);
-    format!("_{}", name.to_lowercase())
 }

@@ -8,8 +8,9 @@ use std::collections::{HashMap, HashSet};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::{self, Body, BodyMut};
+use crate::graph::value_names::{Names, Role};
 use crate::proto::{
-    AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, Str, TensorProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str, TensorProto,
 };
 use crate::util::names::UniqueNames;
 
@@ -19,49 +20,87 @@ pub(super) type Renamed = HashMap<Str, (Str, DataType)>;
 /// The names of the values of a model.
 #[derive(Default)]
 pub(super) struct Values {
-    /// All of them, in whatever graph.
+    /// All of them, in whatever graph, also those that only a declaration or an annotation has.
     pub(super) names: UniqueNames,
     /// The names of graph inputs, whose values the caller gives.
     pub(super) inputs: HashSet<Str>,
     /// The outputs of `Constant` nodes of the standard domain.
     pub(super) constants: HashSet<Str>,
+    /// The initializers of subgraphs that have the name of a value around them, by their addresses.
+    hiding: HashSet<*const TensorProto>,
 }
+
+/// The names that the graphs around the current one of a walk define, with the depths of these.
+type Around = Vec<(usize, HashSet<Str>)>;
 
 impl Values {
     pub(super) fn of(model: &ModelProto) -> Result<Self> {
-        let mut values = Self::default();
-        traversal::graphs(model, |_, body| {
+        let (mut values, mut around) = (Self::default(), Around::new());
+        traversal::graphs(model, |scope, body| {
             values.add(body);
+            // A function sees no value from outside.
+            let is_function = matches!(body, Body::Function(_));
+            around.retain(|(outer, _)| *outer < scope.depth() && !is_function);
+            if let Body::Graph(graph) = body {
+                let is_around = |name: &Str| around.iter().any(|(_, names)| names.contains(name));
+                let hides = |tensor: &&TensorProto| tensor.name.as_ref().is_some_and(is_around);
+                values.hiding.extend(initializers(graph).filter(hides).map(std::ptr::from_ref));
+            }
+            around.push((scope.depth(), defined(body)));
             Ok(())
         })?;
         Ok(values)
     }
 
-    fn add(&mut self, body: Body<'_>) {
-        if let Body::Graph(graph) = body {
-            let names = |list: &[ValueInfoProto]| -> Vec<Str> {
-                list.iter().filter_map(|value| value.name.clone()).collect()
-            };
-            let inputs = names(&graph.input);
-            inputs.iter().chain(&names(&graph.output)).for_each(|name| self.take(name));
-            self.inputs.extend(inputs);
-            let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
-            let tensors = graph.initializer.iter().chain(sparse);
-            tensors.filter_map(|tensor| tensor.name.as_ref()).for_each(|name| self.take(name));
-        } else if let Body::Function(function) = body {
-            function.input.iter().chain(&function.output).for_each(|name| self.take(name));
-        }
-        for node in body.nodes() {
-            node.input.iter().chain(&node.output).for_each(|name| self.take(name));
-            if is_constant(node) {
-                self.constants.extend(node.output.first().cloned());
-            }
-        }
+    /// Whether an initializer of a subgraph has the name of a value of a graph around it. Inputs
+    /// and initializers may, outputs of nodes may not.
+    pub(super) fn hides(&self, tensor: &TensorProto) -> bool {
+        self.hiding.contains(&std::ptr::from_ref(tensor))
     }
 
-    fn take(&mut self, name: &Str) {
-        self.names.take(&name.to_string_lossy());
+    fn add(&mut self, body: Body<'_>) {
+        let mut take = |_: Role, name: &Str| {
+            self.names.take(&name.to_string_lossy());
+        };
+        // The walk visits the subgraphs.
+        let mut names = Names { visit: &mut take, skip: &|_| true };
+        match body {
+            Body::Graph(graph) => names.graph(graph),
+            Body::Function(function) => names.function(function),
+        }
+        if let Body::Graph(graph) = body {
+            self.inputs.extend(graph.input.iter().filter_map(|input| input.name.clone()));
+        }
+        let constants = body.nodes().iter().filter(|node| is_constant(node));
+        self.constants.extend(constants.filter_map(|node| node.output.first().cloned()));
     }
+}
+
+/// The initializers of a graph, and the values of the sparse ones.
+fn initializers(graph: &GraphProto) -> impl Iterator<Item = &TensorProto> {
+    let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
+    graph.initializer.iter().chain(sparse)
+}
+
+/// The names that `body` itself defines, where it has subgraphs that could see them.
+fn defined(body: Body<'_>) -> HashSet<Str> {
+    let is_outer = |node: &NodeProto| {
+        node.attribute.iter().any(|attribute| attribute.g.is_some() || !attribute.graphs.is_empty())
+    };
+    let mut defined = HashSet::new();
+    if body.nodes().iter().any(is_outer) {
+        let mut visit = |role: Role, name: &Str| {
+            if role == Role::Definition {
+                defined.insert(name.clone());
+            }
+        };
+        let mut names = Names { visit: &mut visit, skip: &|_| true };
+        match body {
+            Body::Graph(graph) => names.graph(graph),
+            Body::Function(function) => names.function(function),
+        }
+    }
+    defined
 }
 
 /// Adds the nodes for every weight of `model` that is in `renamed`.
@@ -69,10 +108,8 @@ pub(super) fn add_casts(model: &mut ModelProto, renamed: &Renamed) -> Result<()>
     traversal::graphs_mut(model, |_, body| {
         match body {
             BodyMut::Graph(graph) => {
-                let sparse =
-                    graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
-                let initializers = graph.initializer.iter().chain(sparse);
-                let casts = initializers.filter_map(|tensor| back(tensor, renamed)).collect();
+                let casts = initializers(graph).filter_map(|tensor| back(tensor, renamed));
+                let casts = casts.collect();
                 put_into(&mut graph.node, casts, renamed);
             }
             BodyMut::Function(function) => put_into(&mut function.node, Vec::new(), renamed),

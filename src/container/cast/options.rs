@@ -181,7 +181,8 @@ pub struct CastReport {
     pub kept_nodes: Vec<String>,
 }
 
-/// A tensor that was chosen, but that [`Container::cast`](crate::Container::cast) left unchanged.
+/// A tensor that has the length and type to be cast, and that
+/// [`Container::cast`](crate::Container::cast) left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -206,6 +207,11 @@ pub enum NotCastReason {
     Attribute,
     /// It has no name, so no node can compute its old value.
     Nameless,
+    /// It has the name of a value of a graph around its own, which an initializer may have and the
+    /// output of a `Cast` may not.
+    HidesValue,
+    /// [`CastOptions::except`] or [`CastOptions::choose`] leaves it out.
+    Excepted,
 }
 
 impl fmt::Display for NotCastReason {
@@ -215,6 +221,8 @@ impl fmt::Display for NotCastReason {
             Self::ShapeOperand => "read by shape inference",
             Self::Attribute => "an attribute",
             Self::Nameless => "without a name",
+            Self::HidesValue => "called like a value of an outer graph",
+            Self::Excepted => "excepted",
         })
     }
 }

@@ -1,9 +1,26 @@
-//! The element types of values as a graph states them: in declarations, and in attributes of nodes.
+//! The element types of values: as a graph states them, in declarations and attributes of nodes, and
+//! in names and tables.
 
+use super::convert::Float;
 use super::graph::{is_standard, tensor_of};
 use crate::dtype::DataType;
 use crate::proto::type_proto::Value;
 use crate::proto::{NodeProto, ValueInfoProto};
+
+/// The bit of a type in the table of signatures.
+pub(super) fn bit(float: Float) -> u8 {
+    match float {
+        Float::F32 => 1,
+        Float::F16 => 2,
+        Float::Bf16 => 4,
+    }
+}
+
+/// How the name of a value ends that is another one's form of this type.
+pub(super) fn suffix_of(dtype: i32) -> String {
+    let name = DataType::try_from(dtype).map_or("", DataType::name);
+    format!("_{}", name.to_lowercase())
+}
 
 pub(super) fn elem_type(info: &ValueInfoProto) -> Option<i32> {
     match info.r#type.as_deref()?.value.as_ref()? {

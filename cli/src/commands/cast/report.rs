@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use onnx_container::edit::CastReport;
+use onnx_container::edit::{CastReport, NotCast, NotCastReason};
 use onnx_container::{ByteSize, Container, DataType, Saved};
 use serde::Serialize;
 
@@ -24,6 +24,9 @@ pub struct CastInfo<'a> {
     #[serde(serialize_with = "lossy")]
     output: &'a Path,
     to: String,
+    /// The least length of a tensor that is cast.
+    #[serde(skip)]
+    min_bytes: u64,
     read: Read,
     #[serde(flatten)]
     cast: CastReport,
@@ -49,6 +52,7 @@ impl<'a> CastInfo<'a> {
             input: &args.paths.input,
             output: &args.paths.output,
             to: DataType::from(args.to).to_string(),
+            min_bytes: args.min_bytes,
             read,
             cast,
             written,
@@ -78,10 +82,7 @@ impl<'a> CastInfo<'a> {
     /// Prints the report for people.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         self.read.print(self.input, out)?;
-        let tensors = count(self.cast.cast, "tensor");
-        let (before, after) = (ByteSize(self.cast.bytes_before), ByteSize(self.cast.bytes_after));
-        let tense = self.written.tense("casts", "cast");
-        out.row(tense, format_args!("{tensors} to {}: {before} become {after}", self.to))?;
+        self.print_cast(out)?;
         if self.cast.nodes > 0 {
             let nodes = count(self.cast.nodes, "node");
             out.row("computes", format_args!("{nodes} in {}", self.to))?;
@@ -95,12 +96,41 @@ impl<'a> CastInfo<'a> {
         Ok(())
     }
 
+    /// Prints how many tensors have the new type, or why none has.
+    fn print_cast(&self, out: &mut Output) -> io::Result<()> {
+        let (cast, to) = (&self.cast, &self.to);
+        let tense = self.written.tense("casts", "cast");
+        if cast.cast > 0 {
+            let (before, after) = (ByteSize(cast.bytes_before), ByteSize(cast.bytes_after));
+            let tensors = count(cast.cast, "tensor");
+            return out.row(tense, format_args!("{tensors} to {to}: {before} become {after}"));
+        }
+        match cast.uncast.len() {
+            0 => {
+                let least = self.min_bytes;
+                out.row(
+                    tense,
+                    format_args!(
+                        "no tensors to {to}: none of the old type has {least} bytes or more"
+                    ),
+                )
+            }
+            _ => out.row(tense, format_args!("no tensors to {to}: all stay as they are")),
+        }
+    }
+
     /// Prints what has the old type still.
     fn print_kept(&self, out: &mut Output) -> io::Result<()> {
-        let uncast = &self.cast.uncast;
+        let is_excepted = |one: &&NotCast| one.reason == NotCastReason::Excepted;
+        let (excepted, uncast): (Vec<_>, Vec<_>) = self.cast.uncast.iter().partition(is_excepted);
         if !uncast.is_empty() {
             out.row("kept", format_args!("{}", count(uncast.len(), "tensor")))?;
             let line = uncast.iter().map(|one| format!("{:>10}{}: {}", "", one.tensor, one.reason));
+            self.written.list(line, out)?;
+        }
+        if !excepted.is_empty() {
+            out.row("kept", format_args!("{} by --except", count(excepted.len(), "tensor")))?;
+            let line = excepted.iter().map(|one| format!("{:>10}{}", "", one.tensor));
             self.written.list(line, out)?;
         }
         let nodes = &self.cast.kept_nodes;

@@ -1,5 +1,6 @@
 //! The command line: the commands, a module for each or for those that share what they do.
 
+pub(crate) mod attach;
 pub(crate) mod cast;
 pub(crate) mod check;
 pub(crate) mod completions;
@@ -15,13 +16,16 @@ pub(crate) mod inline;
 pub(crate) mod inspect;
 pub(crate) mod leftovers;
 pub(crate) mod model_files;
+pub(crate) mod parts;
 #[cfg(feature = "machine")]
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod replace;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
+pub(crate) mod share;
 pub(crate) mod signing;
+pub(crate) mod strip;
 #[cfg(feature = "machine")]
 pub(crate) mod trace;
 #[cfg(feature = "machine")]
@@ -33,6 +37,7 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs};
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, MvArgs, PackArgs,
@@ -87,6 +92,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Cp(CpArgs),
     /// Remove models with the weights files that no other model needs
     Rm(RmArgs),
+    /// Put the weights of several models into one file that all of them use, equal ones once
+    Share(ShareArgs),
     /// Complete or undo killed saves, of a folder or of one model, and remove what they left
     Recover(RecoverArgs),
     /// Print a digest of a model's content, however it is stored, or of what it computes
@@ -103,6 +110,14 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Replace(ReplaceArgs),
     /// Write the model with other names and metadata
     Edit(EditArgs),
+    /// Write the model without the elements of its weights: graph, types and shapes alone
+    Strip(StripArgs),
+    /// Put weights back into a model that was stripped of them
+    Attach(AttachArgs),
+    /// Write the part of a model between some of its values, with just its weights
+    ExtractModel(ExtractModelArgs),
+    /// Write two models as one, with outputs of the first as inputs of the second
+    Merge(MergeArgs),
     /// Plan where every tensor of a run lies in memory, and how much that needs
     #[cfg(feature = "machine")]
     Plan(PlanArgs),
@@ -158,6 +173,7 @@ impl Command {
             Self::Mv(args) => args,
             Self::Cp(args) => args,
             Self::Rm(args) => args,
+            Self::Share(args) => args,
             Self::Recover(args) => args,
             Self::Digest(args) => args,
             Self::Diff(args) => args,
@@ -166,6 +182,10 @@ impl Command {
             Self::Extract(args) => args,
             Self::Replace(args) => args,
             Self::Edit(args) => args,
+            Self::Strip(args) => args,
+            Self::Attach(args) => args,
+            Self::ExtractModel(args) => args,
+            Self::Merge(args) => args,
             #[cfg(feature = "machine")]
             Self::Plan(args) => args,
             #[cfg(feature = "machine")]

@@ -83,6 +83,12 @@ fn weights_are_cast_as_numpy_and_onnxruntime_have_it() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn parts_of_models_and_models_that_share_compute_the_same() {
+    run_driver("parts.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn a_cache_of_hugging_face_opens() {
     run_driver("hub_cache.py");
 }

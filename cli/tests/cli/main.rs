@@ -35,6 +35,7 @@ mod npy;
 #[cfg(feature = "ort")]
 mod onnxruntime;
 mod overlaps;
+mod parts;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;
@@ -48,6 +49,7 @@ mod safetensors;
 mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;
+mod share;
 mod signing;
 mod signing_options;
 mod signing_places;
@@ -55,6 +57,7 @@ mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
 mod stop;
+mod strip;
 mod support;
 #[cfg(feature = "machine")]
 mod trace;

@@ -514,9 +514,9 @@ class Container:
         return Stripped(*_core.strip(self._core, given["min_bytes"]))
 
     def attach_model(
-        self, weights: Container | Path, edited: bool = False, mmap: bool = True, **options: Unpack[LoadOptions]
+        self, source: Container | Path, edited: bool = False, mmap: bool = True, **options: Unpack[LoadOptions]
     ) -> Attached:
-        """Puts weights back into a model that was stripped of them: those of ``weights``, a container or the path of a
+        """Puts weights back into a model that was stripped of them: those of ``source``, a container or the path of a
         model. Options are those of :meth:`load`.
 
         Names, types and shapes are compared, the elements of tensors that were not stripped, and where digests are
@@ -529,9 +529,9 @@ class Container:
         Raises:
             Error: the two do not belong together. The container is then unchanged.
         """
-        if not isinstance(weights, Container):
-            weights = Container.load(weights, mmap, **options)
-        return Attached(*_core.attach_model(self._core, weights._core, edited))
+        if not isinstance(source, Container):
+            source = Container.load(source, mmap, **options)
+        return Attached(*_core.attach_model(self._core, source._core, edited))
 
     def extract_model(self, inputs: Iterable[str] | None, outputs: Iterable[str]) -> Container:
         """The part of the model that computes the values ``outputs`` from the values ``inputs``, as a new container that

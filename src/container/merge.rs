@@ -96,36 +96,42 @@ impl Container {
     /// functions and metadata of one name with different contents, and an input that is connected
     /// twice; [`ErrorKind::Unsupported`] for training graphs.
     pub fn merge(&self, second: &Self, options: MergeOptions) -> Result<Self> {
+        self.clone().into_merged(second.clone(), options)
+    }
+
+    /// As [`merge`](Self::merge), of containers that are not needed any more: their graphs are not
+    /// copied.
+    ///
+    /// # Errors
+    /// As [`merge`](Self::merge).
+    pub fn into_merged(self, second: Self, options: MergeOptions) -> Result<Self> {
         self.check_nesting()?;
         second.check_nesting()?;
-        let (a, b) = (graph_of(self)?, graph_of(second)?);
+        let (a, b) = (graph_of(&self)?, graph_of(&second)?);
         let mut errors = Errors::default();
         errors.extend(check_connections(a, b, &options.connections));
         errors.extend(check_models(&self.model, &second.model));
         if let Some(error) = errors.join() {
             return Err(error);
         }
-        let (first, second) =
-            (self.prefixed(&options.prefixes.0), second.prefixed(&options.prefixes.1));
         let (before, after) = &options.prefixes;
         let full = |(output, input): &(String, String)| {
             (format!("{before}{output}"), format!("{after}{input}"))
         };
         let connections: Vec<_> = options.connections.iter().map(full).collect();
-        joined(first, second, &connections)
+        joined(self.prefixed(before), second.prefixed(after), (after, &connections))
     }
 
-    /// A copy whose values and nodes have names that begin with `prefix`, without stored digests.
-    fn prefixed(&self, prefix: &str) -> Self {
-        let mut model = ModelProto::clone(&self.model);
+    /// The same with names of values and nodes that begin with `prefix`, without stored digests.
+    fn prefixed(self, prefix: &str) -> Self {
+        let Self { model, initializers, attached, limits, .. } = self;
+        let mut model = model.into_inner();
         remove_digests(&mut model);
         if !prefix.is_empty()
             && let Some(graph) = model.graph.as_deref_mut()
         {
             put_before(graph, prefix);
         }
-        let initializers = self.initializers.clone();
-        let (attached, limits) = (self.attached.clone(), self.limits);
         Self { model: model.into(), initializers, attached, limits, ..Self::default() }
     }
 }
@@ -161,9 +167,9 @@ fn put_before(graph: &mut GraphProto, prefix: &str) {
 fn joined(
     mut first: Container,
     mut second: Container,
-    connections: &[(String, String)],
+    (prefix, connections): (&str, &[(String, String)]),
 ) -> Result<Container> {
-    take_handles(&mut first, &mut second)?;
+    take_handles(&mut first, &mut second, prefix)?;
     first.attached.append(&mut second.attached);
     let mut model = second.model.into_inner();
     let of_second = model.graph.take().ok_or_else(|| Error::internal("a graph is gone"))?;
@@ -176,15 +182,16 @@ fn joined(
     Ok(first)
 }
 
-/// Moves the initializers of `second` to `first`, under handles that are free there.
-fn take_handles(first: &mut Container, second: &mut Container) -> Result<()> {
+/// Moves the initializers of `second` to `first`, under handles that are free there and begin with
+/// `prefix`.
+fn take_handles(first: &mut Container, second: &mut Container, prefix: &str) -> Result<()> {
     let mut names = HandleNames::with(first.initializers.keys());
     names.avoid(&first.model)?;
     let mut renamed: HashMap<Handle, Handle> = HashMap::new();
     let mut all: Vec<_> = second.initializers.drain().collect();
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     for (old, initializer) in all {
-        let new = names.of(old.name());
+        let new = names.of(&format!("{prefix}{}", old.name()));
         first.initializers.insert(new.clone(), initializer);
         renamed.insert(old, new);
     }
@@ -247,7 +254,7 @@ fn defined(graph: &GraphProto) -> HashSet<Str> {
     defined
 }
 
-fn append_graph(first: &mut GraphProto, second: GraphProto, connections: &[(String, String)]) {
+fn append_graph(first: &mut GraphProto, mut second: GraphProto, connections: &[(String, String)]) {
     let is_connected = |info: &ValueInfoProto| {
         let is = |name: &Str| connections.iter().any(|(output, _)| *name == output.as_str());
         info.name.as_ref().is_some_and(is)
@@ -261,18 +268,17 @@ fn append_graph(first: &mut GraphProto, second: GraphProto, connections: &[(Stri
     first.value_info.extend(inside.into_iter().filter(is_new));
     let name = |graph: &GraphProto| graph.name.clone().unwrap_or_default();
     first.name = Some(Str::from(format!("{}_{}", name(first), name(&second))));
-    let GraphProto { node, initializer, input, output, value_info, metadata_props, .. } = &second;
-    first.node.extend(node.iter().cloned());
-    first.initializer.extend(initializer.iter().cloned());
-    first.input.extend(input.iter().cloned());
-    first.output.extend(output.iter().cloned());
-    first.value_info.extend(value_info.iter().cloned());
-    append_new(&mut first.metadata_props, metadata_props);
+    first.node.append(&mut second.node);
+    first.initializer.append(&mut second.initializer);
+    first.input.append(&mut second.input);
+    first.output.append(&mut second.output);
+    first.value_info.append(&mut second.value_info);
+    append_new(&mut first.metadata_props, &second.metadata_props);
     if !second.sparse_initializer.is_empty() {
-        first.sparse_initializer.extend(second.sparse_initializer.iter().cloned());
+        first.sparse_initializer.append(&mut second.sparse_initializer);
     }
     if !second.quantization_annotation.is_empty() {
-        first.quantization_annotation.extend(second.quantization_annotation.iter().cloned());
+        first.quantization_annotation.append(&mut second.quantization_annotation);
     }
 }
 
@@ -283,24 +289,23 @@ fn append_model(first: &mut ModelProto, second: ModelProto) {
     let known: HashSet<_> = first.opset_import.iter().map(|set| domain(set).to_vec()).collect();
     let new = second.opset_import.iter().filter(|set| !known.contains(domain(set)));
     first.opset_import.extend(new.cloned());
-    let new: Vec<_> = {
-        let known: HashSet<_> = first.functions.iter().map(key_of).collect();
-        second.functions.iter().filter(|one| !known.contains(&key_of(one))).cloned().collect()
-    };
-    first.functions.extend(new);
-    let new = second.configuration.iter().filter(|one| !first.configuration.contains(one));
+    let known: HashSet<_> = first.functions.iter().map(key_of).collect();
+    let is_new: Vec<_> = second.functions.iter().map(|one| !known.contains(&key_of(one))).collect();
+    let functions = second.functions.into_iter().zip(is_new);
+    first.functions.extend(functions.filter(|(_, is_new)| *is_new).map(|(one, _)| one));
+    let known: HashSet<_> = first.configuration.iter().map(|one| one.name.clone()).collect();
+    let new = second.configuration.iter().filter(|one| !known.contains(&one.name));
     let new: Vec<_> = new.cloned().collect();
     if !new.is_empty() {
         first.configuration.extend(new);
     }
 }
 
+/// Adds the entries of `second` that `first` does not have.
 fn append_new(first: &mut Vec<StringStringEntryProto>, second: &[StringStringEntryProto]) {
-    for entry in second {
-        if !first.contains(entry) {
-            first.push(entry.clone());
-        }
-    }
+    let text = |entry: &StringStringEntryProto| (entry.key.clone(), entry.value.clone());
+    let known: HashSet<_> = first.iter().map(text).collect();
+    first.extend(second.iter().filter(|entry| !known.contains(&text(entry))).cloned());
 }
 
 fn domain(set: &OperatorSetIdProto) -> &[u8] {
@@ -323,8 +328,9 @@ fn check_models(first: &ModelProto, second: &ModelProto) -> Vec<Error> {
         errors.push(Error::new(ErrorKind::Unsupported, reason));
     }
     let version = |set: &OperatorSetIdProto| set.version.unwrap_or_default();
+    let sets: HashMap<_, _> = second.opset_import.iter().map(|set| (domain(set), set)).collect();
     for set in &first.opset_import {
-        let other = second.opset_import.iter().find(|other| domain(other) == domain(set));
+        let other = sets.get(domain(set));
         if let Some(other) = other.filter(|other| version(other) != version(set)) {
             errors.push(invalid(format!(
                 "the first model uses version {} of the operators of {}, the second version {}: \
@@ -335,15 +341,24 @@ fn check_models(first: &ModelProto, second: &ModelProto) -> Vec<Error> {
             )));
         }
     }
+    let functions: HashMap<_, _> = second.functions.iter().map(|one| (key_of(one), one)).collect();
     for function in &first.functions {
-        let other = second.functions.iter().find(|other| key_of(other) == key_of(function));
-        if other.is_some_and(|other| other != function) {
+        if functions.get(&key_of(function)).is_some_and(|other| *other != function) {
             let (of, name, _) = key_of(function);
             errors.push(invalid(format!(
                 "both models have a function `{}::{}`, and the two differ: inline the functions of \
                  one of them first (`inline-functions`)",
                 shown(of),
                 String::from_utf8_lossy(name)
+            )));
+        }
+    }
+    let groups: HashMap<_, _> = second.configuration.iter().map(|one| (&one.name, one)).collect();
+    for group in first.configuration.iter() {
+        if groups.get(&group.name).is_some_and(|other| *other != group) {
+            let name = group.name.clone().unwrap_or_default();
+            errors.push(invalid(format!(
+                "both models have a device configuration `{name}`, and the two differ"
             )));
         }
     }
@@ -360,9 +375,10 @@ fn differing_metadata(
     first: &[StringStringEntryProto],
     second: &[StringStringEntryProto],
 ) -> Option<Error> {
+    let others: HashMap<_, _> = second.iter().map(|entry| (&entry.key, &entry.value)).collect();
     let differs = |entry: &&StringStringEntryProto| {
-        let mut others = second.iter().filter(|other| other.key == entry.key);
-        !is_digest(entry) && others.any(|other| other.value != entry.value)
+        let is_other = others.get(&entry.key).is_some_and(|value| **value != entry.value);
+        is_other && !is_digest(entry)
     };
     let key =
         |entry: &StringStringEntryProto| format!("`{}`", entry.key.clone().unwrap_or_default());

@@ -5,7 +5,8 @@
 //! has a journal beside each model: killed anywhere, all models are the old ones or all the new
 //! ones. Which models these are is the caller's business.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use crate::save::options::SaveOptions;
 use crate::save::options::statistics::Deduplicated;
 use crate::save::options::weight_files::WeightFiles;
 use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
+use crate::save::target::access::Access;
 use crate::save::target::folder::ModelFolder;
 use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::users::is_at;
@@ -249,6 +251,7 @@ impl<'c> Group<'c> {
         meter: &Meter<'_>,
     ) -> Result<()> {
         stage_files(staging, &plan.files, &self.options, meter)?;
+        self.limit_access(staging, plan)?;
         let names = || self.models.iter().map(|model| model.name.as_str());
         staging.list(names())?;
         let others = names().rev().skip(1).map(str::to_owned);
@@ -259,6 +262,20 @@ impl<'c> Group<'c> {
             written.map_err(|error| meter.explain(Error::io(path, error)))?;
         }
         staging.flush()
+    }
+
+    /// Takes the access to the weights from everybody who may not read each of the models.
+    fn limit_access(&self, staging: &Staging, plan: &Plan<'_>) -> Result<()> {
+        for file in &plan.files {
+            let staged = staging.staged(&file.name);
+            let fail = |error| Error::io(&staged, error);
+            let opened = retried(|| File::open(&staged)).map_err(fail)?;
+            for model in self.models {
+                let access = Access::of(&self.directory.join(&model.name));
+                access.map_or(Ok(()), |access| access.limit(&opened)).map_err(fail)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -273,7 +290,7 @@ fn union_of(models: &[GroupModel<'_>]) -> Result<Container> {
     let mut initializers = Vec::new();
     for (number, model) in models.iter().enumerate() {
         model.container.check()?;
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         for (_, tensor) in traversal::iter(model.container.model()) {
             let Some(handle) = handle_of(tensor) else { continue };
             let Some(initializer) = model.container.get(handle) else { continue };

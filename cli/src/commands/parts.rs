@@ -89,7 +89,7 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
         .iter()
         .fold(MergeOptions::new(), |options, (output, input)| options.connect(output, input));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
-    let both = first.merge(&second, options)?;
+    let both = first.into_merged(second, options)?;
     let read = Read::of(&both, !args.write.read.no_mmap)?;
     let target = Target { output: &args.output, packed: &args.packed, write: &args.write };
     let (saved, verified) = target.save(&both)?;

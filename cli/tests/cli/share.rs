@@ -104,3 +104,22 @@ fn what_cannot_be_shared_is_refused() {
     assert_eq!((&json["deduplicated"]["bytes"], &json["dry_run"]), (&1600.into(), &true.into()));
     assert_eq!(folder.contents_of_files(), before);
 }
+
+#[cfg(unix)]
+#[test]
+fn the_shared_file_is_no_more_accessible_than_any_of_the_models() {
+    use std::os::unix::fs::PermissionsExt;
+    let set = |folder: &Folder, name: &str, mode| {
+        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (enc, dec, shared) in [(0o600, 0o644, 0o600), (0o644, 0o600, 0o600), (0o664, 0o646, 0o644)]
+    {
+        let folder = pair();
+        set(&folder, "enc.onnx", enc);
+        set(&folder, "dec.onnx", dec);
+        folder.run(&["share", "enc.onnx", "dec.onnx"]).done();
+        let mode = |name| fs::metadata(folder.path(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode("shared.onnx.data"), shared, "{enc:o} {dec:o}");
+        assert_eq!((mode("enc.onnx"), mode("dec.onnx")), (enc, dec));
+    }
+}

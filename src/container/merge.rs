@@ -144,7 +144,12 @@ fn graph_of(container: &Container) -> Result<&GraphProto> {
 /// Puts `prefix` before the names of all values and nodes of `graph` and its subgraphs.
 fn put_before(graph: &mut GraphProto, prefix: &str) {
     let long = |name: &Str| Str::from(format!("{prefix}{name}"));
-    let mut rename = |_: Role, name: &mut Str| *name = long(name);
+    // One text for all uses of a name.
+    let mut known: HashMap<Str, Str> = HashMap::new();
+    let mut rename = |_: Role, name: &mut Str| {
+        let new = known.entry(name.clone()).or_insert_with_key(&long);
+        *name = new.clone();
+    };
     NamesMut { visit: &mut rename, skip: &|_| false }.graph(graph);
     let nodes = |body: BodyMut<'_>| {
         for node in body.nodes() {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use onnx_container::edit::MergeOptions;
 use onnx_container::proto::{GraphProto, ValueInfoProto};
-use onnx_container::{Container, Error, Saved, WeightFiles};
+use onnx_container::{Container, Error, Saved, WeightFiles, traversal};
 use serde::Serialize;
 
 use crate::args::{ExtractModelArgs, MergeArgs, PackedArgs, WriteArgs};
@@ -169,7 +169,7 @@ impl Graph {
         };
         Self {
             nodes: graph.map_or(0, |graph| graph.node.len()),
-            tensors: container.tensors().len(),
+            tensors: traversal::iter(container.model()).count(),
             functions: container.model().functions.len(),
             inputs: list(|graph| &graph.input),
             outputs: list(|graph| &graph.output),

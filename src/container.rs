@@ -8,14 +8,17 @@ pub(crate) mod add_delete;
 pub(crate) mod cast;
 pub(crate) mod consolidate;
 pub(crate) mod externalize;
+pub(crate) mod extract_model;
 pub(crate) mod fill;
 pub(crate) mod lookup;
 #[cfg(feature = "safetensors")]
 pub(crate) mod match_weights;
+pub(crate) mod merge;
 pub(crate) mod metadata;
 pub(crate) mod reader_limits;
 pub(crate) mod rename;
 pub(crate) mod replace;
+pub(crate) mod strip;
 pub(crate) mod tensors;
 
 use std::borrow::Borrow;
@@ -30,7 +33,9 @@ use std::vec;
 use foldhash::fast::RandomState;
 
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::files::external_data::{self, ExternalData, is_external, is_handle};
+use crate::files::external_data::{
+    self, ExternalData, is_external, is_handle, is_stripped, stripped,
+};
 use crate::graph::inline::{InlineOptions, Inlined, inline_functions};
 use crate::graph::stored_digests;
 use crate::graph::traversal::{self, Place};
@@ -476,6 +481,9 @@ impl Container {
 }
 
 fn unresolved(location: &str) -> Error {
+    if is_stripped(location) {
+        return stripped();
+    }
     let reason = if is_handle(location) {
         format!("unresolved handle `{location}`: no initializer of that name was inserted")
     } else {

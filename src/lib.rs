@@ -144,6 +144,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
+mod attach_model;
 pub mod check;
 mod container;
 pub mod digest;
@@ -184,6 +185,7 @@ use onnx_container_proto::internal::{buffers, dtype, error, limits, tensor, wire
 /// Options and reports of the edits of a [`Container`]: weights by name, casts, replaced elements,
 /// tensors that move out of the model, tensors in one buffer.
 pub mod edit {
+    pub use crate::attach_model::{AttachOptions, AttachedWeights};
     pub use crate::container::add_delete::Deleted;
     pub use crate::container::cast::{CastOptions, CastReport, NotCast, NotCastReason};
     pub use crate::container::consolidate::{ConsolidateOptions, consolidate};
@@ -193,7 +195,9 @@ pub mod edit {
     pub use crate::container::match_weights::{
         Composition, MatchOptions, MatchedTensor, WeightMapping, WeightPart, WeightSlice,
     };
+    pub use crate::container::merge::MergeOptions;
     pub use crate::container::replace::{Replaced, Tied};
+    pub use crate::container::strip::Stripped;
 }
 
 /// Local functions into the graphs that call them. `docs/inlining.md` says what is kept.

@@ -17,6 +17,7 @@ mod edited;
 mod options;
 mod remove;
 mod report;
+mod share;
 mod source;
 mod transfer;
 
@@ -24,5 +25,6 @@ pub use crate::save::Placed;
 pub use options::FileOptions;
 pub use remove::remove_model;
 pub use report::{KeptFile, PlacedFile, RemovedFile, RemovedModel, Transferred};
+pub use share::{SharedWeights, share_weights};
 pub use source::other_models_that_need;
 pub use transfer::{copy_model, move_model};

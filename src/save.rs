@@ -10,6 +10,7 @@
 mod encode;
 mod encoded;
 mod gather;
+mod group;
 mod options;
 mod plan;
 mod planned_save;
@@ -46,6 +47,7 @@ pub(crate) use {gather::weights::NotLoaded, target::SaveTarget, target::folder::
 pub(crate) use {
     encoded::existing::Existing,
     encoded::{EncodedSave, NewAccess},
+    group::{Group, GroupModel, GroupSaved},
     target::access::Access,
     target::file_names::renamed_with_model,
     target::same_file::{ids_of, is_any_of, is_at, is_one_folder, real_path, there},

@@ -7,6 +7,7 @@ mod evaluate;
 mod inline;
 mod layout;
 mod model_files;
+mod parts;
 mod paths;
 #[cfg(feature = "machine")]
 mod plan;
@@ -14,6 +15,7 @@ mod reading;
 mod semantic;
 mod signing;
 mod sizes;
+mod strip;
 mod tensors;
 mod values;
 #[cfg(feature = "machine")]
@@ -31,7 +33,8 @@ pub use evaluate::{
 };
 pub use inline::InlineArgs;
 pub use layout::{LayoutArgs, PackedArgs};
-pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, TransferArgs};
+pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, ShareArgs, TransferArgs};
+pub use parts::{ExtractModelArgs, MergeArgs};
 use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
@@ -40,6 +43,7 @@ pub use semantic::{DiffArgs, DigestArgs};
 pub use signing::{SignArgs, VerifySignatureArgs};
 pub use sizes::shard_warning;
 use sizes::{shard_size, size};
+pub use strip::{AttachArgs, StripArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 use values::{expected, pair, prefixes, setting};
 #[cfg(feature = "machine")]

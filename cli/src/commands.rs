@@ -1,5 +1,6 @@
 //! The command line: the commands, a module for each or for those that share what they do.
 
+pub(crate) mod attach;
 pub(crate) mod cast;
 pub(crate) mod check;
 pub(crate) mod completions;
@@ -16,13 +17,16 @@ pub(crate) mod inspect;
 pub(crate) mod leftovers;
 pub(crate) mod man;
 pub(crate) mod model_files;
+pub(crate) mod parts;
 #[cfg(feature = "machine")]
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod replace;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
+pub(crate) mod share;
 pub(crate) mod signing;
+pub(crate) mod strip;
 #[cfg(feature = "machine")]
 pub(crate) mod trace;
 #[cfg(feature = "machine")]
@@ -34,6 +38,7 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs};
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
@@ -91,6 +96,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Cp(CpArgs),
     /// Remove models with the weights files that only they need
     Rm(RmArgs),
+    /// Put the weights of several models into one file
+    Share(ShareArgs),
     /// Complete or undo saves that were killed
     Recover(RecoverArgs),
     /// Print a digest of what a model contains or computes
@@ -107,6 +114,14 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Replace(ReplaceArgs),
     /// Write the model with other names and metadata
     Edit(EditArgs),
+    /// Write the model without the elements of its weights
+    Strip(StripArgs),
+    /// Put weights back into a model that was stripped of them
+    Attach(AttachArgs),
+    /// Write the part of a model between some of its values
+    ExtractModel(ExtractModelArgs),
+    /// Write two models as one
+    Merge(MergeArgs),
     /// Plan where every tensor of a run lies in memory
     #[cfg(feature = "machine")]
     Plan(PlanArgs),
@@ -169,6 +184,7 @@ impl Command {
             Self::Mv(args) => args,
             Self::Cp(args) => args,
             Self::Rm(args) => args,
+            Self::Share(args) => args,
             Self::Recover(args) => args,
             Self::Digest(args) => args,
             Self::Diff(args) => args,
@@ -177,6 +193,10 @@ impl Command {
             Self::Extract(args) => args,
             Self::Replace(args) => args,
             Self::Edit(args) => args,
+            Self::Strip(args) => args,
+            Self::Attach(args) => args,
+            Self::ExtractModel(args) => args,
+            Self::Merge(args) => args,
             #[cfg(feature = "machine")]
             Self::Plan(args) => args,
             #[cfg(feature = "machine")]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import external_data_helper, ir
 from ._container import (
+    Attached,
     CastReport,
     Container,
     Externalized,
@@ -23,9 +24,11 @@ from ._container import (
     Inlined,
     Recovered,
     Saved,
+    Stripped,
     check_model,
     findings,
     inline_functions,
+    merge,
     recover,
 )
 from ._core import (
@@ -41,7 +44,7 @@ from ._core import (
     model_that_needs,
 )
 from ._dtypes import DataType
-from ._model_files import ModelFiles, copy, delete, move
+from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
@@ -96,6 +99,7 @@ _FROM_MODEL_CONTAINER = (
 __all__ = [
     "AccessError",
     "AlreadyExistsError",
+    "Attached",
     "BuildStats",
     "Bytes",
     "CastReport",
@@ -112,7 +116,9 @@ __all__ = [
     "ModelFiles",
     "Recovered",
     "Saved",
+    "SharedWeights",
     "Signed",
+    "Stripped",
     "Tensor",
     "TorchModelContainer",
     "VerifiedSignature",
@@ -136,6 +142,7 @@ __all__ = [
     "make_large_model",
     "make_large_tensor_proto",
     "map_file",
+    "merge",
     "model_that_needs",
     "move",
     "recover",
@@ -143,6 +150,7 @@ __all__ = [
     "save_external_data",
     "save_model",
     "set_external_data",
+    "share",
     "sign",
     "uses_external_data",
     "verify_signature",

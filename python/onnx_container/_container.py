@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Model = onnx.ModelProto | bytes | bytearray | memoryview
 
 __all__ = [
+    "Attached",
     "CastReport",
     "Container",
     "Externalized",
@@ -30,9 +31,11 @@ __all__ = [
     "Inlined",
     "Recovered",
     "Saved",
+    "Stripped",
     "check_model",
     "findings",
     "inline_functions",
+    "merge",
     "recover",
 ]
 
@@ -65,6 +68,36 @@ class _Metadata(MutableMapping[str, str]):
 
     def __repr__(self) -> str:
         return repr(dict(self._core.metadata()))
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """What :meth:`Container.strip` did."""
+
+    stripped: int
+    """The number of tensors without elements."""
+    nbytes: int
+    """The length of these elements in bytes, those of tied tensors once."""
+    kept: list[tuple[str, int, str]]
+    """Tensors that stay in the model although they are large enough: name, bytes, reason."""
+    operands: list[str]
+    """Stripped tensors that shape inference reads: they were external, and not loaded."""
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What :meth:`Container.attach_model` did."""
+
+    attached: int
+    """The number of tensors that have their elements again."""
+    nbytes: int
+    """The length of these elements in bytes."""
+    differing: list[str]
+    """Tensors that both models have with different elements, of a model that was edited: it keeps its own."""
+    unused: list[str]
+    """Tensors that only the other model has, of a model that was edited."""
+    compared: int
+    """The number of tensors that were compared with the digests that are stored with the stripped model."""
 
 
 @dataclass(frozen=True)
@@ -455,9 +488,10 @@ class Container:
             raise ValueError(f"what is {what!r}, not one of 'value', 'input', 'output'")
         return self._core.rename(name, to, what)
 
-    def attach(self, folder: Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> None:
-        """Loads the weights of a container that was loaded without, from ``folder``. Options are those of :meth:`load`.
-        Tensors that have weights keep them.
+    def attach(self, source: Container | Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> None:
+        """Loads the weights of a container that was loaded without, from a folder. Options are those of :meth:`load`.
+        Tensors that have weights keep them. Where ``source`` is a container, or the path of a model, puts the weights
+        that were stripped back, as :meth:`attach_model` does.
 
         Raises:
             Error: files are missing or wrong, or each tensor has its weights; the container is then unchanged.
@@ -465,7 +499,55 @@ class Container:
         for name, why in (("weights", "it loads them"), ("base_dir", "the folder says where they are"), ("limits", "the model is loaded")):
             if name in options:
                 raise TypeError(f"attach() has no option {name!r}: {why}")
-        self._core.attach(folder, _options.load("attach", mmap, **options))
+        if isinstance(source, Container) or os.path.isfile(source):
+            self.attach_model(source, mmap=mmap, **options)
+        else:
+            self._core.attach(source, _options.load("attach", mmap, **options))
+
+    def strip(self, min_bytes: int | None = None) -> Stripped:
+        """Takes the elements of all external tensors away, and of inline ones of at least ``min_bytes`` (1024), except
+        those that readers need in the model. Types and shapes stay; :meth:`attach` puts the weights back.
+
+        No weight is read, so a container that was loaded with ``weights=False`` will do. A save writes the model alone.
+        """
+        given = _options.checked("strip", {"min_bytes": min_bytes}, {"min_bytes": None})
+        return Stripped(*_core.strip(self._core, given["min_bytes"]))
+
+    def attach_model(
+        self, source: Container | Path, edited: bool = False, mmap: bool = True, **options: Unpack[LoadOptions]
+    ) -> Attached:
+        """Puts weights back into a model that was stripped of them: those of ``source``, a container or the path of a
+        model. Options are those of :meth:`load`.
+
+        Names, types and shapes are compared, the elements of tensors that were not stripped, and where digests are
+        stored with the stripped model, all weights with these.
+
+        Args:
+            edited: the model was changed since it was stripped: tensors that differ are its own, and weights that it
+                does not use are left out.
+
+        Raises:
+            Error: the two do not belong together. The container is then unchanged.
+        """
+        if not isinstance(source, Container):
+            source = Container.load(source, mmap, **options)
+        return Attached(*_core.attach_model(self._core, source._core, edited))
+
+    def extract_model(self, inputs: Iterable[str] | None, outputs: Iterable[str]) -> Container:
+        """The part of the model that computes the values ``outputs`` from the values ``inputs``, as a new container that
+        shares the weights. Values are those of the main graph.
+
+        Args:
+            inputs: None takes those inputs of the model that the outputs need.
+
+        Raises:
+            Error: there is no such value, no output needs an input, or an output needs what no input gives.
+        """
+        for what, given in (("inputs", inputs), ("outputs", outputs)):
+            if isinstance(given, str):
+                raise TypeError(f"extract_model(): {what} are several names, such as [{given!r}]")
+        part = _core.extract_model(self._core, None if inputs is None else list(inputs), list(outputs))
+        return Container._of(part)
 
     def match(
         self, weights: Mapping[str, Any] | Any, min_elements: int | None = None
@@ -760,6 +842,36 @@ def inline_functions(model: Model, **options: Unpack[InlineOptions]) -> tuple[by
     :meth:`Container.inline_functions`."""
     done, report = _core.inline_functions(_serialized(model), _options.inline(**options))
     return done, Inlined(**report)
+
+
+def merge(
+    first: Container | Path,
+    second: Container | Path,
+    connect: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    *,
+    prefix_first: str = "",
+    prefix_second: str = "",
+    mmap: bool = True,
+    **options: Unpack[LoadOptions],
+) -> Container:
+    """The model ``first`` and ``second`` after it, as one model in a new container that shares the weights of both. Options
+    are those of :meth:`Container.load`.
+
+    Args:
+        connect: outputs of the first model, and the inputs of the second that each becomes: a mapping, or pairs where
+            one output becomes several inputs.
+        prefix_first, prefix_second: are put before the names of all values and nodes of one model.
+
+    Raises:
+        Error: one for all that does not fit: versions of operators, names, types, functions and metadata.
+    """
+
+    def opened(model: Container | Path) -> Container:
+        return model if isinstance(model, Container) else Container.load(model, mmap, **options)
+
+    pairs = list(connect.items()) if isinstance(connect, Mapping) else [(a, b) for a, b in connect]
+    one, other = opened(first), opened(second)
+    return Container._of(_core.merge(one._core, other._core, pairs, (prefix_first, prefix_second)))
 
 
 def findings(

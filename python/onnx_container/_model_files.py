@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,7 +12,7 @@ from . import _core, _options
 if TYPE_CHECKING:
     from ._options import LoadOptions, Path
 
-__all__ = ["ModelFiles", "copy", "delete", "move"]
+__all__ = ["ModelFiles", "SharedWeights", "copy", "delete", "move", "share"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,22 @@ class ModelFiles:
     """Weights files of the replaced model that were removed with it."""
     warnings: list[str]
     """Files that were not removed for another reason, and what else is to be known."""
+
+
+@dataclass(frozen=True)
+class SharedWeights:
+    """What :func:`share` did."""
+
+    files: list[tuple[str, int]]
+    """The shared weights file, then the models: names in their folder and lengths in bytes."""
+    deduplicated: tuple[int, int]
+    """The number of tensors that have the bytes of others, and how many bytes that saved."""
+    removed: list[os.PathLike[str]]
+    """Old weights files that were removed."""
+    left_behind: list[os.PathLike[str]]
+    """Old weights files that no model needs any more, and that stay."""
+    warnings: list[str]
+    """What else is to be known."""
 
 
 def move(
@@ -78,6 +95,37 @@ def delete(
     """
     load = _load("delete", options)
     return _told("delete", _core.remove(path, load, _files(dry_run, True, sync)))
+
+
+def share(
+    models: Iterable[Path],
+    data_name: str | None = None,
+    *,
+    delete_old: bool = False,
+    dry_run: bool = False,
+    sync: bool = True,
+    **options: Unpack[LoadOptions],
+) -> SharedWeights:
+    """Puts the weights of two models or more, all of one folder, into one new file that all of them use, equal ones
+    once. All models are put in place in one step: where the process is killed, they are all old or all new ones. Options
+    are those of :meth:`Container.load`.
+
+    Args:
+        data_name: the name of the new file; ``shared.onnx.data`` otherwise, with a number where that is taken.
+        delete_old: also removes the old weights files that no other model needs.
+        dry_run: changes nothing, and returns what would be done.
+        sync: waits until the files are on the disk.
+
+    Raises:
+        Error: models of several folders, or without equal weights. All models are then as they were.
+    """
+    if isinstance(models, (str, bytes, os.PathLike)):
+        raise TypeError("share() takes several models, such as [encoder, decoder]")
+    load = _load("share", options)
+    shared = SharedWeights(**_core.share(list(models), data_name, delete_old, load, _files(dry_run, True, sync)))
+    for warning in shared.warnings:
+        _options.warn(f"share(): {warning}")
+    return shared
 
 
 def _transfer(

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use onnx_container::edit::{ConsolidateOptions, MatchOptions, Tied};
+use onnx_container::edit::{ConsolidateOptions, Kept, MatchOptions, Tied};
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{Alignment, Handle, TensorRef, TensorStorage, traversal};
@@ -33,13 +33,13 @@ type Inner = onnx_container::Container;
 pub struct Container(RwLock<Arc<Inner>>);
 
 impl Container {
-    fn of(container: Inner) -> Self {
+    pub fn of(container: Inner) -> Self {
         Self(RwLock::new(Arc::new(container)))
     }
 
     /// The container as it is now. The holder of the lock may wait for the interpreter, so nobody
     /// waits for the lock and keeps the interpreter.
-    fn now(&self, py: Python<'_>) -> Arc<Inner> {
+    pub fn now(&self, py: Python<'_>) -> Arc<Inner> {
         if let Ok(held) = self.0.try_read() {
             return Arc::clone(&held);
         }
@@ -47,7 +47,7 @@ impl Container {
     }
 
     /// What `work` makes of the container, while other threads run Python.
-    fn read<T: Send>(
+    pub fn read<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&Inner) -> onnx_container::Result<T> + Send,
@@ -70,7 +70,7 @@ impl Container {
     }
 
     /// Changes a copy of the container, which then takes its place.
-    fn rework<T: Send>(
+    pub fn rework<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Inner) -> onnx_container::Result<T> + Send,
@@ -310,11 +310,7 @@ impl Container {
     ) -> PyResult<(usize, u64, Vec<(String, u64, String)>)> {
         let options = externalizing(min_bytes, all_tensors, attributes).sparse(sparse);
         let report = self.rework(py, |container| container.externalize(options))?;
-        let kept = report
-            .kept
-            .iter()
-            .map(|kept| (kept.tensor.clone(), kept.bytes, kept.reason.to_string()));
-        Ok((report.moved, report.moved_bytes, kept.collect()))
+        Ok((report.moved, report.moved_bytes, kept(&report.kept)))
     }
 
     fn inline_functions(&self, py: Python<'_>, options: Inline) -> PyResult<Py<PyDict>> {
@@ -432,6 +428,11 @@ impl Container {
         let files = parts.files.into_iter().map(|(name, bytes)| (name, Bytes(bytes)));
         Ok((Bytes(parts.model), files.collect()))
     }
+}
+
+/// Tensors that stay inline: name, bytes, reason.
+pub fn kept(kept: &[Kept]) -> Vec<(String, u64, String)> {
+    kept.iter().map(|it| (it.tensor.clone(), it.bytes, it.reason.to_string())).collect()
 }
 
 /// What the model of `container` declares for its tensors, by their names.

@@ -15,6 +15,7 @@ mod interrupt;
 mod mapping;
 mod model_files;
 mod options;
+mod parts;
 mod saved;
 mod signing;
 
@@ -49,7 +50,9 @@ mod _core {
     #[pymodule_export]
     use crate::mapping::WeightMapping;
     #[pymodule_export]
-    use crate::model_files::{remove, transfer};
+    use crate::model_files::{remove, share, transfer};
+    #[pymodule_export]
+    use crate::parts::{attach_model, extract_model, merge, strip};
     #[pymodule_export]
     use crate::saved::SavedModel;
     #[pymodule_export]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use onnx_container::SaveOptions;
 use onnx_container::model_files::{
-    FileOptions, KeptFile, Transferred, copy_model, move_model, remove_model,
+    FileOptions, KeptFile, Transferred, copy_model, move_model, remove_model, share_weights,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -62,6 +62,30 @@ pub fn remove(
     let done = detached(py, || remove_model(path, options))?;
     let files = done.removed.into_iter().map(|file| (file.path, file.bytes)).collect();
     report(py, files, done.kept, Vec::new(), &names(&done.warnings))
+}
+
+/// Puts the weights of the models at `paths` into one file, equal ones once.
+#[pyfunction]
+pub fn share<'py>(
+    py: Python<'py>,
+    paths: Vec<PathBuf>,
+    data_name: Option<String>,
+    delete_old: bool,
+    load: Load,
+    options: Files,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dry_run = options.dry_run;
+    let save = SaveOptions::new().sync(options.sync).remove_left_behind(delete_old);
+    let options = FileOptions::new().load(load.options()?).save(save).dry_run(dry_run);
+    let done = detached(py, || share_weights(&paths, data_name.as_deref(), options))?;
+    let report = PyDict::new(py);
+    let files: Vec<_> = done.files.iter().map(|file| (file.name.clone(), file.bytes)).collect();
+    report.set_item("files", files)?;
+    report.set_item("deduplicated", (done.deduplicated.tensors, done.deduplicated.bytes))?;
+    report.set_item("removed", done.removed)?;
+    report.set_item("left_behind", done.left_behind)?;
+    report.set_item("warnings", names(&done.warnings))?;
+    Ok(report)
 }
 
 fn report<'py>(

@@ -133,7 +133,7 @@ impl From<u64> for ExternalizeOptions {
 }
 
 /// The decision for one tensor.
-enum Verdict {
+pub(crate) enum Verdict {
     /// Not moved: external already, below the threshold, or not asked for.
     Stay,
     /// Large enough to be moved, but kept; with its length in bytes.
@@ -190,7 +190,8 @@ impl ExternalizeOptions {
         self
     }
 
-    fn judge(
+    /// Whether `tensor` leaves the model.
+    pub(crate) fn judge(
         &self,
         place: &Place<'_>,
         tensor: &TensorProto,

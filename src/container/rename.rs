@@ -285,7 +285,7 @@ fn said_in_training(model: &ModelProto, name: &str) -> bool {
 }
 
 /// Renames `from` in `body` and in its subgraphs that do not define it anew.
-fn renamed(body: BodyMut<'_>, from: &str, to: &str) -> usize {
+pub(super) fn renamed(body: BodyMut<'_>, from: &str, to: &str) -> usize {
     renaming(from, to, |names| match body {
         BodyMut::Graph(graph) => names.graph(graph),
         BodyMut::Function(function) => names.function(function),

@@ -24,8 +24,8 @@ use crate::proto::{StringStringEntryProto, TensorProto};
 use crate::wire::Str;
 
 pub use directory::{Directory, PathPolicy};
-pub use location::check_location;
-pub(crate) use location::{directory_of, refuse_nul, without_dots};
+pub use location::{STRIPPED, check_location, is_stripped};
+pub(crate) use location::{directory_of, refuse_nul, stripped, without_dots};
 pub(crate) use root::has_other_names;
 
 /// The parsed `external_data` of one tensor.

@@ -12,7 +12,9 @@ use foldhash::fast::RandomState;
 
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{Directory, check_location, is_handle, without_dots};
+use crate::files::external_data::{
+    Directory, check_location, is_handle, is_stripped, stripped, without_dots,
+};
 
 /// Where the bytes of a weights file are.
 pub(crate) enum WeightsFile<'a> {
@@ -61,6 +63,9 @@ impl<'a, T> ModelFiles<'a, T> {
         if is_handle(location) {
             let reason = format!("unresolved handle `{location}`: it names memory, not a file");
             return Err(Error::new(ErrorKind::MissingHandle, reason));
+        }
+        if is_stripped(location) {
+            return Err(stripped());
         }
         self.directory.map(WeightsFile::Beneath).ok_or_else(|| {
             let reason = "no directory and no bytes were given for this weights file";

@@ -30,7 +30,8 @@ pub(crate) use lock::FolderLock;
 pub use names::is_left_by_saves;
 pub(crate) use names::{staged_name, staging_prefix};
 pub(crate) use staging::StagingFolder;
-pub(crate) use switch::{Switch, flush_folder, interrupted};
+pub(crate) use switch::announced::interrupted;
+pub(crate) use switch::{Switch, flush_folder};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{directory_of, refuse_nul};

@@ -10,7 +10,8 @@ use crate::buffers::FileIdentity;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{
-    Directory, ExternalData, directory_of, is_external, is_handle, refuse_nul, without_dots,
+    Directory, ExternalData, directory_of, is_external, is_handle, is_stripped, refuse_nul,
+    without_dots,
 };
 use crate::files::recovery::recover_for_reading;
 use crate::graph::traversal;
@@ -75,6 +76,7 @@ impl Source {
         traversal::tensors(container.model(), |place, tensor| {
             if is_external(tensor) {
                 match ExternalData::parse(tensor) {
+                    Ok(data) if is_stripped(&data.location) => {}
                     Ok(data) => drop(locations.insert(without_dots(&data.location))),
                     Err(error) => unread.push(error.with_tensor(place.qualified_name(tensor))),
                 }

@@ -89,6 +89,12 @@ fn casts_of_models_whose_subgraphs_have_names_of_other_values_are_valid() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn parts_of_models_and_models_that_share_compute_the_same() {
+    run_driver("parts.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn a_cache_of_hugging_face_opens() {
     run_driver("hub_cache.py");
 }

@@ -58,6 +58,7 @@ mod memory;
 mod nesting;
 mod outline;
 mod ownership;
+mod parts;
 mod path_races;
 mod plain_words;
 mod properties;

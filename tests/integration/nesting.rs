@@ -7,7 +7,8 @@ use std::thread::Builder;
 
 use onnx_container::check::check_model;
 use onnx_container::edit::{
-    CastOptions, ConsolidateOptions, ExternalizeOptions, FillOptions, Tied, consolidate,
+    AttachOptions, CastOptions, ConsolidateOptions, ExternalizeOptions, FillOptions, MergeOptions,
+    Tied, consolidate,
 };
 use onnx_container::graph::ShapeOperands;
 use onnx_container::inline::{InlineOptions, inline_functions};
@@ -198,6 +199,14 @@ const CALLS: &[(&str, On, Call)] = &[
     ("externalize", On::Refused, |m| {
         unit(m.clone().externalize(ExternalizeOptions::new().min_bytes(0)))
     }),
+    ("strip", On::Refused, |m| unit(m.clone().strip(ExternalizeOptions::new().min_bytes(0)))),
+    ("attach_model", On::Refused, |m| {
+        let mut stripped = m.clone();
+        drop(stripped.strip(ExternalizeOptions::new().min_bytes(0)));
+        unit(stripped.attach_model(m, AttachOptions::new()))
+    }),
+    ("extract_model", On::Refused, |m| unit(m.extract_model(&[""; 0], &["w"]))),
+    ("merge", On::Refused, |m| unit(m.merge(m, MergeOptions::new().prefixes("a", "b")))),
     ("rename", On::Refused, |m| unit(m.clone().rename("w", "v"))),
     ("rename_input", On::Refused, |m| {
         let mut copy = m.clone();

@@ -77,7 +77,29 @@ pub struct RmArgs {
     pub place: PlaceArgs,
 }
 
-/// The options of all three.
+/// All weights of the models go to one new file beside them, those of equal bytes once; inline
+/// tensors of 1024 bytes or more go there too. The models have to be in one folder. No file is
+/// replaced except the models.
+///
+/// Where this is killed, all models are the old ones or all the new ones: the next command that
+/// opens one of them sees to that.
+#[derive(Debug, Args)]
+pub struct ShareArgs {
+    /// The models, two or more
+    #[arg(value_name = "MODEL", required = true, num_args = 2.., value_parser = model_to_read())]
+    pub models: Vec<PathBuf>,
+    /// Name of the new weights file beside the models [default: shared.onnx.data, with a number
+    /// where that is taken]
+    #[arg(long, value_name = "NAME")]
+    pub data_name: Option<String>,
+    /// Also remove the old weights files beside the models that no other model needs
+    #[arg(long)]
+    pub delete_old: bool,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// The options of all of these.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Print what would be done and change nothing

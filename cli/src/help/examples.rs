@@ -35,6 +35,20 @@ pub fn examples(name: &str) -> &'static [&'static str] {
             "model.onnx weights.safetensors",
             "model.onnx weights.safetensors --max-shard-size 5GB",
         ],
+        "strip" => &["model.onnx structure.onnx", "model.onnx structure.onnx --dry-run"],
+        "attach" => &[
+            "structure.onnx model.onnx whole.onnx",
+            "structure.onnx tuned.onnx whole.onnx --verify",
+        ],
+        "extract-model" => &[
+            "model.onnx head.onnx --inputs x --outputs h",
+            "model.onnx tail.onnx --inputs h,mask --outputs y",
+        ],
+        "merge" => &[
+            "a.onnx b.onnx both.onnx --connect y=x",
+            "a.onnx b.onnx both.onnx --connect y=x --prefix-b b.",
+        ],
+        "share" => &["encoder.onnx decoder.onnx", "a.onnx b.onnx --data-name shared.data"],
         "mv" => &["model.onnx release.onnx", "encoder.onnx decoder.onnx release/"],
         "cp" => &["model.onnx copy.onnx", "snapshots/main/model.onnx release/"],
         "rm" => &["model.onnx --dry-run", "old/a.onnx old/b.onnx"],
@@ -45,9 +59,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "run" => &["model.onnx --dim batch=1", "model.onnx --input x=x.npy -o out --timings"],
         "trace" => &["model.onnx -o run.jsonl", "diff old.onnx new.onnx"],
         "verify" => &["model.onnx packed.onnx", "model.onnx half.onnx --rtol 1e-2"],
-        "completions" => {
-            &["bash > onnx-container.bash", "fish"]
-        }
+        "completions" => &["bash > onnx-container.bash", "fish"],
         "man" => &["man/", "~/.local/share/man/man1"],
         _ => &[],
     }

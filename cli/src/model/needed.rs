@@ -7,7 +7,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use onnx_container::external_data::{Directory, ExternalData, PathPolicy, is_external, is_handle};
+use onnx_container::external_data::{
+    Directory, ExternalData, PathPolicy, is_external, is_handle, is_stripped,
+};
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{DataType, Error, ErrorKind, Result, failed_download, traversal};
 use onnx_container_files::locations::plain;
@@ -210,6 +212,10 @@ const HEAD: u64 = 256;
 fn open(directory: &Directory, location: &str) -> Result<Opened> {
     if is_handle(location) {
         let reason = format!("unresolved handle `{location}`: it names memory, not a file");
+        return Err(Error::new(ErrorKind::MissingHandle, reason));
+    }
+    if is_stripped(location) {
+        let reason = "the weights were stripped: `attach` puts them back";
         return Err(Error::new(ErrorKind::MissingHandle, reason));
     }
     let file: File = directory.open_file(location)?;

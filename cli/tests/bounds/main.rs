@@ -69,7 +69,9 @@ const MACHINE: [&[&str]; 4] = [
 const MACHINE: [&[&str]; 0] = [];
 
 /// Commands that change what a model says.
-const CHANGE: [&[&str]; 2] = [
+const CHANGE: [&[&str]; 4] = [
+    &["strip", "m.onnx", "o/o.onnx", "--min-bytes", "0"],
+    &["merge", "m.onnx", "m.onnx", "o/o.onnx", "--prefix-b", "b/"],
     &["cast", "m.onnx", "o/o.onnx", "--to", "float16"],
     &["edit", "m.onnx", "o/o.onnx", "--set-metadata", "k=v"],
 ];
@@ -108,8 +110,8 @@ fn run(folder: &Path, command: &[&str], len: u64, program: u64) -> (bool, String
     fs::create_dir(&written).unwrap();
     let Measured { peak, seconds, code } = measure_in(folder, command);
     let peak = peak.saturating_sub(program);
-    // `cast` holds the graph before and after.
-    let is_model = |arg: &&&str| ["m.onnx", "cast"].contains(*arg);
+    // These hold the graph before and after.
+    let is_model = |arg: &&&str| ["m.onnx", "cast", "strip"].contains(*arg);
     let models = command.iter().filter(is_model).count().max(1) as u64;
     let bound = BASE + PER_BYTE * (len * models + bytes_in(&written));
     fs::remove_dir_all(&written).unwrap();

@@ -18,7 +18,10 @@ fn page() -> String {
 }
 
 /// Commands that write what the cases read.
-const PREPARATIONS: [&str; 5] = [
+const PREPARATIONS: [&str; 8] = [
+    "strip m.onnx bare.onnx",
+    "split m.onnx s.onnx",
+    "split m.onnx t.onnx",
     "sign tied.onnx --key keys/P-256.pem -o tied.sig",
     "pack m.onnx p.onnx",
     "export-safetensors m.onnx w.safetensors",
@@ -27,7 +30,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 60] = [
+const CASES: [&str; 70] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -46,6 +49,16 @@ const CASES: [&str; 60] = [
     "edit m.onnx o.onnx --rename-tensor none=v",
     "edit p.onnx o.onnx --set-metadata a=b --producer p --doc-string d --graph-name g",
     "edit m.onnx o.onnx",
+    "strip resized.onnx o.onnx --min-bytes 0",
+    "strip cut.onnx o.onnx",
+    "attach bare.onnx m.onnx o.onnx --verify",
+    "attach m.onnx m.onnx o.onnx",
+    "extract-model part.onnx o.onnx --outputs h --verify",
+    "extract-model part.onnx o.onnx --outputs none",
+    "merge part.onnx part.onnx o.onnx --connect y=x --prefix-b b/ --verify",
+    "merge part.onnx part.onnx o.onnx",
+    "share s.onnx t.onnx",
+    "share s.onnx s.onnx",
     "import-safetensors m.onnx w.safetensors i.onnx --verify",
     "import-safetensors tied.onnx w.safetensors i.onnx",
     "import-safetensors tied.onnx w0.safetensors i.onnx",
@@ -141,6 +154,7 @@ fn models(folder: &Folder) {
     folder.save("twice.onnx", &twice);
     folder.save("resized.onnx", &crate::cast::resized());
     folder.save("functions.onnx", &functions());
+    folder.save("part.onnx", &crate::parts::chain());
     let mut other = functions();
     other.graph.as_mut().unwrap().node[0] = NodeProto::new("Neg", ["x"], ["p"]);
     folder.save("other.onnx", &other);
@@ -213,6 +227,8 @@ fn tables(page: &str) -> BTreeMap<String, BTreeMap<String, Row>> {
     let mut tables: BTreeMap<_, BTreeMap<String, Row>> = BTreeMap::new();
     for (heading, text) in sections {
         let mut of = commands(heading);
+        let others = text.lines().filter(|line| line.starts_with("And by "));
+        of.extend(others.flat_map(&commands));
         if heading == "Every object" {
             of.extend(all.iter().cloned());
         }

@@ -40,6 +40,7 @@ mod npy;
 #[cfg(feature = "ort")]
 mod onnxruntime;
 mod overlaps;
+mod parts;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;
@@ -53,6 +54,7 @@ mod safetensors;
 mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;
+mod share;
 mod signing;
 mod signing_options;
 mod signing_places;
@@ -60,6 +62,7 @@ mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
 mod stop;
+mod strip;
 mod support;
 #[cfg(feature = "machine")]
 mod trace;

@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 27] = [
+const PLACES: [Place; 34] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -97,6 +97,33 @@ const PLACES: [Place; 27] = [
         ("cast", "data_name"),
         "x.data",
         &["cast", "m.onnx", "t/o.onnx", "--to", "float16", "--data-name", "x.data"],
+    ),
+    of_model(("strip", "output"), "o.onnx", &["strip", "m.onnx", "t/o.onnx"]),
+    of_model(("attach", "output"), "o.onnx", &["attach", "s.onnx", "m.onnx", "t/o.onnx"]),
+    of_model(
+        ("attach", "data_name"),
+        "x.data",
+        &["attach", "s.onnx", "m.onnx", "t/o.onnx", "--data-name", "x.data"],
+    ),
+    of_model(
+        ("extract-model", "output"),
+        "o.onnx",
+        &["extract-model", "m.onnx", "t/o.onnx", "--outputs", "y"],
+    ),
+    of_model(
+        ("extract-model", "data_name"),
+        "x.data",
+        &["extract-model", "m.onnx", "t/o.onnx", "--outputs", "y", "--data-name", "x.data"],
+    ),
+    of_model(
+        ("merge", "output"),
+        "o.onnx",
+        &["merge", "m.onnx", "m.onnx", "t/o.onnx", "--prefix-b", "b/"],
+    ),
+    of_model(
+        ("merge", "data_name"),
+        "x.data",
+        &["merge", "m.onnx", "m.onnx", "t/o.onnx", "--prefix-b", "b/", "--data-name", "x.data"],
     ),
     of_model(("edit", "output"), "o.onnx", &["edit", "m.onnx", "t/o.onnx", "--producer", "p"]),
     of_model(
@@ -180,6 +207,7 @@ fn prepared() -> Folder {
     let folder = Folder::new();
     folder.save("m.onnx", &model());
     folder.run(&["pack", "m.onnx", "m.onnx", "--min-bytes", "0"]).done();
+    folder.run(&["strip", "m.onnx", "s.onnx", "--min-bytes", "0"]).done();
     folder.run(&["extract", "m.onnx", "w", "-o", "w.npy"]).done();
     folder.run(&["export-safetensors", "m.onnx", "w.safetensors", "--min-bytes", "0"]).done();
     fs::write(folder.path("victim"), "precious").unwrap();
@@ -194,9 +222,16 @@ fn copy_of(prepared: &Folder) -> Folder {
     for name in ["keys", "t"] {
         fs::create_dir(folder.path(name)).unwrap();
     }
-    for name in
-        ["m.onnx", "m.onnx.data", "w.npy", "w.safetensors", "victim", "names", "keys/P-256.pem"]
-    {
+    for name in [
+        "m.onnx",
+        "s.onnx",
+        "m.onnx.data",
+        "w.npy",
+        "w.safetensors",
+        "victim",
+        "names",
+        "keys/P-256.pem",
+    ] {
         fs::copy(prepared.path(name), folder.path(name)).unwrap();
     }
     folder
@@ -296,7 +331,9 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 39] = [
+const READ: [(&str, &str); 47] = [
+    ("attach", "model"),
+    ("attach", "weights"),
     ("cast", "input"),
     ("check", "model"),
     ("diff", "a"),
@@ -307,12 +344,15 @@ const READ: [(&str, &str); 39] = [
     ("export-safetensors", "model"),
     ("extract", "model"),
     ("extract", "names_from"),
+    ("extract-model", "input"),
     ("files", "model"),
     ("import-safetensors", "matched"),
     ("import-safetensors", "model"),
     ("import-safetensors", "weights"),
     ("inline-functions", "input"),
     ("inspect", "model"),
+    ("merge", "a"),
+    ("merge", "b"),
     // It takes away what the cases keep: `model_files` has its own.
     ("mv", "places"),
     ("pack", "input"),
@@ -326,9 +366,13 @@ const READ: [(&str, &str); 39] = [
     ("run", "input_dir"),
     ("run", "model"),
     ("run", "ort_library"),
+    // It replaces the models, and its file is new: `share` has its own.
+    ("share", "data_name"),
+    ("share", "models"),
     ("sign", "key"),
     ("sign", "model"),
     ("split", "input"),
+    ("strip", "input"),
     ("trace", "input_dir"),
     ("trace", "model"),
     ("verify", "a"),

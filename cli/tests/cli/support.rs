@@ -51,6 +51,12 @@ impl Folder {
         names
     }
 
+    /// The files of the folder alone, with their bytes.
+    pub fn contents_of_files(&self) -> Vec<(String, Vec<u8>)> {
+        let files = self.names().into_iter().filter(|name| self.path(name).is_file());
+        files.map(|name| (name.clone(), fs::read(self.path(&name)).unwrap())).collect()
+    }
+
     /// The folder's files with their bytes.
     pub fn contents(&self) -> Vec<(String, Vec<u8>)> {
         let read = |name: String| (name.clone(), fs::read(self.path(&name)).unwrap());

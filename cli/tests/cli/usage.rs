@@ -470,7 +470,7 @@ fn json_survives_a_folder_that_is_not_utf_8() {
 fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions cast import-safetensors export-safetensors check inspect \
-                    files extract replace edit mv cp rm";
+                    files extract replace edit mv cp rm share strip attach extract-model merge";
     let machine =
         if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };
     for command in commands.split_whitespace().chain(machine.iter().copied()) {

@@ -24,6 +24,7 @@
 
 mod interrupted;
 mod model_files;
+mod share;
 mod signing;
 mod tracer;
 

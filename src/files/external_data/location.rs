@@ -43,6 +43,23 @@ pub fn check_location(location: &str) -> Result<()> {
     Err(Error::new(ErrorKind::UnsafePath, format!("{reason}: {location:?}")))
 }
 
+/// The location of tensors whose elements [`Container::strip`](crate::Container::strip) took away.
+/// No file of this name is opened: each tensor has a range of its own there, and tied tensors have
+/// one.
+pub const STRIPPED: &str = "weights-were-stripped";
+
+/// Whether `location` is that of stripped tensors.
+pub fn is_stripped(location: &str) -> bool {
+    without_dots(location) == STRIPPED
+}
+
+/// The error of a tensor whose elements were taken away.
+pub(crate) fn stripped() -> Error {
+    let reason = "the weights of this model were stripped: attach the model that has them \
+                  (`attach MODEL WEIGHTS OUT`)";
+    Error::new(ErrorKind::MissingHandle, reason)
+}
+
 /// `location` without its `.` and empty components, so that `./w` and `w` are recognized as the
 /// same file.
 pub(crate) fn without_dots(location: &str) -> String {

@@ -142,7 +142,7 @@ pub(crate) struct Journal {
     /// Its inode. Where it is another one now, as on a file system that numbers files anew when it
     /// is mounted, or in a copy of the folder, the inodes of the files say nothing.
     pub(super) inode: Option<u64>,
-    /// The files, the model last.
+    /// The files, the model last; of several models, the main one.
     pub(super) files: Vec<JournalEntry>,
 }
 
@@ -158,7 +158,7 @@ impl Journal {
     pub(super) fn read(directory: &Path, model_name: &str) -> Result<Option<Self>> {
         let name = journal_name(model_name);
         match Self::named(directory, &name, invalid)? {
-            Some((model, _)) if model != model_name => Err(invalid(directory, &name)),
+            Some((_, journal)) if !journal.has(model_name) => Err(invalid(directory, &name)),
             journal => Ok(journal.map(|(_, journal)| journal)),
         }
     }
@@ -202,7 +202,27 @@ impl Journal {
         Ok(names.into_iter().filter_map(read))
     }
 
-    /// The journal in the file `name`, or the error `invalid`.
+    /// Whether the switch puts a file of this name in place.
+    fn has(&self, name: &str) -> bool {
+        self.files.iter().any(|file| file.name == name)
+    }
+
+    /// The models other than the last that have a journal of this switch in `directory`: one that
+    /// replaces several models has one beside each of them.
+    pub(super) fn other_models(&self, directory: &Path) -> Result<Vec<String>> {
+        let Some((_, others)) = self.files.split_last() else { return Ok(Vec::new()) };
+        let there: HashSet<_> = Self::names(directory)?.into_iter().collect();
+        let mut models = Vec::new();
+        for entry in others.iter().filter(|entry| there.contains(&journal_name(&entry.name))) {
+            let journal = Self::named(directory, &journal_name(&entry.name), invalid_one_of_many);
+            if journal.is_ok_and(|it| it.is_some_and(|(_, of)| of.staging == self.staging)) {
+                models.push(entry.name.clone());
+            }
+        }
+        Ok(models)
+    }
+
+    /// The journal in the file `name`, or the error `invalid`. The model is the last file.
     fn named(
         directory: &Path,
         name: &str,
@@ -212,7 +232,8 @@ impl Journal {
         let Some(text) = read_owned(&path, directory)? else { return Ok(None) };
         let journal = Self::parse(&text).and_then(|journal| {
             let model = journal.files.last()?.name.clone();
-            let is_its = journal_name(&model) == name && is_staging_name(&journal.staging, &model);
+            let is_of_one = journal.files.iter().any(|file| journal_name(&file.name) == name);
+            let is_its = is_of_one && is_staging_name(&journal.staging, &model);
             is_its.then_some((model, journal))
         });
         journal.map(Some).ok_or_else(|| invalid(directory, name))

@@ -44,21 +44,20 @@
 //! The marks in the journal are compared where the table above has said which file it must be. One
 //! that is another was put there by a stranger, and nothing is touched.
 
+pub(super) mod announced;
 mod removal;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::found::Position;
 use crate::files::recovery::journal::{FileKind, Journal, JournalEntry, Mark};
-use crate::files::recovery::names::{journal_name, staged_name};
+use crate::files::recovery::names::staged_name;
 use crate::files::recovery::place::{OpenFolder, RenameTarget};
 use crate::files::recovery::staging::remove_parts;
-use crate::util::retry::retried;
 
 /// A switch from the files of a folder to those of a staging folder in it.
 #[derive(Debug)]
@@ -77,6 +76,8 @@ pub(crate) struct Switch {
     /// `None` where one is gone.
     below: BTreeMap<String, Option<OpenFolder>>,
     pub(super) files: Vec<JournalEntry>,
+    /// The models among the files other than the last.
+    other_models: Vec<String>,
     sync: bool,
     /// Whether the switch was interrupted: some of its renames may be done.
     resumed: bool,
@@ -129,6 +130,12 @@ impl Switch {
         Ok(switch)
     }
 
+    /// The switch of several models: `names` are those other than the last file. A reader of any of
+    /// them finds a journal beside it.
+    pub(crate) fn with_other_models(self, names: &[String]) -> Self {
+        Self { other_models: names.to_vec(), ..self }
+    }
+
     /// The switch that removes the files `names` of its directory too, which the new model does not
     /// need.
     pub(crate) fn removing(mut self, names: &[String]) -> Result<Self> {
@@ -152,7 +159,8 @@ impl Switch {
         let switch = Self::open((directory, directory), &journal.staging, true, true)?;
         let knows_inodes = journal.inode.is_some() && journal.inode == switch.inode()?;
         let below = switch.open_below(journal.files.iter().map(|entry| entry.name.as_str()))?;
-        Ok(Self { files: journal.files, below, knows_inodes, ..switch })
+        let other_models = journal.other_models(directory)?;
+        Ok(Self { files: journal.files, other_models, below, knows_inodes, ..switch })
     }
 
     fn open(
@@ -171,6 +179,7 @@ impl Switch {
         };
         let (new, old) = (part("new")?, part("old")?);
         let (shown, files, below) = (shown.to_path_buf(), Vec::new(), BTreeMap::new());
+        let other_models = Vec::new();
         let knows_inodes = false;
         Ok(Self {
             directory,
@@ -181,6 +190,7 @@ impl Switch {
             old,
             below,
             files,
+            other_models,
             sync,
             resumed,
             knows_inodes,
@@ -221,49 +231,12 @@ impl Switch {
         self.files.len() == 1
     }
 
-    /// Puts the journal beside the model, or leaves none. Files of the staging folder are on the
-    /// disk before, where that was asked for.
-    pub(crate) fn announce(&self) -> Result<()> {
-        let fail = |error| Error::io(&self.staging, error);
-        let model = self.model().ok_or_else(|| Error::internal("a switch without a model"))?;
-        let name = self.staging.file_name().and_then(|name| name.to_str());
-        let staging = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
-        let (staging, inode) = (staging.to_owned(), self.inode()?);
-        let journal = Journal { staging, inode, files: self.files.clone() };
-        let written = journal.write(&self.staging, self.sync).map_err(fail)?;
-        let path = self.journal_path(&model.name);
-        // Where there are no locks, another save may have left one.
-        rename_to_free(&written, &path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => interrupted(&self.directory.path().join(&model.name)),
-            _ => fail(error),
-        })?;
-        // Nothing was renamed yet. A journal that stays all the same is known to be done by its
-        // staging folder, which goes.
-        self.flush().inspect_err(|_| drop(self.close()))
-    }
-
-    /// Deletes the journal: nobody goes on with this switch.
-    pub(crate) fn close(&self) -> Result<()> {
-        let Some(model) = self.model() else { return Ok(()) };
-        let path = self.journal_path(&model.name);
-        match retried(|| fs::remove_file(&path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io(path, error).because("the journal of the save cannot be deleted"))
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn model(&self) -> Option<&JournalEntry> {
         self.files.last()
     }
 
     fn weights(&self) -> &[JournalEntry] {
         self.files.split_last().map_or(&[], |(_, weights)| weights)
-    }
-
-    fn journal_path(&self, model_name: &str) -> PathBuf {
-        self.directory.path().join(journal_name(model_name))
     }
 
     /// Whether new files are in the staging folder, and whether old ones are.
@@ -462,29 +435,4 @@ pub(crate) fn flush_folder(folder: &Path, shown: &Path) -> Result<()> {
     OpenFolder::open(folder)
         .and_then(|folder| folder.flush())
         .map_err(|error| Error::io(shown, error))
-}
-
-/// The error for the model at `path`, whose switch somebody else has announced.
-pub(crate) fn interrupted(path: &Path) -> Error {
-    let reason = "a save of this model is running, or was interrupted: when none is running, `recover` of its folder \
-                  completes it";
-    Error::new(ErrorKind::Changed, reason).with_path(path)
-}
-
-/// Renames a file to a name that is not taken.
-fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
-    #[cfg(any(target_os = "linux", target_os = "macos"))]
-    {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        use rustix::io::Errno;
-        match retried(|| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)) {
-            // Some file systems do not support this flag. The lock still excludes other saves.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
-            other => return other.map_err(io::Error::from),
-        }
-    }
-    match retried(|| to.symlink_metadata()) {
-        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(_) => retried(|| fs::rename(from, to)),
-    }
 }

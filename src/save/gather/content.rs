@@ -66,7 +66,8 @@ impl<'c> Content<'c> {
             let digest = saved.digests()?;
             drop(saved);
             digest.store_in(&mut self.model);
-        } else if has_digests(&self.model) {
+        } else if has_digests(&self.model) && !self.container.is_stripped() {
+            // What was stripped is known by them, and a change of the model has removed them.
             remove_digests(&mut self.model);
         }
         Ok(())

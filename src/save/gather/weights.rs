@@ -12,7 +12,9 @@ use std::ops::Range;
 use crate::container::reader_limits::Refusals;
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::files::external_data::{self, ExternalData, check_location, is_external, is_handle};
+use crate::files::external_data::{
+    self, ExternalData, check_location, is_external, is_handle, is_stripped,
+};
 use crate::graph::traversal::{self, Place, Position, Site};
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::initializer::{Address, Initializer};
@@ -150,6 +152,9 @@ impl<'c> GatheredWeights<'c> {
         check_location(&entry.location)?;
         let (_, len) = external_data::layout(tensor)?;
         entry.range(len)?;
+        if is_stripped(&entry.location) {
+            return Ok(());
+        }
         self.not_loaded.insert(external_data::without_dots(&entry.location));
         if Refusals::are_possible(place, tensor) {
             self.refusable.push(place.position);

@@ -47,6 +47,8 @@ pub(crate) struct Staging {
     open: Mutex<HashMap<String, File>>,
     folder: StagingFolder,
     names: Vec<String>,
+    /// The models among them other than the last.
+    other_models: Vec<String>,
     /// New files that were not given all of the access to those that they replace.
     not_kept: Mutex<BTreeMap<Lost, Vec<String>>>,
     /// The files in the target's directory before the first of them is written.
@@ -77,6 +79,7 @@ impl Staging {
             directory_given: directory_given.to_path_buf(),
             folder,
             names: Vec::new(),
+            other_models: Vec::new(),
             there: Listing::default(),
             not_kept: Mutex::default(),
             open: Mutex::default(),
@@ -95,6 +98,11 @@ impl Staging {
         self.there = Listing::of(&self.directory, names.len());
         self.names.extend(names);
         Ok(())
+    }
+
+    /// Says which of the files are models, beside the last one.
+    pub(crate) fn has_other_models(&mut self, names: Vec<String>) {
+        self.other_models = names;
     }
 
     /// Creates the file that will be published as `name`. It gets the owner, group, mode and list
@@ -227,7 +235,8 @@ impl Staging {
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
         let folders = (self.directory.as_path(), self.directory_given.as_path());
         let (staging, sync) = (self.folder.path(), self.options.sync);
-        Switch::new(folders, staging, &self.names, may_replace, sync)?.removing(removed)
+        let switch = Switch::new(folders, staging, &self.names, may_replace, sync)?;
+        switch.with_other_models(&self.other_models).removing(removed)
     }
 
     /// Does the renames. The inner error is that of the last flush, after which the new files are

@@ -5,7 +5,8 @@
 //! asks for all: what the caller named is the caller's. A caller may name one file as one of a
 //! single weight is called, so these are removed only where there are several.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use super::ModelFolder;
 use crate::error::Result;
@@ -16,6 +17,11 @@ use crate::util::names::fold_case;
 use crate::util::retry::retried;
 
 impl ModelFolder {
+    /// The files that the model at `path` refers to.
+    pub(crate) fn locations_of(&self, path: &Path) -> Result<BTreeSet<String>> {
+        Ok(self.skim(path)?.locations.clone())
+    }
+
     /// Files that only the model at the target needs: no other model does, nor the new one, whose
     /// files are those for which `stays` holds.
     pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {

@@ -1,0 +1,63 @@
+//! The commands that take a model apart and put two together.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::paths::{model_to_read, model_to_write};
+use super::{InOut, PackedArgs, WriteArgs, pair};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Values are those of the main graph: inputs, initializers, and outputs of nodes. What the outputs need is kept \
+up to the inputs, with the local functions, declared types, operator sets and metadata. An input that no output \
+needs is refused, and so is an output that needs an input of the model that is not among --inputs.\n\n\
+Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
+Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]
+pub struct ExtractModelArgs {
+    #[command(flatten)]
+    pub paths: InOut,
+    /// The values that become the inputs, separated by commas; may be given several times
+    /// [default: the inputs of the model that the outputs need]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub inputs: Vec<String>,
+    /// The values that become the outputs; as above [default: the outputs of the model]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub outputs: Vec<String>,
+    #[command(flatten)]
+    pub packed: PackedArgs,
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The result has the inputs and outputs of both models, except those that are connected. Both have to use the \
+same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
+the name of a value of the other: a prefix keeps them apart. Connections are by the names without prefixes.\n\n\
+Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
+Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]
+pub struct MergeArgs {
+    /// The model that comes first
+    #[arg(value_parser = model_to_read())]
+    pub a: PathBuf,
+    /// The model that comes second
+    #[arg(value_parser = model_to_read())]
+    pub b: PathBuf,
+    /// The model to write, which may be A or B itself; an existing model is replaced
+    #[arg(value_name = "OUT", value_parser = model_to_write())]
+    pub output: PathBuf,
+    /// Make the output O of A the input I of B; may be given several times
+    #[arg(long, value_name = "O=I", value_parser = pair)]
+    pub connect: Vec<(String, String)>,
+    /// Put PREFIX before the names of all values and nodes of A
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub prefix_a: String,
+    /// Put PREFIX before the names of all values and nodes of B
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub prefix_b: String,
+    #[command(flatten)]
+    pub packed: PackedArgs,
+    #[command(flatten)]
+    pub write: WriteArgs,
+}

@@ -1,0 +1,250 @@
+//! `extract-model` and `merge`: the part of a model, and two models as one.
+//!
+//! Weights are not changed: where they can stay in their files, only the model is written.
+
+use std::io;
+use std::path::Path;
+
+use onnx_container::edit::MergeOptions;
+use onnx_container::proto::{GraphProto, ValueInfoProto};
+use onnx_container::{Container, Error, Saved, WeightFiles, traversal};
+use serde::Serialize;
+
+use crate::args::{ExtractModelArgs, MergeArgs, PackedArgs, WriteArgs};
+use crate::commands::Execute;
+use crate::commands::leftovers;
+use crate::commands::write::{Read, Verified, verify};
+use crate::model::save::Written;
+use crate::model::vouched::Vouched;
+use crate::model::{reading, save, vouched};
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::output::{Output, count, lossy};
+
+impl Execute for ExtractModelArgs {
+    fn name(&self) -> &'static str {
+        "extract-model"
+    }
+
+    fn json(&self) -> bool {
+        self.write.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.paths.input]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        extract(self, out)
+    }
+}
+
+impl Execute for MergeArgs {
+    fn name(&self) -> &'static str {
+        "merge"
+    }
+
+    fn json(&self) -> bool {
+        self.write.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.a, &self.b]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        merge(self, out)
+    }
+}
+
+/// Extracts the part, writes it and prints a report.
+fn extract(args: &ExtractModelArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let (input, output) = (&args.paths.input, &args.paths.output);
+    if args.inputs.is_empty() && args.outputs.is_empty() {
+        let reason = "nothing to extract: give --outputs, or --inputs, or both";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    let whole = load(input, &args.write)?;
+    let read = Read::of(&whole, !args.write.read.no_mmap)?;
+    let outputs = match args.outputs.as_slice() {
+        [] => graph(&whole).map(|graph| names(&graph.output)).unwrap_or_default(),
+        given => given.to_vec(),
+    };
+    let part = match args.inputs.as_slice() {
+        [] => whole.extract_model_for(&outputs)?,
+        given => whole.extract_model(given, &outputs)?,
+    };
+    let target = Target { output, packed: &args.packed, write: &args.write };
+    let (saved, verified) = target.save(&part)?;
+    let sources = Sources { input, second: None };
+    let report = Report::new("extract-model", sources, &target, (&part, read), &saved, verified);
+    let before = Graph::of(&whole);
+    report.finish(Some(&before), args.write.json, out)
+}
+
+/// Merges the two, writes the result and prints a report.
+fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let (first, second) = (load(&args.a, &args.write)?, load(&args.b, &args.write)?);
+    let options = args
+        .connect
+        .iter()
+        .fold(MergeOptions::new(), |options, (output, input)| options.connect(output, input));
+    let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
+    let both = first.into_merged(second, options)?;
+    let read = Read::of(&both, !args.write.read.no_mmap)?;
+    let target = Target { output: &args.output, packed: &args.packed, write: &args.write };
+    let (saved, verified) = target.save(&both)?;
+    let sources = Sources { input: &args.a, second: Some(&args.b) };
+    let report = Report::new("merge", sources, &target, (&both, read), &saved, verified);
+    report.finish(None, args.write.json, out)
+}
+
+fn load(path: &Path, args: &WriteArgs) -> Result<Container, Failure> {
+    let container = vouched::load(path, reading::of(&args.read), Vouched::from(&args.target))?;
+    save::warn(&container);
+    Ok(container)
+}
+
+fn graph(container: &Container) -> Option<&GraphProto> {
+    container.model().graph.as_deref()
+}
+
+fn names(infos: &[ValueInfoProto]) -> Vec<String> {
+    infos.iter().filter_map(|info| Some(info.name.as_ref()?.to_string())).collect()
+}
+
+/// Where and how the result is written.
+struct Target<'a> {
+    output: &'a Path,
+    packed: &'a PackedArgs,
+    write: &'a WriteArgs,
+}
+
+impl Target<'_> {
+    /// Saves the model alone where its weights can stay, else with one file of weights; and
+    /// compares what was written, where that was asked for.
+    fn save(&self, container: &Container) -> Result<(Saved, Option<Verified>), Failure> {
+        let Self { output, packed, write } = self;
+        save::refuse_weights(output, None)?;
+        let save_as = |layout| {
+            let options = save::options(layout, Some(packed), &write.target);
+            save::try_save(container, output, options, &write.target)
+        };
+        let saved: Result<Saved, Error> = match packed.is_given() {
+            true => save_as(WeightFiles::Packed),
+            false => save::keeping_files(save_as),
+        };
+        let saved = saved.map_err(|error| save::refused(error, output, &write.target))?;
+        let verified = write.verify.then(|| {
+            let semantic = container.semantic_digest().ok();
+            verify(container, semantic, &saved, output, reading::of(&write.read))
+        });
+        Ok((saved, verified))
+    }
+}
+
+/// The models that are read.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Sources<'a> {
+    #[serde(serialize_with = "lossy")]
+    input: &'a Path,
+    #[serde(rename = "input_b", skip_serializing_if = "Option::is_none")]
+    second: Option<&'a Path>,
+}
+
+/// What a graph has.
+#[derive(Debug, Serialize)]
+struct Graph {
+    nodes: usize,
+    tensors: usize,
+    functions: usize,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+}
+
+impl Graph {
+    fn of(container: &Container) -> Self {
+        let graph = graph(container);
+        let list = |of: fn(&GraphProto) -> &Vec<ValueInfoProto>| {
+            graph.map(|graph| names(of(graph))).unwrap_or_default()
+        };
+        Self {
+            nodes: graph.map_or(0, |graph| graph.node.len()),
+            tensors: traversal::iter(container.model()).count(),
+            functions: container.model().functions.len(),
+            inputs: list(|graph| &graph.input),
+            outputs: list(|graph| &graph.output),
+        }
+    }
+
+    fn line(&self, of: Option<&Self>) -> String {
+        let all = [
+            (self.nodes, of.map(|of| of.nodes), "node"),
+            (self.tensors, of.map(|of| of.tensors), "tensor"),
+            (self.functions, of.map(|of| of.functions), "function"),
+        ];
+        let part = |(own, of, what): (usize, Option<usize>, &str)| match of {
+            Some(of) => format!("{own} of {}", count(of, what)),
+            None => count(own, what),
+        };
+        all.into_iter().map(part).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The report of both commands.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(flatten)]
+    sources: Sources<'a>,
+    #[serde(serialize_with = "lossy")]
+    output: &'a Path,
+    read: Read,
+    graph: Graph,
+    #[serde(flatten)]
+    written: Written,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<Verified>,
+}
+
+impl<'a> Report<'a> {
+    fn new(
+        command: &'static str,
+        sources: Sources<'a>,
+        target: &Target<'a>,
+        (container, read): (&Container, Read),
+        saved: &Saved,
+        verified: Option<Verified>,
+    ) -> Self {
+        let output = target.output;
+        let mut written = Written::new(container, output, saved, &target.write.target);
+        written.warn(leftovers::warnings([sources.input].into_iter().chain(sources.second)));
+        let graph = Graph::of(container);
+        Self { command, sources, output, read, graph, written, verified }
+    }
+
+    /// Prints it; `whole` is the model that the result is a part of.
+    fn finish(
+        &self,
+        whole: Option<&Graph>,
+        json: bool,
+        out: &mut Output,
+    ) -> Result<Outcome, Failure> {
+        match json {
+            true => out.json(self)?,
+            false => self.print(whole, out)?,
+        }
+        Ok(Outcome::of(self.verified.as_ref().is_none_or(|verified| verified.ok)))
+    }
+
+    fn print(&self, whole: Option<&Graph>, out: &mut Output) -> io::Result<()> {
+        if whole.is_some() {
+            self.read.print(self.sources.input, out)?;
+        }
+        out.row(self.command.split('-').next().unwrap_or_default(), self.graph.line(whole))?;
+        for (label, names) in [("inputs", &self.graph.inputs), ("outputs", &self.graph.outputs)] {
+            out.row_of_parts(label, names.iter().cloned(), ", ")?;
+        }
+        self.written.print(out)?;
+        self.verified.as_ref().map_or(Ok(()), |verified| verified.print(out))
+    }
+}

@@ -1,0 +1,107 @@
+//! `strip IN OUT`: the model without the elements of its weights.
+//!
+//! The model file is read, and no weights file: only where one has tensors that shape inference
+//! reads, these are taken from it.
+
+use std::io;
+use std::path::Path;
+
+use onnx_container::edit::{ExternalizeOptions, Stripped};
+use onnx_container::{ByteSize, Container, LoadOptions, WeightFiles};
+use serde::Serialize;
+
+use crate::args::StripArgs;
+use crate::commands::Execute;
+use crate::commands::leftovers;
+use crate::model::save::Written;
+use crate::model::{reading, save};
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::output::{Output, count, lossy};
+
+impl Execute for StripArgs {
+    fn name(&self) -> &'static str {
+        "strip"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn models(&self) -> Vec<&Path> {
+        vec![&self.paths.input]
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
+/// Strips, writes and prints a report.
+fn run(args: &StripArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let (input, output, target) = (&args.paths.input, &args.paths.output, args.target());
+    save::refuse_weights(output, None)?;
+    let (container, stripped) = strip(args)?;
+    let options = save::options(WeightFiles::AsLoaded, None, &target);
+    let saved = save::save(&container, output, options, &target)?;
+    let mut written = Written::new(&container, output, &saved, &target);
+    written.warn(leftovers::warnings([input.as_path()]));
+    let report = StripReport { command: "strip", input, output, stripped, written };
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The model without weights. Where tensors that shape inference reads are in weights files that
+/// can be loaded, it has their elements.
+fn strip(args: &StripArgs) -> Result<(Container, Stripped), Failure> {
+    let options = ExternalizeOptions::new().min_bytes(args.min_bytes);
+    let reading = LoadOptions::from(reading::of(&args.read));
+    let mut container = Container::load(&args.paths.input, reading.clone().weights(false))?;
+    let stripped = container.strip(options)?;
+    if stripped.operands.is_empty() {
+        return Ok((container, stripped));
+    }
+    let Ok(mut loaded) = Container::load(&args.paths.input, reading) else {
+        return Ok((container, stripped));
+    };
+    let stripped = loaded.strip(options)?;
+    Ok((loaded, stripped))
+}
+
+#[derive(Debug, Serialize)]
+struct StripReport<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    input: &'a Path,
+    #[serde(serialize_with = "lossy")]
+    output: &'a Path,
+    stripped: Stripped,
+    #[serde(flatten)]
+    written: Written,
+}
+
+impl StripReport<'_> {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Stripped { stripped, bytes, kept, operands, .. } = &self.stripped;
+        let (tensors, bytes) = (count(*stripped, "tensor"), ByteSize(*bytes));
+        let tense = self.written.tense("strips", "stripped");
+        out.row(tense, format_args!("{tensors} of their elements ({bytes})"))?;
+        if !operands.is_empty() {
+            let tensors = count(operands.len(), "tensor");
+            let reason = "that shape inference reads: the weights files cannot be loaded";
+            out.row("also", format_args!("{tensors} {reason}"))?;
+            self.written.list(operands.iter().map(|name| format!("{:>14}{name}", "")), out)?;
+        }
+        if !kept.is_empty() {
+            out.row("kept", format_args!("{} inline", count(kept.len(), "large tensor")))?;
+            let kept = kept.iter();
+            let lines =
+                kept.map(|kept| format!("{:>12}  {}: {}", kept.bytes, kept.tensor, kept.reason));
+            self.written.list(lines, out)?;
+        }
+        self.written.print(out)
+    }
+}

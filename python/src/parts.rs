@@ -1,0 +1,67 @@
+//! Models without weights, parts of models, and two models as one.
+
+use onnx_container::edit::{AttachOptions, AttachedWeights, MergeOptions};
+use pyo3::prelude::*;
+
+use crate::container::{Container, kept};
+use crate::options::externalizing;
+
+/// How many tensors lost their elements, their bytes, large ones that stay (name, bytes, reason),
+/// and operands of shape inference among the lost ones.
+#[allow(clippy::type_complexity)]
+#[pyfunction]
+pub fn strip(
+    py: Python<'_>,
+    container: &Container,
+    min_bytes: Option<u64>,
+) -> PyResult<(usize, u64, Vec<(String, u64, String)>, Vec<String>)> {
+    let options = externalizing(min_bytes, false, true);
+    let report = container.rework(py, |container| container.strip(options))?;
+    Ok((report.stripped, report.bytes, kept(&report.kept), report.operands))
+}
+
+/// How many tensors have elements again, their bytes, those that differ, those that are unused, and
+/// how many were compared with digests.
+#[allow(clippy::type_complexity)]
+#[pyfunction]
+pub fn attach_model(
+    py: Python<'_>,
+    container: &Container,
+    weights: &Container,
+    edited: bool,
+) -> PyResult<(usize, u64, Vec<String>, Vec<String>, usize)> {
+    let (weights, options) = (weights.now(py), AttachOptions::new().edited(edited));
+    let report = container.rework(py, |container| container.attach_model(&weights, options))?;
+    let AttachedWeights { attached, bytes, differing, unused, digests, .. } = report;
+    Ok((attached, bytes, differing, unused, digests.tensors))
+}
+
+/// The part between the values; without `inputs`, from the inputs that the outputs need.
+#[pyfunction]
+pub fn extract_model(
+    py: Python<'_>,
+    container: &Container,
+    inputs: Option<Vec<String>>,
+    outputs: Vec<String>,
+) -> PyResult<Container> {
+    let part = container.read(py, |container| match &inputs {
+        Some(inputs) => container.extract_model(inputs, &outputs),
+        None => container.extract_model_for(&outputs),
+    });
+    Ok(Container::of(part?))
+}
+
+/// The first model and the second after it, with outputs connected to inputs.
+#[pyfunction]
+pub fn merge(
+    py: Python<'_>,
+    first: &Container,
+    second: &Container,
+    connect: Vec<(String, String)>,
+    prefixes: (String, String),
+) -> PyResult<Container> {
+    let (second, options) = (second.now(py), MergeOptions::new());
+    let options = connect.into_iter().fold(options, |it, (from, to)| it.connect(from, to));
+    let options = options.prefixes(prefixes.0, prefixes.1);
+    Ok(Container::of(first.read(py, |first| first.merge(&second, options))?))
+}

@@ -1,0 +1,404 @@
+//! [`Container::extract_model`]: the part of a model between some of its values, as a model.
+//!
+//! The nodes that the outputs need are found from the outputs backwards, up to the inputs.
+//! Subgraphs may use values from outside that no node names, so they are looked into. Whatever else
+//! would have to be guessed, such as the type of a value that the model does not declare, is an
+//! error.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use crate::container::Container;
+use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::files::external_data::handle_of;
+use crate::graph::called_functions::called;
+use crate::graph::outer_values::needed_by;
+use crate::graph::stored_digests::remove_digests;
+use crate::graph::traversal;
+use crate::graph::value_names::{Names, NamesMut, Role};
+use crate::proto::{GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto};
+use crate::util::did_you_mean::did_you_mean;
+use crate::util::names::UniqueNames;
+use crate::wire::Str;
+
+/// From this IR version on an initializer need not be an input of the graph.
+const INITIALIZERS_ALONE: i64 = 4;
+
+impl Container {
+    /// The part of the model that computes the values `outputs` from the values `inputs`, as a
+    /// model of its own, in a new container. Values are those of the main graph: its inputs, its
+    /// initializers, and outputs of its nodes.
+    ///
+    /// It has the nodes that the outputs need, with the initializers and the local functions that
+    /// these use, declared types, operator sets, and metadata. Weights are shared with this
+    /// container. An initializer among `inputs` becomes an input. Training graphs are left out.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.node = vec![NodeProto::new("Mul", ["x", "w"], ["h"]), NodeProto::new("Neg", ["h"], ["y"])];
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
+    /// for (name, list) in [("x", &mut graph.input), ("h", &mut graph.value_info), ("y", &mut graph.output)] {
+    ///     list.push(ValueInfoProto::tensor(name, TensorProto::FLOAT, [2]));
+    /// }
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", vec![1.0_f32, 2.0])?;
+    ///
+    /// let head = container.extract_model(&["x"], &["h"])?;
+    /// assert_eq!(head.model().graph.as_ref().unwrap().node.len(), 1);
+    /// assert!(head.get("#w").is_some());
+    /// assert!(container.extract_model(&["h"], &["y"])?.is_empty());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingTensor`] for a name that the main graph does not have;
+    /// [`ErrorKind::InvalidArgument`] for outputs that need an input of the model that is not among
+    /// `inputs`, for inputs that no output needs, for names that are given twice, and for values
+    /// whose types the model does not declare; [`ErrorKind::InvalidModel`] for values that nothing
+    /// defines.
+    pub fn extract_model(
+        &self,
+        inputs: &[impl AsRef<str>],
+        outputs: &[impl AsRef<str>],
+    ) -> Result<Self> {
+        self.check_nesting()?;
+        let none = || Error::new(ErrorKind::InvalidModel, "the model has no graph");
+        let graph = self.model.graph.as_deref().ok_or_else(none)?;
+        let values = Values::of(graph);
+        let inputs = values.named(inputs)?;
+        let outputs = values.named(outputs)?;
+        if outputs.is_empty() {
+            let reason = "no outputs are given: nothing would be left of the model";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        let part = Part::of(&values, &inputs, &outputs)?;
+        let has_inputs = self.model.ir_version.is_none_or(|version| version < INITIALIZERS_ALONE);
+        let graph = part.graph(&values, (&inputs, &outputs), has_inputs)?;
+        self.with_graph(graph)
+    }
+
+    /// As [`extract_model`](Self::extract_model), from those inputs of the model that the outputs
+    /// need: the head of the model.
+    ///
+    /// # Errors
+    /// As [`extract_model`](Self::extract_model).
+    pub fn extract_model_for(&self, outputs: &[impl AsRef<str>]) -> Result<Self> {
+        self.check_nesting()?;
+        let none = || Error::new(ErrorKind::InvalidModel, "the model has no graph");
+        let graph = self.model.graph.as_deref().ok_or_else(none)?;
+        let values = Values::of(graph);
+        let is_given = |info: &&ValueInfoProto| {
+            info.name.as_ref().is_some_and(|name| !values.initializers.contains_key(name))
+        };
+        let all = graph.input.iter().filter(is_given).filter_map(|info| info.name.clone());
+        let all: Vec<_> = all.collect();
+        let needed = Part::reaching(&values, &all, &values.named(outputs)?)?.reached;
+        let needed = all.iter().filter(|name| needed.contains(*name));
+        let needed: Vec<_> = needed.map(|name| name.to_string_lossy().into_owned()).collect();
+        self.extract_model(&needed, outputs)
+    }
+
+    /// The model with another graph, the functions that this one calls, and its weights.
+    fn with_graph(&self, graph: GraphProto) -> Result<Self> {
+        let mut model = self.model_without_graph();
+        let called = called(&graph, &self.model.functions);
+        model.functions = called.into_iter().cloned().collect();
+        model.graph = Some(Box::new(graph));
+        remove_digests(&mut model);
+        let mut part = Self::new(model);
+        for (_, tensor) in traversal::iter(&part.model) {
+            let found = handle_of(tensor).and_then(|name| self.initializers.get_key_value(name));
+            if let Some((handle, initializer)) = found {
+                part.initializers.insert(handle.clone(), initializer.clone());
+            }
+        }
+        (part.attached, part.limits) = (self.attached.clone(), self.limits);
+        Ok(part)
+    }
+
+    /// A copy of what the model says of itself.
+    fn model_without_graph(&self) -> ModelProto {
+        let mut model = ModelProto::default();
+        let of = &*self.model;
+        model.ir_version = of.ir_version;
+        model.producer_name.clone_from(&of.producer_name);
+        model.producer_version.clone_from(&of.producer_version);
+        model.domain.clone_from(&of.domain);
+        model.model_version = of.model_version;
+        model.doc_string.clone_from(&of.doc_string);
+        model.opset_import.clone_from(&of.opset_import);
+        model.metadata_props.clone_from(&of.metadata_props);
+        model.configuration.clone_from(&of.configuration);
+        model.unknown.clone_from(&of.unknown);
+        model
+    }
+}
+
+/// What the main graph has.
+struct Values<'g> {
+    graph: &'g GraphProto,
+    /// The number of the node that computes each value.
+    producers: HashMap<&'g Str, usize>,
+    inputs: HashMap<&'g Str, &'g ValueInfoProto>,
+    /// Dense and sparse initializers: those of the latter by their values.
+    initializers: HashMap<&'g Str, &'g TensorProto>,
+    /// What the graph says of the types of values.
+    declared: HashMap<&'g Str, &'g ValueInfoProto>,
+}
+
+impl<'g> Values<'g> {
+    fn of(graph: &'g GraphProto) -> Self {
+        let by_name = |list: &'g [ValueInfoProto]| {
+            list.iter().filter_map(|info| Some((info.name.as_ref()?, info)))
+        };
+        let mut producers = HashMap::new();
+        for (number, node) in graph.node.iter().enumerate() {
+            let outputs = node.output.iter().filter(|name| !name.is_empty());
+            producers.extend(outputs.map(|name| (name, number)));
+        }
+        let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
+        let tensors = graph.initializer.iter().chain(sparse);
+        let initializers = tensors.filter_map(|tensor| Some((tensor.name.as_ref()?, tensor)));
+        let declared = by_name(&graph.value_info).chain(by_name(&graph.output));
+        Self {
+            graph,
+            producers,
+            inputs: by_name(&graph.input).collect(),
+            initializers: initializers.collect(),
+            declared: declared.chain(by_name(&graph.input)).collect(),
+        }
+    }
+
+    fn has(&self, name: &Str) -> bool {
+        self.producers.contains_key(name)
+            || self.inputs.contains_key(name)
+            || self.initializers.contains_key(name)
+    }
+
+    /// The values of these names, each once.
+    fn named(&self, names: &[impl AsRef<str>]) -> Result<Vec<Str>> {
+        let (mut named, mut seen, mut errors) = (Vec::new(), HashSet::new(), Errors::default());
+        for name in names.iter().map(AsRef::as_ref) {
+            let value = Str::from(name);
+            if !self.has(&value) {
+                errors.push(self.unknown(name));
+            } else if !seen.insert(value.clone()) {
+                let reason = "is given twice";
+                errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name));
+            }
+            named.push(value);
+        }
+        errors.join().map_or(Ok(named), Err)
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let all = self.producers.keys().chain(self.inputs.keys()).chain(self.initializers.keys());
+        let all: BTreeSet<_> = all.map(|name| name.to_string_lossy()).collect();
+        let hint = match did_you_mean(name, all.iter().map(AsRef::as_ref)) {
+            Some(meant) => format!("; {meant}"),
+            None if self.is_inner(name) => "; values of subgraphs cannot be cut at".to_owned(),
+            None => String::new(),
+        };
+        let reason = format!("the main graph has no value of this name{hint}");
+        Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
+    }
+
+    /// Whether a subgraph defines a value of this name.
+    fn is_inner(&self, name: &str) -> bool {
+        let mut found = false;
+        let mut visit = |role: Role, other: &Str| {
+            found |= role == Role::Definition && *other == name;
+        };
+        Names { visit: &mut visit, skip: &|_| false }.graph(self.graph);
+        found
+    }
+
+    /// The value with its type, as an input or output of a graph.
+    fn declaration(&self, name: &Str) -> Result<ValueInfoProto> {
+        if let Some(info) = self.declared.get(name).filter(|info| info.r#type.is_some()) {
+            return Ok((*info).clone());
+        }
+        if let Some(tensor) = self.initializers.get(name) {
+            let mut info = ValueInfoProto::default();
+            let dtype = tensor.data_type.unwrap_or(0);
+            info.r#type = Some(Box::new(TypeProto::tensor(dtype, tensor.dims.iter().copied())));
+            info.name = Some(name.clone());
+            return Ok(info);
+        }
+        let reason = "the model does not declare the type of this value: `onnx.shape_inference.infer_shapes_path` \
+                      adds what types it can infer";
+        Err(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name.to_string_lossy()))
+    }
+}
+
+/// The nodes and initializers of a part.
+#[derive(Default)]
+struct Part {
+    nodes: BTreeSet<usize>,
+    initializers: HashSet<Str>,
+    /// The inputs that the outputs need.
+    reached: HashSet<Str>,
+}
+
+impl Part {
+    /// The part from the inputs to the outputs, which needs each of the inputs.
+    fn of(values: &Values<'_>, inputs: &[Str], outputs: &[Str]) -> Result<Self> {
+        let mut part = Self::reaching(values, inputs, outputs)?;
+        let unused = inputs.iter().filter(|input| !part.reached.contains(*input));
+        let error = |input: &Str| {
+            let reason = "none of the outputs needs this input: leave it out";
+            let error = Error::new(ErrorKind::InvalidArgument, reason);
+            error.with_tensor(input.to_string_lossy())
+        };
+        if let Some(error) = Error::join(unused.map(error)) {
+            return Err(error);
+        }
+        part.add_parameters(values);
+        Ok(part)
+    }
+
+    /// The part that the outputs need, as far as the inputs.
+    fn reaching(values: &Values<'_>, inputs: &[Str], outputs: &[Str]) -> Result<Self> {
+        let ends: HashSet<_> = inputs.iter().collect();
+        let (mut part, mut seen) = (Self::default(), HashSet::new());
+        let mut errors = Errors::default();
+        for output in outputs {
+            let mut pending = vec![output.clone()];
+            while let Some(name) = pending.pop() {
+                if !seen.insert(name.clone()) {
+                    continue;
+                }
+                if ends.contains(&name) {
+                    part.reached.insert(name);
+                } else if values.initializers.contains_key(&name) {
+                    part.initializers.insert(name);
+                } else if let Some(number) = values.producers.get(&name) {
+                    let node = values.graph.node.get(*number);
+                    if part.nodes.insert(*number) {
+                        pending.extend(node.map(needed_by).unwrap_or_default());
+                    }
+                } else {
+                    errors.push(missing(values, output, &name));
+                }
+            }
+        }
+        errors.join().map_or(Ok(part), Err)
+    }
+
+    /// Adds the parameters of quantized tensors: no node need use these.
+    fn add_parameters(&mut self, values: &Values<'_>) {
+        for annotation in values.graph.quantization_annotation.iter() {
+            let tensor = annotation.tensor_name.as_ref();
+            if !tensor.is_some_and(|name| self.initializers.contains(name)) {
+                continue;
+            }
+            let parameters = annotation.quant_parameter_tensor_names.iter();
+            let names = parameters.filter_map(|entry| entry.value.as_ref());
+            let names = names.filter(|name| values.initializers.contains_key(name)).cloned();
+            self.initializers.extend(names);
+        }
+    }
+
+    /// The graph of the part. `has_inputs` says whether initializers that are inputs of the graph
+    /// have to stay such.
+    fn graph(
+        self,
+        values: &Values<'_>,
+        (inputs, outputs): (&[Str], &[Str]),
+        has_inputs: bool,
+    ) -> Result<GraphProto> {
+        let of = values.graph;
+        let mut errors = Errors::default();
+        let mut declared = |names: &[Str]| {
+            let infos = names.iter().map(|name| values.declaration(name));
+            let infos = infos.filter_map(|info| info.map_err(|error| errors.push(error)).ok());
+            infos.collect::<Vec<_>>()
+        };
+        let mut graph = GraphProto::default();
+        graph.name.clone_from(&of.name);
+        graph.doc_string.clone_from(&of.doc_string);
+        graph.metadata_props.clone_from(&of.metadata_props);
+        (graph.input, graph.output) = (declared(inputs), declared(outputs));
+        graph.node = self.nodes.iter().filter_map(|number| of.node.get(*number)).cloned().collect();
+        let is_kept = |tensor: &TensorProto| {
+            tensor.name.as_ref().is_some_and(|name| self.initializers.contains(name))
+        };
+        graph.initializer =
+            of.initializer.iter().filter(|tensor| is_kept(tensor)).cloned().collect();
+        let sparse = of.sparse_initializer.iter();
+        let sparse = sparse.filter(|one| one.values.as_deref().is_some_and(is_kept));
+        graph.sparse_initializer.extend(sparse.cloned());
+        if has_inputs {
+            let defaults = of.input.iter().filter(|input| {
+                input.name.as_ref().is_some_and(|name| self.initializers.contains(name))
+            });
+            graph.input.extend(defaults.cloned());
+        }
+        free_inputs(&mut graph, inputs);
+        keep_mentions(&mut graph, of);
+        errors.join().map_or(Ok(graph), Err)
+    }
+}
+
+/// The error for an `output` that needs the value `name`.
+fn missing(values: &Values<'_>, output: &Str, name: &Str) -> Error {
+    let needed = if output == name { "itself".to_owned() } else { format!("`{name}`") };
+    let (kind, reason) = match values.inputs.contains_key(name) {
+        true => {
+            let of = "an input of the model that is not among the inputs: add it, or a value between the two";
+            (ErrorKind::InvalidArgument, format!("this output needs {needed}, {of}"))
+        }
+        false => {
+            let reason = format!("this output needs `{name}`, which nothing in the model defines");
+            (ErrorKind::InvalidModel, reason)
+        }
+    };
+    Error::new(kind, reason).with_tensor(output.to_string_lossy())
+}
+
+/// Gives outputs of nodes that have the name of an input another name, which nothing uses: their
+/// nodes are needed for other outputs.
+fn free_inputs(graph: &mut GraphProto, inputs: &[Str]) {
+    let is_input = |name: &Str| inputs.contains(name);
+    if !graph.node.iter().flat_map(|node| &node.output).any(is_input) {
+        return;
+    }
+    let mut names = UniqueNames::default();
+    let mut take = |_: Role, name: &mut Str| {
+        names.take(&name.to_string_lossy());
+    };
+    NamesMut { visit: &mut take, skip: &|_| false }.graph(graph);
+    for NodeProto { output, .. } in &mut graph.node {
+        for name in output.iter_mut().filter(|name| is_input(name)) {
+            *name = Str::from(names.name(&format!("{name}_unused"), ""));
+        }
+    }
+}
+
+/// Keeps what the graph `of` says of the types, the quantization and the shardings of values that
+/// `graph` has.
+fn keep_mentions(graph: &mut GraphProto, of: &GraphProto) {
+    let mut defined = HashSet::new();
+    let mut visit = |role: Role, name: &Str| {
+        if role == Role::Definition {
+            defined.insert(name.clone());
+        }
+    };
+    Names { visit: &mut visit, skip: &|_| true }.graph(graph);
+    let is_here = |name: Option<&Str>| name.is_some_and(|name| defined.contains(name));
+    let annotations = of.quantization_annotation.iter();
+    let annotations = annotations.filter(|annotation| {
+        let parameters = annotation.quant_parameter_tensor_names.iter();
+        is_here(annotation.tensor_name.as_ref())
+            && parameters.map(|entry| entry.value.as_ref()).all(is_here)
+    });
+    graph.quantization_annotation.extend(annotations.cloned());
+    let ends = graph.input.iter().chain(&graph.output).filter_map(|info| info.name.clone());
+    let ends: HashSet<_> = ends.collect();
+    let infos = of.value_info.iter().chain(&of.output).filter(|info| {
+        is_here(info.name.as_ref()) && !info.name.as_ref().is_some_and(|name| ends.contains(name))
+    });
+    graph.value_info = infos.cloned().collect();
+}

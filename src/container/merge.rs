@@ -1,0 +1,495 @@
+//! [`Container::merge`]: two models one after the other, as one model.
+//!
+//! Outputs of the first become inputs of the second; all else stays as it is. What the two models
+//! do not agree on is never decided here: versions of operators, functions, metadata, types and
+//! names that would mean two things are errors that say what to do.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use crate::container::lookup::list;
+use crate::container::rename::renamed;
+use crate::container::{Container, Handle, HandleNames};
+use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::files::external_data::{self, handle_of};
+use crate::graph::called_functions::key_of;
+use crate::graph::opset;
+use crate::graph::stored_digests::{is_digest, remove_digests};
+use crate::graph::traversal::{self, BodyMut};
+use crate::graph::value_names::{Names, NamesMut, Role};
+use crate::proto::tensor_shape_proto::DimensionValue;
+use crate::proto::type_proto::Value;
+use crate::proto::{
+    GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TypeProto, ValueInfoProto,
+};
+use crate::util::did_you_mean::did_you_mean;
+use crate::wire::Str;
+
+/// How [`Container::merge`] joins two models.
+///
+/// ```
+/// use onnx_container::edit::MergeOptions;
+///
+/// let options = MergeOptions::new().connect("hidden", "input").prefixes("encoder/", "");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct MergeOptions {
+    /// Outputs of the first model, and inputs of the second.
+    connections: Vec<(String, String)>,
+    prefixes: (String, String),
+}
+
+impl MergeOptions {
+    /// No connections, no prefixes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes the output `output` of the first model the input `input` of the second. Both are then
+    /// values inside the result, which has the name of the output. One output may be several
+    /// inputs.
+    #[must_use]
+    pub fn connect(mut self, output: impl Into<String>, input: impl Into<String>) -> Self {
+        self.connections.push((output.into(), input.into()));
+        self
+    }
+
+    /// Puts `first` before the names of all values and nodes of the first model, and `second`
+    /// before those of the second. Connections are by the names without it. Default: none.
+    #[must_use]
+    pub fn prefixes(mut self, first: impl Into<String>, second: impl Into<String>) -> Self {
+        self.prefixes = (first.into(), second.into());
+        self
+    }
+}
+
+impl Container {
+    /// This model and `second` after it, as one model in a new container. It has the inputs of
+    /// both, except those that are connected, and the outputs of both, except those that are
+    /// connected. The weights are shared with the two containers.
+    ///
+    /// What the model says of itself is what this one says; metadata are those of both, and the IR
+    /// version the greater one. A local function that both have is there once.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::edit::MergeOptions;
+    /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+    ///
+    /// let model = |op: &str, input: &str, output: &str| {
+    ///     let mut graph = GraphProto::new(op);
+    ///     graph.node.push(NodeProto::new(op, [input], [output]));
+    ///     graph.input.push(ValueInfoProto::tensor(input, TensorProto::FLOAT, [2]));
+    ///     graph.output.push(ValueInfoProto::tensor(output, TensorProto::FLOAT, [2]));
+    ///     Container::new(ModelProto::new(graph).with_operator_set("", 21))
+    /// };
+    /// let (first, second) = (model("Neg", "x", "h"), model("Exp", "a", "y"));
+    /// let both = first.merge(&second, MergeOptions::new().connect("h", "a"))?;
+    /// assert_eq!(both.model().graph.as_ref().unwrap().node[1].input[0], "h");
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// One error for all that does not fit: [`ErrorKind::MissingTensor`] for connections of what is
+    /// no output or input; [`ErrorKind::DataType`] and [`ErrorKind::Shape`] for connections of
+    /// values with different declared types; [`ErrorKind::AlreadyExists`] for names of values that
+    /// both models have; [`ErrorKind::InvalidArgument`] for operator sets of two versions,
+    /// functions and metadata of one name with different contents, and an input that is connected
+    /// twice; [`ErrorKind::Unsupported`] for training graphs.
+    pub fn merge(&self, second: &Self, options: MergeOptions) -> Result<Self> {
+        self.clone().into_merged(second.clone(), options)
+    }
+
+    /// As [`merge`](Self::merge), of containers that are not needed any more: their graphs are not
+    /// copied.
+    ///
+    /// # Errors
+    /// As [`merge`](Self::merge).
+    pub fn into_merged(self, second: Self, options: MergeOptions) -> Result<Self> {
+        self.check_nesting()?;
+        second.check_nesting()?;
+        let (a, b) = (graph_of(&self)?, graph_of(&second)?);
+        let mut errors = Errors::default();
+        errors.extend(check_connections(a, b, &options.connections));
+        errors.extend(check_models(&self.model, &second.model));
+        if let Some(error) = errors.join() {
+            return Err(error);
+        }
+        let (before, after) = &options.prefixes;
+        let full = |(output, input): &(String, String)| {
+            (format!("{before}{output}"), format!("{after}{input}"))
+        };
+        let connections: Vec<_> = options.connections.iter().map(full).collect();
+        joined(self.prefixed(before), second.prefixed(after), (after, &connections))
+    }
+
+    /// The same with names of values and nodes that begin with `prefix`, without stored digests.
+    fn prefixed(self, prefix: &str) -> Self {
+        let Self { model, initializers, attached, limits, .. } = self;
+        let mut model = model.into_inner();
+        remove_digests(&mut model);
+        if !prefix.is_empty()
+            && let Some(graph) = model.graph.as_deref_mut()
+        {
+            put_before(graph, prefix);
+        }
+        Self { model: model.into(), initializers, attached, limits, ..Self::default() }
+    }
+}
+
+fn graph_of(container: &Container) -> Result<&GraphProto> {
+    let none = || Error::new(ErrorKind::InvalidModel, "the model has no graph");
+    container.model.graph.as_deref().ok_or_else(none)
+}
+
+/// Puts `prefix` before the names of all values and nodes of `graph` and its subgraphs.
+fn put_before(graph: &mut GraphProto, prefix: &str) {
+    let long = |name: &Str| Str::from(format!("{prefix}{name}"));
+    // One text for all uses of a name.
+    let mut known: HashMap<Str, Str> = HashMap::new();
+    let mut rename = |_: Role, name: &mut Str| {
+        let new = known.entry(name.clone()).or_insert_with_key(&long);
+        *name = new.clone();
+    };
+    NamesMut { visit: &mut rename, skip: &|_| false }.graph(graph);
+    let nodes = |body: BodyMut<'_>| {
+        for node in body.nodes() {
+            if let Some(name) = node.name.as_mut().filter(|name| !name.is_empty()) {
+                *name = long(name);
+            }
+        }
+    };
+    // A model of this graph alone: bodies of functions keep their names.
+    let mut model = ModelProto::new(std::mem::take(graph));
+    let walked = traversal::graphs_mut(&mut model, |_, body| {
+        nodes(body);
+        Ok(())
+    });
+    debug_assert!(walked.is_ok());
+    *graph = model.graph.map(|graph| *graph).unwrap_or_default();
+}
+
+/// The first model with the second after it.
+fn joined(
+    mut first: Container,
+    mut second: Container,
+    (prefix, connections): (&str, &[(String, String)]),
+) -> Result<Container> {
+    take_handles(&mut first, &mut second, prefix)?;
+    first.attached.append(&mut second.attached);
+    let mut model = second.model.into_inner();
+    let of_second = model.graph.take().ok_or_else(|| Error::internal("a graph is gone"))?;
+    let of_second = connected(*of_second, connections);
+    let of_first = first.model.graph.as_deref_mut();
+    let of_first = of_first.ok_or_else(|| Error::internal("a graph is gone"))?;
+    refuse_collisions(of_first, &of_second)?;
+    append_graph(of_first, of_second, connections);
+    append_model(&mut first.model, model);
+    Ok(first)
+}
+
+/// Moves the initializers of `second` to `first`, under handles that are free there and begin with
+/// `prefix`.
+fn take_handles(first: &mut Container, second: &mut Container, prefix: &str) -> Result<()> {
+    let mut names = HandleNames::with(first.initializers.keys());
+    names.avoid(&first.model)?;
+    let mut renamed: HashMap<Handle, Handle> = HashMap::new();
+    let mut all: Vec<_> = second.initializers.drain().collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for (old, initializer) in all {
+        let new = names.of(&format!("{prefix}{}", old.name()));
+        first.initializers.insert(new.clone(), initializer);
+        renamed.insert(old, new);
+    }
+    for (_, tensor) in traversal::iter_mut(&mut second.model) {
+        let new = handle_of(tensor).and_then(|name| renamed.get(name));
+        if let Some(new) = new.cloned() {
+            external_data::move_to_handle(tensor, new.as_str().into());
+        }
+    }
+    Ok(())
+}
+
+/// The second graph, where inputs are the outputs of the first that they are connected to.
+fn connected(mut graph: GraphProto, connections: &[(String, String)]) -> GraphProto {
+    let is_connected = |name: Option<&Str>| {
+        name.is_some_and(|name| connections.iter().any(|(_, input)| *name == input.as_str()))
+    };
+    graph.input.retain(|info| !is_connected(info.name.as_ref()));
+    graph.value_info.retain(|info| !is_connected(info.name.as_ref()));
+    // The default of an input that is given now.
+    graph.initializer.retain(|tensor| !is_connected(tensor.name.as_ref()));
+    if graph.sparse_initializer.iter().any(|one| is_connected(name_of_sparse(one))) {
+        graph.sparse_initializer.retain(|one| !is_connected(name_of_sparse(one)));
+    }
+    for (output, input) in connections.iter().filter(|(output, input)| output != input) {
+        renamed(BodyMut::Graph(&mut graph), input, output);
+    }
+    graph
+}
+
+fn name_of_sparse(sparse: &crate::proto::SparseTensorProto) -> Option<&Str> {
+    sparse.values.as_deref()?.name.as_ref()
+}
+
+/// Refuses names of values that both graphs define, at any depth: in one graph they would be one
+/// value, and in a subgraph they would hide another.
+fn refuse_collisions(first: &GraphProto, second: &GraphProto) -> Result<()> {
+    let (one, other) = (defined(first), defined(second));
+    let both: BTreeSet<_> = one.intersection(&other).map(|name| format!("`{name}`")).collect();
+    if both.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "both models have values of these names: {}; a prefix for the names of one of them keeps \
+         them apart (--prefix-b b/)",
+        list(both.into_iter().collect::<Vec<_>>().into_iter())
+    );
+    Err(Error::new(ErrorKind::AlreadyExists, reason))
+}
+
+/// The names that `graph` or one of its subgraphs defines.
+fn defined(graph: &GraphProto) -> HashSet<Str> {
+    let mut defined = HashSet::new();
+    let mut visit = |role: Role, name: &Str| {
+        if role == Role::Definition {
+            defined.insert(name.clone());
+        }
+    };
+    Names { visit: &mut visit, skip: &|_| false }.graph(graph);
+    defined
+}
+
+fn append_graph(first: &mut GraphProto, mut second: GraphProto, connections: &[(String, String)]) {
+    let is_connected = |info: &ValueInfoProto| {
+        let is = |name: &Str| connections.iter().any(|(output, _)| *name == output.as_str());
+        info.name.as_ref().is_some_and(is)
+    };
+    let (inside, outputs) = std::mem::take(&mut first.output).into_iter().partition(is_connected);
+    first.output = outputs;
+    let inside: Vec<_> = inside;
+    let said: HashSet<_> = first.value_info.iter().filter_map(|info| info.name.clone()).collect();
+    let is_new =
+        |info: &ValueInfoProto| info.name.as_ref().is_some_and(|name| !said.contains(name));
+    first.value_info.extend(inside.into_iter().filter(is_new));
+    let name = |graph: &GraphProto| graph.name.clone().unwrap_or_default();
+    first.name = Some(Str::from(format!("{}_{}", name(first), name(&second))));
+    first.node.append(&mut second.node);
+    first.initializer.append(&mut second.initializer);
+    first.input.append(&mut second.input);
+    first.output.append(&mut second.output);
+    first.value_info.append(&mut second.value_info);
+    append_new(&mut first.metadata_props, &second.metadata_props);
+    if !second.sparse_initializer.is_empty() {
+        first.sparse_initializer.append(&mut second.sparse_initializer);
+    }
+    if !second.quantization_annotation.is_empty() {
+        first.quantization_annotation.append(&mut second.quantization_annotation);
+    }
+}
+
+/// Adds what the second model has besides its graph, and the first has not.
+fn append_model(first: &mut ModelProto, second: ModelProto) {
+    first.ir_version = first.ir_version.max(second.ir_version);
+    append_new(&mut first.metadata_props, &second.metadata_props);
+    let known: HashSet<_> = first.opset_import.iter().map(|set| domain(set).to_vec()).collect();
+    let new = second.opset_import.iter().filter(|set| !known.contains(domain(set)));
+    first.opset_import.extend(new.cloned());
+    let known: HashSet<_> = first.functions.iter().map(key_of).collect();
+    let is_new: Vec<_> = second.functions.iter().map(|one| !known.contains(&key_of(one))).collect();
+    let functions = second.functions.into_iter().zip(is_new);
+    first.functions.extend(functions.filter(|(_, is_new)| *is_new).map(|(one, _)| one));
+    let known: HashSet<_> = first.configuration.iter().map(|one| one.name.clone()).collect();
+    let new = second.configuration.iter().filter(|one| !known.contains(&one.name));
+    let new: Vec<_> = new.cloned().collect();
+    if !new.is_empty() {
+        first.configuration.extend(new);
+    }
+}
+
+/// Adds the entries of `second` that `first` does not have.
+fn append_new(first: &mut Vec<StringStringEntryProto>, second: &[StringStringEntryProto]) {
+    let text = |entry: &StringStringEntryProto| (entry.key.clone(), entry.value.clone());
+    let known: HashSet<_> = first.iter().map(text).collect();
+    first.extend(second.iter().filter(|entry| !known.contains(&text(entry))).cloned());
+}
+
+fn domain(set: &OperatorSetIdProto) -> &[u8] {
+    opset::normalized(set.domain.as_ref().map(Str::as_bytes).unwrap_or_default())
+}
+
+fn shown(domain: &[u8]) -> String {
+    match domain {
+        b"" => "ai.onnx".to_owned(),
+        domain => String::from_utf8_lossy(domain).into_owned(),
+    }
+}
+
+/// What the two models, without their graphs, do not agree on.
+fn check_models(first: &ModelProto, second: &ModelProto) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let invalid = |reason: String| Error::new(ErrorKind::InvalidArgument, reason);
+    if !first.training_info.is_empty() || !second.training_info.is_empty() {
+        let reason = "a model with training graphs cannot be merged";
+        errors.push(Error::new(ErrorKind::Unsupported, reason));
+    }
+    let version = |set: &OperatorSetIdProto| set.version.unwrap_or_default();
+    let sets: HashMap<_, _> = second.opset_import.iter().map(|set| (domain(set), set)).collect();
+    for set in &first.opset_import {
+        let other = sets.get(domain(set));
+        if let Some(other) = other.filter(|other| version(other) != version(set)) {
+            errors.push(invalid(format!(
+                "the first model uses version {} of the operators of {}, the second version {}: \
+                 convert one of them first (onnx.version_converter, or export it again)",
+                version(set),
+                shown(domain(set)),
+                version(other)
+            )));
+        }
+    }
+    let functions: HashMap<_, _> = second.functions.iter().map(|one| (key_of(one), one)).collect();
+    for function in &first.functions {
+        if functions.get(&key_of(function)).is_some_and(|other| *other != function) {
+            let (of, name, _) = key_of(function);
+            errors.push(invalid(format!(
+                "both models have a function `{}::{}`, and the two differ: inline the functions of \
+                 one of them first (`inline-functions`)",
+                shown(of),
+                String::from_utf8_lossy(name)
+            )));
+        }
+    }
+    let groups: HashMap<_, _> = second.configuration.iter().map(|one| (&one.name, one)).collect();
+    for group in first.configuration.iter() {
+        if groups.get(&group.name).is_some_and(|other| *other != group) {
+            let name = group.name.clone().unwrap_or_default();
+            errors.push(invalid(format!(
+                "both models have a device configuration `{name}`, and the two differ"
+            )));
+        }
+    }
+    let lists = [(&first.metadata_props, &second.metadata_props)];
+    let graphs = first.graph.as_ref().zip(second.graph.as_ref());
+    let graphs = graphs.map(|(a, b)| (&a.metadata_props, &b.metadata_props));
+    for (first, second) in lists.into_iter().chain(graphs) {
+        errors.extend(differing_metadata(first, second));
+    }
+    errors
+}
+
+fn differing_metadata(
+    first: &[StringStringEntryProto],
+    second: &[StringStringEntryProto],
+) -> Option<Error> {
+    let others: HashMap<_, _> = second.iter().map(|entry| (&entry.key, &entry.value)).collect();
+    let differs = |entry: &&StringStringEntryProto| {
+        let is_other = others.get(&entry.key).is_some_and(|value| **value != entry.value);
+        is_other && !is_digest(entry)
+    };
+    let key =
+        |entry: &StringStringEntryProto| format!("`{}`", entry.key.clone().unwrap_or_default());
+    let keys: BTreeSet<_> = first.iter().filter(differs).map(key).collect();
+    (!keys.is_empty()).then(|| {
+        let reason = format!(
+            "both models have this metadata with different values: {}; remove it from one of them \
+             first (`edit --remove-metadata`)",
+            list(keys.into_iter().collect::<Vec<_>>().into_iter())
+        );
+        Error::new(ErrorKind::InvalidArgument, reason)
+    })
+}
+
+/// What is wrong with the connections.
+fn check_connections(
+    first: &GraphProto,
+    second: &GraphProto,
+    connections: &[(String, String)],
+) -> Vec<Error> {
+    let (mut errors, mut inputs) = (Vec::new(), HashSet::new());
+    for (output, input) in connections {
+        let found = (find(&first.output, output), find(&second.input, input));
+        match found {
+            (Some(output), Some(input)) => errors.extend(check_types(output, input)),
+            (output_found, input_found) => {
+                let unknown = |found: Option<_>, what, name: &str, list: &[ValueInfoProto]| {
+                    found.is_none().then(|| unknown(what, name, list))
+                };
+                errors.extend(unknown(
+                    output_found,
+                    "the first model has no output",
+                    output,
+                    &first.output,
+                ));
+                errors.extend(unknown(
+                    input_found,
+                    "the second model has no input",
+                    input,
+                    &second.input,
+                ));
+            }
+        }
+        if !inputs.insert(input) {
+            let reason = "is connected to two outputs";
+            errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(input.as_str()));
+        }
+    }
+    errors
+}
+
+fn find<'l>(list: &'l [ValueInfoProto], name: &str) -> Option<&'l ValueInfoProto> {
+    list.iter().find(|info| info.name.as_ref().is_some_and(|own| *own == name))
+}
+
+fn unknown(what: &str, name: &str, infos: &[ValueInfoProto]) -> Error {
+    let names: Vec<_> = infos.iter().filter_map(|info| info.name.as_ref()).collect();
+    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+    let hint = did_you_mean(name, names.iter().map(AsRef::as_ref));
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    let error = Error::new(ErrorKind::MissingTensor, format!("{what} of this name{hint}"));
+    error.with_tensor(name)
+}
+
+/// Why a value of the type of `output` cannot be `input`, as far as both are declared.
+fn check_types(output: &ValueInfoProto, input: &ValueInfoProto) -> Option<Error> {
+    let value = |info: &ValueInfoProto| info.r#type.as_deref().cloned();
+    let (from, to) = (value(output)?, value(input)?);
+    let name = |info: &ValueInfoProto| info.name.clone().unwrap_or_default();
+    let said = |what: &str| {
+        format!(
+            "`{}` of the first model and `{}` of the second have {what}",
+            name(output),
+            name(input)
+        )
+    };
+    let error = match (from.value.as_ref()?, to.value.as_ref()?) {
+        (Value::TensorType(a), Value::TensorType(b)) => {
+            let known = |dtype: Option<i32>| dtype.filter(|dtype| *dtype != 0);
+            let types = known(a.elem_type).zip(known(b.elem_type));
+            if types.is_some_and(|(a, b)| a != b) {
+                Error::new(ErrorKind::DataType, said("different element types"))
+            } else if have_other_dims(&from, &to) {
+                Error::new(ErrorKind::Shape, said("different shapes"))
+            } else {
+                return None;
+            }
+        }
+        (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => return None,
+        _ => Error::new(ErrorKind::DataType, said("different kinds of values")),
+    };
+    Some(error.with_tensor(name(input).to_string_lossy()))
+}
+
+/// Whether the declared shapes of two tensors have different ranks, or differ in a dimension that
+/// both declare as a number.
+fn have_other_dims(from: &TypeProto, to: &TypeProto) -> bool {
+    let dims = |of: &TypeProto| {
+        let Some(Value::TensorType(tensor)) = &of.value else { return None };
+        let dims = tensor.shape.as_ref()?.dim.iter().map(|dim| match dim.value {
+            Some(DimensionValue::DimValue(value)) => Some(value),
+            _ => None,
+        });
+        Some(dims.collect::<Vec<_>>())
+    };
+    let Some((from, to)) = dims(from).zip(dims(to)) else { return false };
+    let differ = |(a, b): (&Option<i64>, &Option<i64>)| a.zip(*b).is_some_and(|(a, b)| a != b);
+    from.len() != to.len() || from.iter().zip(&to).any(differ)
+}

@@ -1,0 +1,59 @@
+//! The local functions that a graph calls, and those that these call in turn.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::graph::opset;
+use crate::proto::attribute_proto::AttributeMore;
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
+use crate::wire::Str;
+
+/// Domain (that of ONNX is empty), name, overload.
+pub(crate) type FunctionKey<'m> = (&'m [u8], &'m [u8], &'m [u8]);
+
+/// What calls of `function` name.
+pub(crate) fn key_of(function: &FunctionProto) -> FunctionKey<'_> {
+    let FunctionProto { domain, name, overload, .. } = function;
+    (opset::normalized(bytes(domain.as_ref())), bytes(name.as_ref()), bytes(overload.as_deref()))
+}
+
+fn bytes(text: Option<&Str>) -> &[u8] {
+    text.map(Str::as_bytes).unwrap_or_default()
+}
+
+/// Those of `functions` that `graph` calls, directly or not, in their order.
+pub(crate) fn called<'m>(
+    graph: &GraphProto,
+    functions: &'m [FunctionProto],
+) -> Vec<&'m FunctionProto> {
+    let numbers: HashMap<_, _> =
+        functions.iter().enumerate().map(|(i, f)| (key_of(f), i)).collect();
+    let (mut found, mut pending) = (HashSet::new(), Vec::new());
+    let mut call = |node: &NodeProto, pending: &mut Vec<usize>| {
+        let domain = opset::normalized(bytes(node.domain.as_ref()));
+        let overload = bytes(node.overload.as_deref());
+        let number = numbers.get(&(domain, bytes(node.op_type.as_ref()), overload));
+        if let Some(number) = number.filter(|number| found.insert(**number)) {
+            pending.push(*number);
+        }
+    };
+    each_node(&graph.node, &mut |node| call(node, &mut pending));
+    while let Some(function) = pending.pop().and_then(|number| functions.get(number)) {
+        each_node(&function.node, &mut |node| call(node, &mut pending));
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_unstable();
+    found.into_iter().filter_map(|number| functions.get(number)).collect()
+}
+
+/// Calls `visit` with every node of `nodes`, at any depth.
+fn each_node(nodes: &[NodeProto], visit: &mut dyn FnMut(&NodeProto)) {
+    for node in nodes {
+        visit(node);
+        for AttributeProto { g, more, .. } in &node.attribute {
+            let more = more.as_deref().map(|AttributeMore { graphs, .. }| graphs.iter());
+            for graph in g.as_deref().into_iter().chain(more.into_iter().flatten()) {
+                each_node(&graph.node, visit);
+            }
+        }
+    }
+}

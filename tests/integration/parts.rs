@@ -1,0 +1,360 @@
+//! `extract_model` and `merge`: the part between some values, and two models as one.
+
+use onnx_container::edit::MergeOptions;
+use onnx_container::proto::{
+    AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+    ValueInfoProto,
+};
+use onnx_container::{Container, Error, ErrorKind};
+
+use crate::support::{call, floats, function, graph_of, int64s, model, model_of, node, vectors};
+
+/// `x` and `z` are inputs; `w`, `v` and the unused `u` are weights. An If uses `h` and `w` from
+/// outside.
+fn whole() -> Container {
+    let mut inner = graph_of(&[], &["deep"], vec![node("Mul", &["h", "w"], &["deep"], vec![])]);
+    inner.initializer.push(floats("own", 0, 2));
+    let other = graph_of(&[], &["flat"], vec![node("Neg", &["h"], &["flat"], vec![])]);
+    let branches = vec![
+        AttributeProto::graph("then_branch", inner),
+        AttributeProto::graph("else_branch", other),
+    ];
+    let nodes = vec![
+        node("Add", &["x", "v"], &["h"], vec![]),
+        node("Split", &["h"], &["left", "right"], vec![]),
+        node("If", &["c"], &["y"], branches),
+        call("f", &["y"], &["g"], vec![]),
+        node("Add", &["g", "z"], &["out"], vec![]),
+        node("Mul", &["left", "right"], &["product"], vec![]),
+    ];
+    let mut main = graph_of(&["x", "z"], &["out"], nodes);
+    main.value_info = vectors(&["h", "y", "g", "left", "right", "product"]);
+    main.initializer = vec![floats("w", 0, 2), floats("v", 2, 2), floats("u", 4, 2)];
+    main.initializer.push(TensorProto::new("c", TensorProto::BOOL, [0; 0]).with_raw_data(vec![1]));
+    let functions = vec![
+        function("f", &["a"], &["b"], vec![call("k", &["a"], &["b"], vec![])]),
+        function("unused", &["a"], &["b"], vec![node("Neg", &["a"], &["b"], vec![])]),
+        function("k", &["a"], &["b"], vec![node("Neg", &["a"], &["b"], vec![])]),
+    ];
+    let mut container = Container::new(model_of(main, functions));
+    container.externalize(1).unwrap();
+    container
+}
+
+fn names<'n>(
+    list: impl IntoIterator<Item = &'n Option<onnx_container::proto::Str>>,
+) -> Vec<String> {
+    list.into_iter().map(|name| name.as_ref().unwrap().to_string()).collect()
+}
+
+fn infos(list: &[ValueInfoProto]) -> Vec<String> {
+    names(list.iter().map(|info| &info.name))
+}
+
+fn ops(container: &Container) -> Vec<String> {
+    names(container.model().graph.as_ref().unwrap().node.iter().map(|node| &node.op_type))
+}
+
+fn weights(container: &Container) -> Vec<String> {
+    let graph = container.model().graph.as_ref().unwrap();
+    names(graph.initializer.iter().map(|tensor| &tensor.name))
+}
+
+#[test]
+fn a_part_has_what_its_outputs_need() {
+    let all = whole();
+    // Inputs, outputs, operators, weights, functions, value_info.
+    type Case<'c> =
+        (&'c [&'c str], &'c [&'c str], &'c [&'c str], &'c [&'c str], &'c [&'c str], &'c [&'c str]);
+    let cases: [Case<'_>; 7] = [
+        (&["x"], &["h"], &["Add"], &["v"], &[], &[]),
+        (&["x"], &["y"], &["Add", "If"], &["w", "v", "c"], &[], &["h"]),
+        (&["h"], &["y"], &["If"], &["w", "c"], &[], &[]),
+        (&["y"], &["g"], &["f"], &[], &["f", "k"], &[]),
+        (&["h", "z"], &["out", "y"], &["If", "f", "Add"], &["w", "c"], &["f", "k"], &["g"]),
+        // An initializer that becomes an input.
+        (&["x", "v"], &["h"], &["Add"], &[], &[], &[]),
+        // A node that computes an input and another value.
+        (&["x", "left"], &["product"], &["Add", "Split", "Mul"], &["v"], &[], &["h", "right"]),
+    ];
+    for (inputs, outputs, operators, initializers, functions, declared) in cases {
+        let part = all.extract_model(inputs, outputs).unwrap();
+        let graph = part.model().graph.as_ref().unwrap();
+        assert_eq!(infos(&graph.input), inputs, "{outputs:?}");
+        assert_eq!(infos(&graph.output), outputs, "{inputs:?}");
+        assert_eq!(ops(&part), operators, "{inputs:?} {outputs:?}");
+        assert_eq!(weights(&part), initializers, "{inputs:?} {outputs:?}");
+        let called = part.model().functions.iter().map(|function| &function.name);
+        assert_eq!(names(called), functions, "{inputs:?} {outputs:?}");
+        assert_eq!(infos(&graph.value_info), declared, "{inputs:?} {outputs:?}");
+        assert_eq!(part.model().opset_import, all.model().opset_import);
+        part.check().unwrap();
+        let defined = graph.node.iter().flat_map(|node| &node.output);
+        assert!(!defined.into_iter().any(|name| inputs.iter().any(|input| *name == *input)));
+        for (handle, initializer) in part.iter() {
+            let of = all.get(handle.as_str()).unwrap().to_tensor().unwrap();
+            assert_eq!(initializer.to_tensor().unwrap().as_bytes(), of.as_bytes());
+        }
+    }
+    let head = all.extract_model_for(&["h"]).unwrap();
+    assert_eq!(infos(&head.model().graph.as_ref().unwrap().input), ["x"]);
+    let whole = all.extract_model_for(&["out"]).unwrap();
+    assert_eq!(ops(&whole), ["Add", "If", "f", "Add"]);
+    assert_eq!(infos(&whole.model().graph.as_ref().unwrap().input), ["x", "z"]);
+}
+
+#[test]
+fn what_cannot_be_cut_is_said_by_name() {
+    let all = whole();
+    type Case<'c> = (&'c [&'c str], &'c [&'c str], ErrorKind, &'c [&'c str]);
+    let cases: [Case<'_>; 9] = [
+        (&["x"], &["hh"], ErrorKind::MissingTensor, &["`hh`"]),
+        (&["x"], &["produc"], ErrorKind::MissingTensor, &["or `product`?"]),
+        (&["x"], &["deep"], ErrorKind::MissingTensor, &["values of subgraphs cannot be cut at"]),
+        (
+            &["y"],
+            &["out"],
+            ErrorKind::InvalidArgument,
+            &["`out`", "needs `z`, an input of the model"],
+        ),
+        (&["h"], &["z", "h"], ErrorKind::InvalidArgument, &["`z`", "needs itself"]),
+        (&["x", "z"], &["h"], ErrorKind::InvalidArgument, &["`z`", "none of the outputs needs"]),
+        (&["x", "x"], &["h"], ErrorKind::InvalidArgument, &["`x`", "is given twice"]),
+        (&["x"], &[], ErrorKind::InvalidArgument, &["no outputs"]),
+        (&[], &["h"], ErrorKind::InvalidArgument, &["needs `x`"]),
+    ];
+    for (inputs, outputs, kind, texts) in cases {
+        let error = all.extract_model(inputs, outputs).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        for text in texts {
+            assert!(error.to_string().contains(text), "no {text:?} in {error}");
+        }
+    }
+    let mut untyped = whole();
+    untyped.model_mut().graph.as_mut().unwrap().value_info.clear();
+    let error = untyped.extract_model(&["x"], &["h"]).unwrap_err();
+    assert!(error.to_string().contains("does not declare the type"), "{error}");
+    assert!(Container::default().extract_model(&["x"], &["y"]).is_err());
+}
+
+#[test]
+fn an_old_model_keeps_its_initializers_among_the_inputs() {
+    for (version, inputs) in [(3, &["x", "v"][..]), (4, &["x"])] {
+        let mut old = whole();
+        let message = old.model_mut();
+        message.ir_version = Some(version);
+        let graph = message.graph.as_mut().unwrap();
+        graph.input.extend(vectors(&["w", "v"]));
+        let part = old.extract_model(&["x"], &["h"]).unwrap();
+        assert_eq!(infos(&part.model().graph.as_ref().unwrap().input), inputs);
+        assert_eq!(weights(&part), ["v"]);
+    }
+}
+
+/// `h = a * w` between `a` and `h`, with names that begin with `prefix`.
+fn simple(prefix: &str, start: usize) -> Container {
+    let name = |name: &str| format!("{prefix}{name}");
+    let (a, w, h) = (name("a"), name("w"), name("h"));
+    let mut graph = graph_of(&[&a], &[&h], vec![node("Mul", &[&a, &w], &[&h], vec![])]);
+    graph.initializer.push(floats(&w, start, 2));
+    let mut container = Container::new(model(graph));
+    container.externalize(1).unwrap();
+    container
+}
+
+#[test]
+fn two_models_become_one() {
+    let (first, second) = (simple("", 0), simple("", 10));
+    let options = MergeOptions::new().connect("h", "a").prefixes("", "b/");
+    let both = first.merge(&second, options).unwrap();
+    let graph = both.model().graph.as_ref().unwrap();
+    assert_eq!((infos(&graph.input), infos(&graph.output)), (vec!["a".into()], vec!["b/h".into()]));
+    assert_eq!(weights(&both), ["w", "b/w"]);
+    assert_eq!(graph.node[1].input, ["h", "b/w"]);
+    assert_eq!(infos(&graph.value_info), ["h"]);
+    let value = |name: &str| both.tensor(name).unwrap().as_slice::<f32>().unwrap().to_vec();
+    assert_eq!((value("w"), value("b/w")), (vec![0.0, 1.0], vec![10.0, 11.0]));
+    both.check().unwrap();
+    // One output for two inputs, and models that are not connected.
+    let twice = |container: &Container| {
+        let mut container = container.clone();
+        let graph = container.model_mut().graph.as_mut().unwrap();
+        graph.input.extend(vectors(&["second"]));
+        graph.node.push(node("Neg", &["second"], &["n"], vec![]));
+        graph.output.extend(vectors(&["n"]));
+        container
+    };
+    let options = MergeOptions::new().connect("h", "a").connect("h", "second");
+    let both = first.merge(&twice(&second), options.prefixes("", "b/")).unwrap();
+    let graph = both.model().graph.as_ref().unwrap();
+    assert_eq!((&graph.node[1].input[0], &graph.node[2].input[0]), (&"h".into(), &"h".into()));
+    assert_eq!(infos(&graph.output), ["b/h", "b/n"]);
+    let side = first.merge(&simple("o", 4), MergeOptions::new()).unwrap();
+    let graph = side.model().graph.as_ref().unwrap();
+    assert_eq!(
+        (infos(&graph.input), infos(&graph.output)),
+        (vec!["a".into(), "oa".into()], vec!["h".into(), "oh".into()])
+    );
+}
+
+#[test]
+fn subgraphs_functions_and_metadata_are_merged() {
+    let (mut first, second) = (simple("", 0), whole());
+    let entry = |key: &str, value: &str| StringStringEntryProto::new(key, value);
+    first.model_mut().metadata_props = vec![entry("k", "v"), entry("only", "first")];
+    let mut second = second.clone();
+    second.model_mut().metadata_props = vec![entry("k", "v"), entry("other", "second")];
+    second.model_mut().ir_version = Some(11);
+    let options = MergeOptions::new().connect("h", "x").prefixes("a/", "b/");
+    let both = first.merge(&second, options).unwrap();
+    let message = both.model();
+    assert_eq!(names(message.functions.iter().map(|f| &f.name)), ["f", "unused", "k"]);
+    assert_eq!(
+        names(message.metadata_props.iter().map(|entry| &entry.key)),
+        ["k", "only", "other"]
+    );
+    assert_eq!(message.ir_version, Some(11));
+    let graph = message.graph.as_ref().unwrap();
+    let branch = graph.node[3].attribute[0].g.as_ref().unwrap();
+    assert_eq!(branch.node[0].input, ["b/h", "b/w"]);
+    assert_eq!(graph.node[1].input[0], "a/h");
+    assert_eq!(graph.node[4].op_type.as_ref().unwrap(), &"f");
+    both.check().unwrap();
+    // The function is there in both.
+    let again = second.merge(&second, MergeOptions::new().prefixes("a/", "b/")).unwrap();
+    assert_eq!(again.model().functions, second.model().functions);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_to_do() {
+    type Change = fn(&mut ModelProto);
+    let none: Change = |_| ();
+    type Case<'c> = (Change, Change, &'c [(&'c str, &'c str)], ErrorKind, &'c [&'c str]);
+    let cases: [Case<'_>; 12] = [
+        (
+            none,
+            none,
+            &[("h", "b")],
+            ErrorKind::MissingTensor,
+            &["`b`", "the second model has no input"],
+        ),
+        (
+            none,
+            none,
+            &[("g", "oa")],
+            ErrorKind::MissingTensor,
+            &["`g`", "the first model has no output"],
+        ),
+        (
+            none,
+            none,
+            &[("h", "oa"), ("h", "oa")],
+            ErrorKind::InvalidArgument,
+            &["connected to two"],
+        ),
+        (
+            none,
+            |m| {
+                m.graph.as_mut().unwrap().input =
+                    vec![ValueInfoProto::tensor("oa", TensorProto::INT64, [2])]
+            },
+            &[("h", "oa")],
+            ErrorKind::DataType,
+            &["different element types"],
+        ),
+        (
+            none,
+            |m| {
+                m.graph.as_mut().unwrap().input =
+                    vec![ValueInfoProto::tensor("oa", TensorProto::FLOAT, [3])]
+            },
+            &[("h", "oa")],
+            ErrorKind::Shape,
+            &["different shapes"],
+        ),
+        (
+            none,
+            |m| m.opset_import = vec![OperatorSetIdProto::new("ai.onnx", 20)],
+            &[],
+            ErrorKind::InvalidArgument,
+            &["version 21 of the operators of ai.onnx, the second version 20", "convert one"],
+        ),
+        (
+            |m| {
+                m.functions.push(function(
+                    "f",
+                    &["a"],
+                    &["b"],
+                    vec![node("Neg", &["a"], &["b"], vec![])],
+                ))
+            },
+            |m| {
+                m.functions.push(function(
+                    "f",
+                    &["a"],
+                    &["b"],
+                    vec![node("Abs", &["a"], &["b"], vec![])],
+                ))
+            },
+            &[],
+            ErrorKind::InvalidArgument,
+            &["`local::f`", "inline the functions"],
+        ),
+        (
+            |m| m.metadata_props = vec![StringStringEntryProto::new("k", "1")],
+            |m| m.metadata_props = vec![StringStringEntryProto::new("k", "2")],
+            &[],
+            ErrorKind::InvalidArgument,
+            &["`k`", "edit --remove-metadata"],
+        ),
+        (
+            none,
+            |m| m.graph.as_mut().unwrap().node.push(node("Neg", &["oa"], &["w"], vec![])),
+            &[],
+            ErrorKind::AlreadyExists,
+            &["`w`", "--prefix-b"],
+        ),
+        (
+            none,
+            |m| {
+                let inner = graph_of(&[], &["h"], vec![node("Neg", &["oa"], &["h"], vec![])]);
+                let branch = vec![AttributeProto::graph("then_branch", inner)];
+                m.graph.as_mut().unwrap().node.push(node("If", &["oa"], &["q"], branch));
+            },
+            &[],
+            ErrorKind::AlreadyExists,
+            &["`h`"],
+        ),
+        (
+            none,
+            |m| m.training_info.push(Default::default()),
+            &[],
+            ErrorKind::Unsupported,
+            &["training graphs"],
+        ),
+        (none, |m| m.graph = None, &[], ErrorKind::InvalidModel, &["no graph"]),
+    ];
+    for (one, other, connections, kind, texts) in cases {
+        let (mut first, mut second) = (simple("", 0), simple("o", 4));
+        one(first.model_mut());
+        other(second.model_mut());
+        let options =
+            connections.iter().fold(MergeOptions::new(), |options, (a, b)| options.connect(*a, *b));
+        let error: Error = first.merge(&second, options).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        for text in texts {
+            assert!(error.to_string().contains(text), "no {text:?} in {error}");
+        }
+    }
+}
+
+#[test]
+fn a_default_of_a_connected_input_goes() {
+    let mut second = simple("o", 4);
+    let graph = second.model_mut().graph.as_mut().unwrap();
+    graph.initializer.push(int64s("oa", &[1, 2]));
+    let both = simple("", 0).merge(&second, MergeOptions::new().connect("h", "oa")).unwrap();
+    assert_eq!(weights(&both), ["w", "ow"]);
+    let nodes: &[NodeProto] = &both.model().graph.as_ref().unwrap().node;
+    assert_eq!(nodes[1].input, ["h", "ow"]);
+}

@@ -50,6 +50,13 @@ pub(crate) use {
     target::file_names::renamed_with_model,
     target::users::{is_at, is_one_folder, real_path},
 };
+// What looks at whole folders uses.
+pub(crate) use {
+    target::file_names::{is_default_name, is_name_of_one_weight},
+    target::shard_index::skim_any,
+    target::skim::leads_nowhere,
+    target::users::{Base, FileId, file_ids},
+};
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};

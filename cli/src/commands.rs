@@ -21,6 +21,7 @@ pub(crate) mod recover;
 pub(crate) mod replace;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
+pub(crate) mod scan;
 pub(crate) mod signing;
 #[cfg(feature = "machine")]
 pub(crate) mod trace;
@@ -36,7 +37,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, MvArgs, PackArgs,
-    RecoverArgs, ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
+    RecoverArgs, ReplaceArgs, RmArgs, ScanArgs, SignArgs, SplitArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -47,7 +48,9 @@ use crate::terminal::output::Output;
 #[derive(Debug, Parser)]
 #[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
 #[command(after_help = "\
-Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N.\n\n\
+Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N. check and \
+verify tell more: 0 nothing wrong or the same, 1 findings or a difference, 2 could not check or \
+compare.\n\n\
 With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -72,7 +75,7 @@ pub(crate) enum Command {
     ExportSafetensors(ExportArgs),
     /// Write the model with its weights in another float type, computing in it
     Cast(CastArgs),
-    /// List everything that is wrong with the structure of a model and with its weights files
+    /// List everything that is wrong with the structure of models and with their weights files
     #[command(after_help = "\
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
@@ -87,6 +90,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Cp(CpArgs),
     /// Remove models with the weights files that no other model needs
     Rm(RmArgs),
+    /// List every model below folders with its files, and the files that no model needs
+    Scan(ScanArgs),
     /// Complete or undo killed saves, of a folder or of one model, and remove what they left
     Recover(RecoverArgs),
     /// Print a digest of a model's content, however it is stored, or of what it computes
@@ -132,6 +137,12 @@ pub(crate) trait Execute {
         Vec::new()
     }
 
+    /// The exit code when it cannot do what it was asked. A command that tells by its exit code
+    /// what it found has another one for that.
+    fn code_of_failure(&self) -> u8 {
+        1
+    }
+
     /// How many bytes a shard may have, where that is given.
     fn max_shard_size(&self) -> Option<u64> {
         None
@@ -158,6 +169,7 @@ impl Command {
             Self::Mv(args) => args,
             Self::Cp(args) => args,
             Self::Rm(args) => args,
+            Self::Scan(args) => args,
             Self::Recover(args) => args,
             Self::Digest(args) => args,
             Self::Diff(args) => args,

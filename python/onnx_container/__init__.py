@@ -43,6 +43,7 @@ from ._core import (
 from ._dtypes import DataType
 from ._model_files import ModelFiles, copy, delete, move
 from ._onnx import load_model, load_model_from_string, save_model
+from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
 from .external_data_helper import (
@@ -101,6 +102,7 @@ __all__ = [
     "CastReport",
     "Container",
     "DataType",
+    "EqualWeights",
     "Error",
     "ExtendedModelContainer",
     "Externalized",
@@ -110,8 +112,11 @@ __all__ = [
     "MissingFileError",
     "ModelContainer",
     "ModelFiles",
+    "Orphan",
     "Recovered",
     "Saved",
+    "Scan",
+    "ScannedModel",
     "Signed",
     "Tensor",
     "TorchModelContainer",
@@ -142,6 +147,7 @@ __all__ = [
     "save",
     "save_external_data",
     "save_model",
+    "scan",
     "set_external_data",
     "sign",
     "uses_external_data",

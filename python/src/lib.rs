@@ -16,6 +16,7 @@ mod mapping;
 mod model_files;
 mod options;
 mod saved;
+mod scan;
 mod signing;
 
 use mimalloc::MiMalloc;
@@ -52,6 +53,8 @@ mod _core {
     use crate::model_files::{remove, transfer};
     #[pymodule_export]
     use crate::saved::SavedModel;
+    #[pymodule_export]
+    use crate::scan::scan;
     #[pymodule_export]
     use crate::signing::{sign, verify_signature};
 

@@ -35,6 +35,7 @@ mod npy;
 #[cfg(feature = "ort")]
 mod onnxruntime;
 mod overlaps;
+mod paths;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;
@@ -45,6 +46,7 @@ mod replaced;
 #[cfg(feature = "machine")]
 mod run;
 mod safetensors;
+mod scan;
 mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;

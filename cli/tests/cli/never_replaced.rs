@@ -296,9 +296,10 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 39] = [
+const READ: [(&str, &str); 40] = [
     ("cast", "input"),
-    ("check", "model"),
+    ("check", "models"),
+    ("scan", "folders"),
     ("diff", "a"),
     ("diff", "b"),
     ("digest", "model"),

@@ -154,20 +154,20 @@ impl<'n> Wanted<'n> {
 
 /// The identity of a file.
 #[cfg(unix)]
-type FileId = (u64, u64);
+pub(crate) type FileId = (u64, u64);
 #[cfg(not(unix))]
-type FileId = PathBuf;
+pub(crate) type FileId = PathBuf;
 
 /// The identity of `path`, and of the file it leads to when it is a link.
 #[cfg(unix)]
-fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
+pub(crate) fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
     use std::os::unix::fs::MetadataExt;
     let found = [retried(|| path.symlink_metadata()).ok(), retried(|| path.metadata()).ok()];
     found.into_iter().flatten().map(|meta| (meta.dev(), meta.ino()))
 }
 
 #[cfg(not(unix))]
-fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
+pub(crate) fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
     retried(|| path.canonicalize()).ok().into_iter()
 }
 

@@ -227,7 +227,7 @@ fn what_cannot_be_read_is_told_and_the_scan_goes_on() {
     ]);
     let close = |name: &str| {
         let path = folder.path().join(name);
-        fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
     };
     close("closed");
     close("secret");

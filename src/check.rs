@@ -142,7 +142,7 @@ impl From<MmapChoice> for CheckOptions {
 pub fn check_model(path: impl AsRef<Path>, options: impl Into<CheckOptions>) -> Result<Checked> {
     let (path, options) = (path.as_ref(), options.into());
     if options.load.expected.is_some() {
-        let reason = "a check compares no expected digest: a load does, or `Container::digest`";
+        let reason = "a check compares no expected digest: a load does";
         return Err(Error::new(ErrorKind::InvalidArgument, reason));
     }
     let checked =

@@ -73,6 +73,7 @@
 //! | [`check`] | every fault of a model on disk, at once; what two readers take for two models |
 //! | [`digest`] | model and weights as one SHA-256, however they are stored; models that mean the same |
 //! | [`guide`] | jobs with their code, the formats, what is promised |
+//! | [`scan`] | every model below a folder, its files, and the files that no model needs |
 //! | [`recovery`] | what is done after a save that was killed |
 //! | [`buffer`] | who holds the memory of a buffer, and which file it is from |
 //! | [`graph`], [`traversal`] | every tensor of a model with its place; operands that shape inference reads |
@@ -156,6 +157,7 @@ mod outline;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 pub mod save;
+pub mod scan;
 mod util;
 
 pub use container::tensors::{TensorIndex, TensorRef, TensorStorage};

@@ -22,7 +22,7 @@ use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::consistent_read::{OneSave, read_one_save};
 use crate::files::external_data::{self, is_external};
-use crate::files::file_format::{failed_download, known_format};
+use crate::files::file_format::{failed_download, is_text, known_format};
 use crate::graph::model_size;
 use crate::graph::stored_digests::{has_own_digest, remove_digest};
 use crate::graph::traversal::{self, Position};
@@ -209,21 +209,25 @@ pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<Mo
     }
     let decoded = ModelProto::decode_with(bytes, options);
     let model = decoded.map_err(|error| match error.kind() {
-        ErrorKind::Decode => error.because(&not_a_model(bytes)),
+        ErrorKind::Decode => not_a_model(bytes, error),
         _ => error,
     })?;
     model_size::within(&options.limits, &model)?;
     Ok(model)
 }
 
-/// The most likely reason why `bytes` are not a model.
-fn not_a_model(bytes: &[u8]) -> String {
+/// The most likely reason why `bytes` are not a model, of which the decoder says `error`: of a file
+/// of another format that would only mislead.
+fn not_a_model(bytes: &[u8], error: Error) -> Error {
+    let other =
+        |format: &str| Error::new(ErrorKind::Decode, format!("{format}, not an ONNX model"));
     match (known_format(bytes), needed(bytes)) {
-        (Some(format), _) => format!("{format}, not an ONNX model"),
+        (Some(format), _) => other(format),
         (None, Some(needed)) => {
-            format!("cut off: {} bytes, at least {needed} needed", bytes.len())
+            error.because(&format!("cut off: {} bytes, at least {needed} needed", bytes.len()))
         }
-        (None, None) => "not an ONNX model, or cut off or damaged".to_owned(),
+        (None, None) if is_text(bytes) => other("a text file"),
+        (None, None) => error.because("not an ONNX model, or cut off or damaged"),
     }
 }
 

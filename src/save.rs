@@ -50,7 +50,16 @@ pub(crate) use {
     group::{Group, GroupModel, GroupSaved},
     target::access::Access,
     target::file_names::renamed_with_model,
-    target::same_file::{ids_of, is_any_of, is_at, is_one_folder, real_path, there},
+    target::same_file::{
+        FileId, file_ids, ids_of, is_any_of, is_at, is_one_folder, real_path, there,
+    },
+};
+// What looks at whole folders uses.
+pub(crate) use {
+    target::file_names::{is_default_name, is_name_of_one_weight},
+    target::shard_index::skim_any,
+    target::skim::leads_nowhere,
+    target::users::Base,
 };
 
 use crate::container::Container;

@@ -12,6 +12,7 @@ mod paths;
 #[cfg(feature = "machine")]
 mod plan;
 mod reading;
+mod scan;
 mod semantic;
 mod signing;
 mod sizes;
@@ -39,6 +40,7 @@ use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
+pub use scan::ScanArgs;
 pub use semantic::{DiffArgs, DigestArgs};
 pub use signing::{SignArgs, VerifySignatureArgs};
 pub use sizes::shard_warning;
@@ -256,9 +258,12 @@ pub struct TargetArgs {
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The model
-    #[arg(value_parser = model_to_read())]
-    pub model: PathBuf,
+    /// Models, and folders: of a folder every model below it, as scan finds them
+    #[arg(value_name = "PATH", required = true, value_parser = model_to_read())]
+    pub models: Vec<PathBuf>,
+    /// Fail on advice too
+    #[arg(long)]
+    pub strict: bool,
     /// Also list the nodes that run refuses
     #[cfg(feature = "machine")]
     #[arg(long)]
@@ -268,7 +273,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub digests: bool,
     /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be
-    /// given several times
+    /// given several times, for one model
     #[arg(long, value_name = "FILE=HEX", value_parser = expected)]
     pub sha256: Vec<(String, String)>,
     /// Print the findings as JSON

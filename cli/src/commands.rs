@@ -24,6 +24,7 @@ pub(crate) mod recover;
 pub(crate) mod replace;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
+pub(crate) mod scan;
 pub(crate) mod share;
 pub(crate) mod signing;
 pub(crate) mod strip;
@@ -42,7 +43,7 @@ use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs}
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
-    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
+    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, ScanArgs, SignArgs, SplitArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -54,7 +55,9 @@ use crate::terminal::output::Output;
 #[derive(Debug, Parser)]
 #[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
 #[command(after_help = "\
-Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N.\n\n\
+Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N. check and \
+verify tell more: 0 nothing wrong or the same, 1 findings or a difference, 2 could not check or \
+compare.\n\n\
 With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub(crate) struct Cli {
     /// Show no progress and no notes, only warnings and errors
@@ -81,7 +84,7 @@ pub(crate) enum Command {
     ExportSafetensors(ExportArgs),
     /// Write the model in another float type
     Cast(CastArgs),
-    /// List everything that is wrong with a model and its files
+    /// List everything that is wrong with models and their files
     #[command(after_help = "\
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
@@ -96,6 +99,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Cp(CpArgs),
     /// Remove models with the weights files that only they need
     Rm(RmArgs),
+    /// List every model below folders, and what no model needs
+    Scan(ScanArgs),
     /// Put the weights of several models into one file
     Share(ShareArgs),
     /// Complete or undo saves that were killed
@@ -153,6 +158,12 @@ pub(crate) trait Execute {
         Vec::new()
     }
 
+    /// The exit code when it cannot do what it was asked. A command that tells by its exit code
+    /// what it found has another one for that.
+    fn code_of_failure(&self) -> u8 {
+        1
+    }
+
     /// How many bytes a shard may have, where that is given.
     fn max_shard_size(&self) -> Option<u64> {
         None
@@ -185,6 +196,7 @@ impl Command {
             Self::Cp(args) => args,
             Self::Rm(args) => args,
             Self::Share(args) => args,
+            Self::Scan(args) => args,
             Self::Recover(args) => args,
             Self::Digest(args) => args,
             Self::Diff(args) => args,

@@ -34,7 +34,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
     progress::set_quiet(cli.quiet);
     let given = cli.command.given();
     let (command, json, models) = (given.name(), given.json(), given.models());
-    memory::prepare(command, json);
+    memory::prepare(command, json, given.code_of_failure());
     stop::watch(command, json);
     models.iter().for_each(|model| recover::before_reading(model));
     if let Some(warning) = args::shard_warning(given.max_shard_size()) {
@@ -55,7 +55,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
         Ok(outcome) => (*outcome).into(),
         Err(failure) => {
             failure.print(stop::changed().as_deref());
-            failure.exit_code()
+            failure.exit_code(given.code_of_failure())
         }
     };
     // A check that was completed has the leftovers among its findings.

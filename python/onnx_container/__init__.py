@@ -46,6 +46,7 @@ from ._core import (
 from ._dtypes import DataType
 from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
+from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
 from .external_data_helper import (
@@ -105,6 +106,7 @@ __all__ = [
     "CastReport",
     "Container",
     "DataType",
+    "EqualWeights",
     "Error",
     "ExtendedModelContainer",
     "Externalized",
@@ -114,8 +116,11 @@ __all__ = [
     "MissingFileError",
     "ModelContainer",
     "ModelFiles",
+    "Orphan",
     "Recovered",
     "Saved",
+    "Scan",
+    "ScannedModel",
     "SharedWeights",
     "Signed",
     "Stripped",
@@ -149,6 +154,7 @@ __all__ = [
     "save",
     "save_external_data",
     "save_model",
+    "scan",
     "set_external_data",
     "share",
     "sign",

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
+use onnx_container::scan::explained;
 use onnx_container::{Cancel, Error, ErrorKind, Result};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -21,9 +22,10 @@ const TURN: Duration = Duration::from_millis(50);
 const STACK: usize = 8 << 20;
 
 /// Does `work` while other threads run Python. Where a signal raises meanwhile, the work is
-/// cancelled, and what was raised goes on; its cause is the error of work that ended early.
+/// cancelled, and what was raised goes on; its cause is the error of work that ended early. The
+/// error of a path that is no model says what is there.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    interruptible(py, work)?.map_err(|error| exception(&error))
+    interruptible(py, || work().map_err(explained))?.map_err(|error| exception(&error))
 }
 
 /// As [`detached`], for a caller that looks at the library's error itself.

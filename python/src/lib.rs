@@ -17,6 +17,7 @@ mod model_files;
 mod options;
 mod parts;
 mod saved;
+mod scan;
 mod signing;
 
 use mimalloc::MiMalloc;
@@ -55,6 +56,8 @@ mod _core {
     use crate::parts::{attach_model, extract_model, merge, strip};
     #[pymodule_export]
     use crate::saved::SavedModel;
+    #[pymodule_export]
+    use crate::scan::scan;
     #[pymodule_export]
     use crate::signing::{sign, verify_signature};
 

@@ -55,6 +55,7 @@ pub(crate) fn known_format(bytes: &[u8]) -> Option<&'static str> {
         bytes.get(*offset..).is_some_and(|rest| rest.starts_with(signature))
     };
     let found = SIGNATURES.iter().find(is).map(|(_, _, what)| *what);
+    let found = found.or_else(|| is_json(bytes).then_some("a JSON file"));
     let pickle = matches!(bytes, [0x80, 2..=5, b'}' | b']' | b'(' | 0x95 | b'c', ..]);
     found.or_else(|| pickle.then_some("a Python pickle"))
 }
@@ -63,6 +64,31 @@ pub(crate) fn known_format(bytes: &[u8]) -> Option<&'static str> {
 /// and its `{`.
 pub(crate) fn is_safetensors(bytes: &[u8]) -> bool {
     bytes.get(3..9) == Some(b"\0\0\0\0\0{")
+}
+
+/// Whether `bytes` begin as an object in JSON does.
+fn is_json(bytes: &[u8]) -> bool {
+    let inner = bytes.trim_ascii_start().strip_prefix(b"{");
+    let next = inner.and_then(|inner| inner.trim_ascii_start().first());
+    next.is_some_and(|byte| [b'"', b'}'].contains(byte)) && is_text(bytes)
+}
+
+/// How many bytes tell a text.
+const TEXT: usize = 512;
+
+/// Whether a file that begins with `bytes` is a text: UTF-8, with spaces and line breaks and no
+/// other control characters. Its end may cut a character.
+pub(crate) fn is_text(bytes: &[u8]) -> bool {
+    let head = bytes.get(..TEXT).unwrap_or(bytes);
+    let text = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            let whole = head.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(whole).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    !text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{c}'))
 }
 
 /// Which kind of zip archive begins with `bytes`: told by the name of its first entry, and by the
@@ -114,6 +140,10 @@ mod tests {
             (LEGACY_TORCH, Some("a PyTorch file of the old format (pickle)")),
             (b"\x80\x04\x95\x05", Some("a Python pickle")),
             (b"\x10\0\0\0\0\0\0\0{\"a\"", Some("a safetensors file")),
+            (b"{\n  \"architectures\": []", Some("a JSON file")),
+            (b" {}", Some("a JSON file")),
+            (b"{\"\x80\x81\xff", None),
+            (b"{", None),
             (&tar, Some("a tar archive")),
             (&zip("a.txt", ""), Some("a zip archive")),
             (&zip("w.npy", ""), Some("a NumPy .npz archive")),
@@ -122,6 +152,25 @@ mod tests {
         ];
         for (bytes, expected) in cases {
             assert_eq!(known_format(bytes), *expected, "{:?}", &bytes[..bytes.len().min(16)]);
+        }
+    }
+
+    #[test]
+    fn text_is_told_from_weights() {
+        let cut = ["x".repeat(511).as_bytes(), "é".as_bytes()].concat();
+        let cases: &[(&[u8], bool)] = &[
+            (b"", true),
+            (b"notes\r\n\tmore", true),
+            ("é".as_bytes(), true),
+            (&cut, true),
+            (b"\xe9t\xe9", false),
+            (b"a\0b", false),
+            (b"\x08\x0a\x12", false),
+            (&[0x3f, 0x80, 0, 0], false),
+            (b"ab\xff", false),
+        ];
+        for (head, expected) in cases {
+            assert_eq!(is_text(head), *expected, "{head:?}");
         }
     }
 

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use abandoned::interrupted_saves;
+pub(crate) use abandoned::{LeftState, is_staging_folder, left_by_saves};
 pub(crate) use lock::FolderLock;
 pub use names::is_left_by_saves;
 pub(crate) use names::{staged_name, staging_prefix};

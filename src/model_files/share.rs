@@ -117,9 +117,8 @@ fn targets(paths: &[&Path]) -> Result<Vec<SaveTarget>> {
     let targets = targets.collect::<Result<Vec<_>>>()?;
     let mut names = HashSet::new();
     for (target, path) in targets.iter().zip(paths) {
-        if let Some(first) =
-            targets.first().filter(|first| !is_one_folder(&first.directory, &target.directory))
-        {
+        let Some(first) = targets.first() else { continue };
+        if !is_one_folder(&first.directory, &target.directory)? {
             let (one, other) = (directory_of(&first.path()), directory_of(path));
             return Err(invalid(format!(
                 "the models are in different folders, `{}` and `{}`: a model finds weights in its \

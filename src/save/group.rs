@@ -28,7 +28,7 @@ use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
 use crate::save::target::access::Access;
 use crate::save::target::folder::ModelFolder;
 use crate::save::target::publish::{NewFile, Published, Staging};
-use crate::save::target::users::is_at;
+use crate::save::target::same_file::is_at;
 use crate::save::target::{SaveTarget, SavedFile};
 use crate::save::write::meter::{Meter, Metered};
 use crate::save::write::stage_files;

@@ -10,6 +10,7 @@ pub(in crate::save) mod folder;
 pub(in crate::save) mod listing;
 pub(in crate::save) mod publish;
 pub(in crate::save) mod same_file;
+pub(in crate::save) mod shard_index;
 pub(in crate::save) mod skim;
 pub(in crate::save) mod users;
 

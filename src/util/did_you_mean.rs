@@ -17,7 +17,8 @@ pub(crate) fn did_you_mean<'a>(name: &str, names: impl Iterator<Item = &'a str>)
     (!nearest.is_empty()).then(|| format!("did you mean {}?", nearest.join(" or ")))
 }
 
-fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+/// The `names` that are most like `name`, the best first.
+pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<_> = names.map(|other| (similarity(name, other), other)).collect();
     near.retain(|(similarity, other)| *similarity >= LEAST && !other.is_empty());
     near.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));

@@ -50,6 +50,7 @@ const NAMES: &[&str] = &[
     "recovery",
     "safetensors",
     "save",
+    "scan",
     "torch",
     "traversal",
 ];

@@ -102,6 +102,7 @@ const COMMAND: Crate = Crate {
     strangers: &[],
     excused: &[
         ("args::*", "args", PARTS),
+        ("commands::check::*", "commands::check", PARTS),
         ("commands::evaluate::*", "commands::evaluate", PARTS),
         ("commands::inspect::*", "commands::inspect", PARTS),
         ("commands::plan::*", "commands::plan", PARTS),

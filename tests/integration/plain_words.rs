@@ -130,3 +130,39 @@ fn turns_that_are_read_twice_are_not_used() {
     assert_eq!(turns("a", "All but for one, whoever asks.").len(), 2);
     assert_eq!(turns("a", "butter forms").len(), 0);
 }
+
+/// Where texts may name what only Rust has: their callers are Rust programs, or give other names.
+const OF_RUST: &[&str] = &["proto/src/tensor/initializer/torch.rs", "signing/src/terms.rs"];
+
+/// Texts in the sources that name a type or function of Rust in backticks, such as
+/// `` `SaveOptions::digests` ``: users of the command and of Python have no such names.
+#[test]
+fn texts_name_nothing_that_only_rust_has() {
+    let mut found = Vec::new();
+    for (name, text) in texts() {
+        let is_source = name.contains("src/") && name.ends_with(".rs");
+        if !is_source || OF_RUST.contains(&&*name.replace('\\', "/")) {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (i, line) in code.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//") || line.contains("#[doc");
+            let mut quoted = line.split('`').skip(1).step_by(2);
+            if !is_comment && quoted.any(is_rust) {
+                found.push(format!("{name}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Whether `text` is a path of Rust that begins with a type.
+fn is_rust(text: &str) -> bool {
+    let is_name = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let text = text.trim_end_matches("()");
+    text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.contains("::")
+        && text.split("::").all(is_name)
+}

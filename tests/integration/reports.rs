@@ -118,3 +118,20 @@ fn an_export_is_told() {
     let exported = to_value(exported).unwrap();
     assert_eq!((&exported["tensors"], &exported["tied"]), (&json!(1), &json!({})));
 }
+
+#[test]
+fn a_scan_is_told_with_paths_as_texts_and_states_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    container().save(folder.path().join("m.onnx"), WeightFiles::Packed).unwrap();
+    fs::write(folder.path().join("m.onnx_data"), [0; 8]).unwrap();
+    let found = onnx_container::scan::scan(folder.path(), MmapChoice::never()).unwrap();
+    let told = to_value(&found).unwrap();
+    let at = |name: &str| json!(folder.path().join(name).to_str().unwrap());
+    assert_eq!((&told["models"][0]["path"], &told["equal"]), (&at("m.onnx"), &Value::Null));
+    assert_eq!(told["models"][0]["files"][0]["state"], "present");
+    assert_eq!(told["models"][0]["link_to"], Value::Null);
+    assert_eq!(
+        (&told["orphans"][0]["path"], &told["orphans"][0]["certainty"]),
+        (&at("m.onnx_data"), &json!("sure"))
+    );
+}

@@ -1,4 +1,7 @@
-//! `check MODEL`: lists all findings, errors first.
+//! `check PATH...`: lists all findings of a model, errors first; of several models and of folders
+//! see `several`.
+
+mod several;
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +19,7 @@ use crate::files::sha256;
 use crate::model::findings::{Findings, PrintedFinding};
 use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
-use crate::terminal::failure::{Failure, JsonError, Outcome, named};
+use crate::terminal::failure::{COULD_NOT, Failure, JsonError, Outcome, explained};
 use crate::terminal::output::{Output, lossy};
 
 impl Execute for CheckArgs {
@@ -29,60 +32,79 @@ impl Execute for CheckArgs {
     }
 
     fn models(&self) -> Vec<&Path> {
-        vec![&self.model]
+        let models = self.models.iter().map(PathBuf::as_path);
+        models.filter(|path| !path.is_dir()).collect()
+    }
+
+    fn code_of_failure(&self) -> u8 {
+        COULD_NOT
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
-        run(self, out)
+        match &self.models[..] {
+            [model] if !model.is_dir() => one_model(self, model, out),
+            _ => several::run(self, out),
+        }
     }
 }
 
-/// Checks the model and prints what was found.
-fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let mut failed = None;
+/// What a check of a model found, and why it could not be read, if it could not.
+pub struct Found {
+    pub findings: Findings,
+    pub error: Option<Error>,
+}
+
+/// Checks the model at `path`.
+pub fn check(args: &CheckArgs, path: &Path) -> Found {
     // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
     // elements.
     let options = CheckOptions::from(reading::of(&args.read)).contents(true).digests(args.digests);
-    let findings = match check_model(&args.model, options) {
+    match check_model(path, options) {
         Ok(checked) => {
-            let found = not_runnable(args).into_iter().chain(other_files(args));
+            let found = not_runnable(args, path).into_iter().chain(other_files(args, path));
             let mut findings = Findings::of(found, &checked);
-            findings.extend(unfinished_files(args));
-            findings
+            findings.extend(unfinished_files(path));
+            Found { findings: findings.strictly(args.strict), error: None }
         }
-        // With --json the findings are printed also when the model cannot be read.
-        Err(error) if args.json => {
-            let error = named(error);
-            failed = Some(JsonError::from(&error));
-            unreadable(&error, &args.model)
+        Err(error) => {
+            let error = explained(error);
+            Found { findings: unreadable(&error, path), error: Some(error) }
         }
-        Err(error) => return Err(error.into()),
-    };
-    if args.json {
-        let report = CheckReport {
-            command: "check",
-            model: &args.model,
-            error: failed,
-            findings: &findings,
-            warnings: recover::said(),
-        };
-        out.json(&report)?;
-    } else {
-        print(args, &findings, out)?;
     }
-    Ok(Outcome::of(findings.ok))
+}
+
+/// Checks the one model that was given and prints what was found.
+fn one_model(args: &CheckArgs, model: &Path, out: &mut Output) -> Result<Outcome, Failure> {
+    let found = check(args, model);
+    if !args.json {
+        if let Some(error) = found.error {
+            return Err(Failure::Model(error));
+        }
+        print(model, &found.findings, out)?;
+        return Ok(Outcome::of(found.findings.ok));
+    }
+    // The findings are printed also when the model cannot be read.
+    let report = CheckReport {
+        command: "check",
+        model,
+        error: found.error.as_ref().map(JsonError::from),
+        findings: &found.findings,
+        warnings: recover::said(),
+    };
+    out.json(&report)?;
+    Ok(if found.error.is_some() { Outcome::CouldNot } else { Outcome::of(found.findings.ok) })
 }
 
 /// The nodes that cannot run, if the options ask for them.
 #[cfg(feature = "machine")]
-fn not_runnable(args: &CheckArgs) -> Vec<PrintedFinding> {
+fn not_runnable(args: &CheckArgs, model: &Path) -> Vec<PrintedFinding> {
     use onnx_container_machine::{Machine, Program, ProgramOptions, Registry, RunLimits};
     if !args.runnable {
         return Vec::new();
     }
     // A model that cannot be loaded is a finding of the check itself.
     let reading = reading::of(&args.read);
-    let Ok(container) = Container::load(&args.model, reading) else {
+    let Ok(container) = Container::load(model, reading) else {
         return Vec::new();
     };
     let checked = Program::new(&container, ProgramOptions::new().limits(reading.limits)).and_then(
@@ -92,13 +114,13 @@ fn not_runnable(args: &CheckArgs) -> Vec<PrintedFinding> {
 }
 
 #[cfg(not(feature = "machine"))]
-fn not_runnable(_args: &CheckArgs) -> Vec<PrintedFinding> {
+fn not_runnable(_: &CheckArgs, _: &Path) -> Vec<PrintedFinding> {
     Vec::new()
 }
 
 /// What commands that were killed left in the folder of the model.
-fn unfinished_files(args: &CheckArgs) -> impl Iterator<Item = PrintedFinding> {
-    let left = unfinished::abandoned(targets::folder(&args.model));
+fn unfinished_files(model: &Path) -> impl Iterator<Item = PrintedFinding> {
+    let left = unfinished::abandoned(targets::folder(model));
     left.into_iter().flat_map(|path| {
         let reason = "left by a command that was killed: `recover` of this folder removes it";
         let error = Error::new(ErrorKind::Changed, reason).with_path(path);
@@ -107,14 +129,13 @@ fn unfinished_files(args: &CheckArgs) -> impl Iterator<Item = PrintedFinding> {
 }
 
 /// The files that do not have the digests that the options state.
-fn other_files(args: &CheckArgs) -> Vec<PrintedFinding> {
+fn other_files(args: &CheckArgs, model: &Path) -> Vec<PrintedFinding> {
     if args.sha256.is_empty() {
         return Vec::new();
     }
     let reading = reading::of(&args.read);
-    let container = Container::load(&args.model, LoadOptions::from(reading).weights(false));
-    let needed =
-        container.and_then(|container| needed(container.model(), &args.model, reading.paths));
+    let container = Container::load(model, LoadOptions::from(reading).weights(false));
+    let needed = container.and_then(|container| needed(container.model(), model, reading.paths));
     let needed = match needed {
         Ok(needed) => needed,
         Err(error) => return PrintedFinding::all(Severity::Error, &error),
@@ -123,7 +144,7 @@ fn other_files(args: &CheckArgs) -> Vec<PrintedFinding> {
     let own: Vec<_> = [None].into_iter().chain(usable).collect();
     let (mut errors, mut found, mut digests) = (Vec::new(), Vec::new(), Vec::new());
     for (file, expected) in &args.sha256 {
-        match called(&own, file, &args.model) {
+        match called(&own, file, model) {
             Some(file) => {
                 found.push(file);
                 digests.push(expected);
@@ -134,13 +155,13 @@ fn other_files(args: &CheckArgs) -> Vec<PrintedFinding> {
             }
         }
     }
-    let hashed = sha256::of_files(&args.model, &needed, &found);
+    let hashed = sha256::of_files(model, &needed, &found);
     for ((file, expected), digest) in found.iter().zip(digests).zip(hashed) {
         match digest {
             Ok(digest) if digest == *expected => {}
             Ok(digest) => {
                 let reason = format!("its SHA-256 is {digest}, not {expected}");
-                let path = path_of(*file, &args.model);
+                let path = path_of(*file, model);
                 errors.push(Error::new(ErrorKind::WrongDigest, reason).with_path(path));
             }
             Err(error) => errors.push(error),
@@ -195,7 +216,7 @@ struct CheckReport<'a> {
     warnings: Vec<String>,
 }
 
-fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), Failure> {
+fn print(model: &Path, findings: &Findings, out: &mut Output) -> Result<(), Failure> {
     for found in &findings.findings {
         out.line(found)?;
     }
@@ -206,6 +227,6 @@ fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), 
         out.line(format_args!("compared {compared}"))?;
     }
     let verdict = if findings.ok { "ok" } else { "not ok" };
-    out.line(format_args!("{verdict}: {}: {findings}", args.model.display()))?;
+    out.line(format_args!("{verdict}: {}: {findings}", model.display()))?;
     Ok(())
 }

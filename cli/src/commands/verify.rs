@@ -17,7 +17,7 @@ use crate::commands::evaluate::inputs::{Input, InputSource};
 use crate::commands::evaluate::{Model, check_engine, sizes, sizes_of};
 use crate::commands::{Execute, different};
 use crate::model::reading;
-use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::failure::{COULD_NOT, Failure, Outcome};
 use crate::terminal::memory;
 use crate::terminal::output::{Output, count, lossy};
 
@@ -38,6 +38,10 @@ impl Execute for VerifyArgs {
         different(&self.a, self.b.as_deref())
     }
 
+    fn code_of_failure(&self) -> u8 {
+        COULD_NOT
+    }
+
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
         run(self, out)
     }
@@ -51,7 +55,7 @@ fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.read);
     let a = Container::load(&args.a, reading)?;
     let b = Container::load(other, reading)?;
-    let semantic_difference = semantic_difference(&a, &b);
+    let (is_known, semantic_difference) = semantic_difference(&a, &b);
     let proof = semantic_difference.is_none().then_some("semantic");
     let (seeds, differences) = (Vec::new(), Vec::new());
     let mut report = VerifyReport {
@@ -80,15 +84,15 @@ fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     } else {
         report.print(out)?;
     }
-    Ok(Outcome::of(report.proof.is_some()))
+    Ok(report.outcome(is_known))
 }
 
-/// Why the digests do not show that both compute the same: where they first differ, or that a model
-/// has none.
-fn semantic_difference(a: &Container, b: &Container) -> Option<String> {
+/// Whether both models have digests; and why these do not show that both compute the same: where
+/// they first differ, or that a model has none.
+fn semantic_difference(a: &Container, b: &Container) -> (bool, Option<String>) {
     match a.semantic_difference(b) {
-        Ok(difference) => difference.map(|difference| format!("they part at {difference}")),
-        Err(error) => Some(format!("a model has none: {error}")),
+        Ok(difference) => (true, difference.map(|difference| format!("they part at {difference}"))),
+        Err(error) => (false, Some(format!("a model has none: {error}"))),
     }
 }
 
@@ -114,6 +118,12 @@ struct VerifyReport<'a> {
 }
 
 impl VerifyReport<'_> {
+    /// What the exit code tells: `is_known` says whether the digests were compared.
+    fn outcome(&self, is_known: bool) -> Outcome {
+        let is_compared = is_known || !self.seeds.is_empty() || !self.differences.is_empty();
+        if is_compared { Outcome::of(self.proof.is_some()) } else { Outcome::CouldNot }
+    }
+
     /// Runs both models until an output differs.
     fn compare_runs(
         &mut self,

@@ -5,7 +5,8 @@ pub fn examples(name: &str) -> &'static [&'static str] {
     match name {
         "inspect" => &["model.onnx", "model.onnx --top 5"],
         "files" => &["model.onnx", "-0 model.onnx | xargs -0 ls -l"],
-        "check" => &["model.onnx", "model.onnx --digests"],
+        "check" => &["models/", "model.onnx --digests"],
+        "scan" => &["models/", "models/ --equal"],
         "digest" => &["model.onnx", "--files model.onnx | sha256sum -c"],
         "diff" => &["--semantic old.onnx new.onnx", "--semantic old.onnx new.onnx --json"],
         "pack" => &["model.onnx packed.onnx", "model.onnx web/model.onnx --max-shard-size 1GB"],

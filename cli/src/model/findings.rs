@@ -102,6 +102,18 @@ impl Findings {
         }
     }
 
+    /// With advice that fails too, where `strict` says so.
+    pub fn strictly(self, strict: bool) -> Self {
+        Self { ok: self.errors == 0 && !(strict && self.advice > 0), ..self }
+    }
+
+    /// Drops the advice for which `is_known` holds.
+    pub fn drop_advice(&mut self, mut is_known: impl FnMut(&PrintedFinding) -> bool) {
+        let before = self.findings.len();
+        self.findings.retain(|finding| finding.is_error() || !is_known(finding));
+        self.advice = self.advice.saturating_sub(before.saturating_sub(self.findings.len()));
+    }
+
     /// The findings that are errors, and those that are advice.
     pub fn by_severity(&self) -> (&[PrintedFinding], &[PrintedFinding]) {
         self.findings.split_at(self.findings.partition_point(PrintedFinding::is_error))

@@ -5,8 +5,8 @@
 use std::error::Error as _;
 use std::io;
 
-use onnx_container::save::model_that_needs;
-use onnx_container::{Error, ErrorKind};
+use onnx_container::Error;
+pub use onnx_container::scan::explained;
 use serde::Serialize;
 
 use crate::terminal::output::print_on_stderr;
@@ -18,7 +18,12 @@ pub enum Outcome {
     Done,
     /// Something is wrong with the model, and was reported.
     Findings,
+    /// Some of what was to be compared or checked could not be, and that was reported.
+    CouldNot,
 }
+
+/// The exit code of a comparison or a check that could not be made: it is told from what was found.
+pub const COULD_NOT: u8 = 2;
 
 impl Outcome {
     /// [`Done`](Self::Done) when nothing was found to be wrong.
@@ -32,6 +37,7 @@ impl From<Outcome> for u8 {
         match outcome {
             Outcome::Done => 0,
             Outcome::Findings => 1,
+            Outcome::CouldNot => COULD_NOT,
         }
     }
 }
@@ -56,19 +62,8 @@ pub enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Model(named(error))
+        Self::Model(explained(error))
     }
-}
-
-/// The `error`, where it says that a file is no model and another file of its folder needs it, with
-/// that in place of what a reader of models made of its bytes.
-pub fn named(error: Error) -> Error {
-    let path = error.path().filter(|_| error.kind() == ErrorKind::Decode);
-    let model = path.and_then(|path| Some((path, model_that_needs(path).ok()??)));
-    let Some((path, model)) = model else { return error };
-    let model = model.strip_prefix(".").unwrap_or(&model);
-    let reason = format!("the weights of `{}`, not a model", model.display());
-    Error::new(ErrorKind::Decode, reason).with_path(path)
 }
 
 #[cfg(feature = "machine")]
@@ -112,9 +107,9 @@ impl Failure {
         }
     }
 
-    /// The exit code: 2 for wrong usage, else 1.
-    pub fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Usage(_)) { 2 } else { 1 }
+    /// The exit code: 2 for wrong usage, else the `code` of this command's failures.
+    pub fn exit_code(&self, code: u8) -> u8 {
+        if matches!(self, Self::Usage(_)) { 2 } else { code }
     }
 
     /// Whether standard output does not take what was to be printed.

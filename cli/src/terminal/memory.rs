@@ -4,14 +4,14 @@
 //! Whatever runs a model allocates, and an allocation that fails ends a process with SIGABRT. So
 //! the allocator of the program counts, refuses what would be more than a command may have, and
 //! where that, or a lack of memory, ends the process, this is an error of the command as any other:
-//! a message, and exit code 1.
+//! a message, and the exit code of its failures.
 
 #![allow(unsafe_code)] // an allocator, and a signal handler
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 #[cfg(feature = "machine")]
 use onnx_container::ByteSize;
@@ -26,6 +26,9 @@ const BESIDE: u64 = 128 << 20;
 
 /// Whether an allocation failed.
 static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The exit code of a failure of the command.
+static CODE: AtomicU8 = AtomicU8::new(1);
 
 /// The command that runs, if it prints JSON.
 static COMMAND: OnceLock<Option<&str>> = OnceLock::new();
@@ -101,8 +104,9 @@ pub fn bound(most: Option<u64>) {
 }
 
 /// Prepares what is said when there is no memory, for a command that prints JSON when `json` says
-/// so.
-pub fn prepare(command: &'static str, json: bool) {
+/// so, and fails with the exit code `code`.
+pub fn prepare(command: &'static str, json: bool, code: u8) {
+    CODE.store(code, Relaxed);
     let command = json.then_some(command);
     let _ = COMMAND.set(command);
     let _ = NO_MEMORY.set(Said::new(command, "there is not enough memory".to_owned()));
@@ -133,7 +137,7 @@ mod unix {
     use signal_hook::consts::SIGABRT;
     use signal_hook::low_level;
 
-    use super::{FAILED, NO_MEMORY, Relaxed, TOO_MUCH};
+    use super::{CODE, FAILED, NO_MEMORY, Relaxed, TOO_MUCH};
     use crate::terminal::output::has_begun;
 
     pub fn watch() {
@@ -154,6 +158,6 @@ mod unix {
                 let _ = rustix::io::write(stdout().as_fd(), &said.on_stdout);
             }
         }
-        low_level::exit(1);
+        low_level::exit(CODE.load(Relaxed).into());
     }
 }

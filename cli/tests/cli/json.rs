@@ -30,7 +30,7 @@ const PREPARATIONS: [&str; 8] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 70] = [
+const CASES: [&str; 72] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -72,6 +72,12 @@ const CASES: [&str; 70] = [
     "check cut.onnx",
     "check broken.onnx",
     "check tied.onnx --digests",
+    "check m.onnx broken.onnx tree",
+    "check tied.onnx m.onnx --digests",
+    "check tree --strict",
+    "scan tree --equal --min-bytes 8",
+    "scan tree",
+    "scan none",
     "inspect m.onnx",
     "inspect functions.onnx",
     "inspect cut.onnx",
@@ -158,8 +164,30 @@ fn models(folder: &Folder) {
     let mut other = functions();
     other.graph.as_mut().unwrap().node[0] = NodeProto::new("Neg", ["x"], ["p"]);
     folder.save("other.onnx", &other);
+    tree(folder);
     #[cfg(feature = "machine")]
     runnable(folder);
+}
+
+/// A folder with two models of equal weights, and with all that is wrong with folders.
+fn tree(folder: &Folder) {
+    fs::create_dir_all(folder.path("tree/lost")).unwrap();
+    for name in ["a", "b"] {
+        folder.save(&format!("tree/{name}.onnx"), &external(&[&format!("{name}.data")]));
+        fs::write(folder.path(&format!("tree/{name}.data")), [0; 16]).unwrap();
+    }
+    folder.save("tree/cut.onnx", &external(&["gone"]));
+    let whole = fs::read(folder.path("tree/a.onnx")).unwrap();
+    fs::write(folder.path("tree/half.onnx"), &whole[..whole.len() - 1]).unwrap();
+    fs::hard_link(folder.path("tree/a.onnx"), folder.path("tree/same.onnx")).unwrap();
+    for name in ["a.onnx.data", "lost/w.data", ".a.onnx.switching", "text.onnx"] {
+        let bytes: &[u8] = if name == "text.onnx" { b"text" } else { &[0; 8] };
+        fs::write(folder.path("tree").join(name), bytes).unwrap();
+    }
+    #[cfg(unix)]
+    for (target, name) in [("a.onnx", "link.onnx"), ("gone", "dangling")] {
+        std::os::unix::fs::symlink(target, folder.path("tree").join(name)).unwrap();
+    }
 }
 
 /// A model with a function that stays, and one that imports an operator set of its own.
@@ -245,11 +273,21 @@ fn tables(page: &str) -> BTreeMap<String, BTreeMap<String, Row>> {
             }
         }
     }
-    let (check, model) = (&tables["check"], "model");
-    let found = check.iter().filter(|(key, row)| row.place.0 == "`check`" && *key != model);
-    let found: Vec<_> = found.map(|(key, row)| (format!("{CHECKED}.{key}"), row.clone())).collect();
+    let check = &tables["check"];
+    let is_of_one = |key: &str| !["model", "folders"].iter().any(|all| key.starts_with(all));
+    let found = check.iter().filter(|(key, row)| row.place.0 == "`check`" && is_of_one(key));
+    let found: Vec<_> = found.map(|(key, row)| (key.clone(), row.clone())).collect();
+    let errors = check.iter().filter(|(key, _)| key.starts_with("error") && *key != "errors");
+    let errors: Vec<_> = errors.map(|(key, row)| (key.clone(), row.clone())).collect();
+    let within = |place: &str, rows: &[(String, Row)]| -> Vec<_> {
+        rows.iter().map(|(key, row)| (format!("{place}.{key}"), row.clone())).collect()
+    };
     for table in tables.values_mut().filter(|table| table.contains_key(CHECKED)) {
-        table.extend(found.iter().cloned());
+        table.extend(within(CHECKED, &found));
+    }
+    let check = tables.get_mut("check").unwrap();
+    for place in ["models[]", "folders[]"] {
+        check.extend(within(place, &found).into_iter().chain(within(place, &errors)));
     }
     tables
 }
@@ -305,7 +343,9 @@ impl Comparison<'_> {
                 Value::Object(_) if row.kind == "object" => self.object(&key, value, false),
                 Value::Array(items) if row.kind == "list of objects" => {
                     // Errors are in errors.
-                    let path = if key == "error.errors" { "error" } else { &format!("{key}[]") };
+                    let errors = key.strip_suffix(".errors").filter(|it| it.ends_with("error"));
+                    let path = errors.map_or_else(|| format!("{key}[]"), str::to_owned);
+                    let path = &path;
                     items.iter().for_each(|item| self.object(path, item, false));
                 }
                 _ => {}
@@ -345,7 +385,8 @@ fn the_tables_have_every_key_and_no_other() {
             done.insert(command)
         };
         // These tell what they found beside the error, if the arguments and the model let them.
-        let tells_all = ["check", "files"].contains(&command) && json.get("model").is_some();
+        let tells_all = ["check", "files"].contains(&command)
+            && (json.get("model").is_some() || json.get("models").is_some());
         let cut = is_failure && !tells_all;
         if cut {
             let mut keys = json.as_object().unwrap().keys().map(String::as_str);

@@ -41,6 +41,7 @@ mod npy;
 mod onnxruntime;
 mod overlaps;
 mod parts;
+mod paths;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;
@@ -51,6 +52,7 @@ mod replaced;
 #[cfg(feature = "machine")]
 mod run;
 mod safetensors;
+mod scan;
 mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;

@@ -234,8 +234,8 @@ fn what_is_not_a_model_is_refused_with_what_it_is() {
     let folder = Folder::packed();
     fs::create_dir(folder.path("folder")).unwrap();
     for (path, said) in [
-        ("p.onnx.data", "the weights of `p.onnx`, not a model"),
-        ("folder", "a directory"),
+        ("p.onnx.data", "a weights file of `p.onnx`, which is beside it, not a model"),
+        ("folder", "a folder, not a model"),
         ("gone.onnx", "No such file"),
     ] {
         for args in [&["mv", path, "q.onnx"][..], &["cp", path, "q.onnx"], &["rm", path]] {

@@ -331,11 +331,12 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 47] = [
+const READ: [(&str, &str); 48] = [
     ("attach", "model"),
     ("attach", "weights"),
     ("cast", "input"),
-    ("check", "model"),
+    ("check", "models"),
+    ("scan", "folders"),
     ("diff", "a"),
     ("diff", "b"),
     ("digest", "model"),

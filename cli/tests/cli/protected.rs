@@ -235,8 +235,8 @@ mod unix {
         let said = "left by a save that was interrupted";
         let run = folder.run(&["check", "p.onnx"]).done();
         run.says(&["advice: ", ".p.onnx.saving-aB3xYz", said, "ok: p.onnx: no errors, 1 advice"]);
-        folder.run(&["check", "gone.onnx"]).failed(&[".gone.onnx.saving-aB3xYz", said]);
-        let report = folder.run(&["check", "gone.onnx", "--json"]).failed(&[]).json();
+        folder.run(&["check", "gone.onnx"]).misused(&[".gone.onnx.saving-aB3xYz", said]);
+        let report = folder.run(&["check", "gone.onnx", "--json"]).misused(&[]).json();
         assert_eq!((&report["errors"], &report["advice"]), (&1.into(), &1.into()), "{report}");
     }
 }

@@ -63,6 +63,24 @@ impl Folder {
         self.names().into_iter().map(read).collect()
     }
 
+    /// All files below the folder `name` with their bytes.
+    pub fn contents_of(&self, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut contents = Vec::new();
+        let mut pending = vec![self.path(name)];
+        while let Some(folder) = pending.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    pending.push(path);
+                } else {
+                    contents.push((path.clone(), fs::read(path).unwrap()));
+                }
+            }
+        }
+        contents.sort();
+        contents
+    }
+
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("onnx-container"));
         command.args(args).current_dir(self.0.path());
@@ -117,6 +135,15 @@ impl Run {
             assert!(self.stderr().contains(text), "no {text:?} in {self:?}");
         }
         self
+    }
+
+    /// The exit code of what `command` could not do, with these texts on stderr.
+    pub fn could_not(self, command: &str, texts: &[&str]) -> Self {
+        if ["check", "verify"].contains(&command) {
+            self.misused(texts)
+        } else {
+            self.failed(texts)
+        }
     }
 
     /// Exit code 2, with these texts on stderr.

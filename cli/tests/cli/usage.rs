@@ -159,12 +159,10 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         assert_eq!(found, *kinds, "{said}");
         assert!(run.stderr().contains(error["message"].as_str().unwrap()), "{run:?}");
     }
-    for (args, kind) in
-        [(["files", "bad.onnx"], "MissingFile"), (["check", "none.onnx"], "MissingFile")]
-    {
+    for (args, code) in [(["files", "bad.onnx"], 1), (["check", "none.onnx"], 2)] {
         let run = folder.run(&[&args[..], &["--json"]].concat());
-        assert_eq!(run.code(), 1, "{run:?}");
-        assert_eq!(run.json()["error"]["kind"], kind, "{run:?}");
+        assert_eq!(run.code(), code, "{run:?}");
+        assert_eq!(run.json()["error"]["kind"], "MissingFile", "{run:?}");
     }
     let error = folder.run(&["split", "bad.onnx", "o.onnx", "--json"]).json()["error"].clone();
     assert_eq!(
@@ -308,20 +306,24 @@ fn a_file_that_is_not_a_model_is_named() {
     let cases = [
         ("absent.onnx", "absent.onnx"),
         ("page.onnx", "web page"),
-        ("text.onnx", "byte"),
+        ("text.onnx", "a text file, not an ONNX model"),
         ("empty.onnx", "empty"),
-        ("dir.onnx", "directory"),
+        ("dir.onnx", "a folder, not a model"),
         ("lfs.onnx", "git lfs pull"),
     ];
     for (model, reason) in cases {
-        for command in ["check", "inspect", "files"] {
+        for command in ["inspect", "files"] {
             folder.run(&[command, model]).failed(&[model, reason]);
         }
         for command in ["pack", "split", "embed"] {
             folder.run(&[command, model, "out.onnx"]).failed(&[model, reason]);
         }
-        let json = folder.run(&["check", model, "--json"]);
-        assert_eq!((json.code(), json.json()["errors"].as_u64()), (1, Some(1)));
+        // Of a folder, the models in it are checked.
+        if model != "dir.onnx" {
+            folder.run(&["check", model]).misused(&[model, reason]);
+            let json = folder.run(&["check", model, "--json"]);
+            assert_eq!((json.code(), json.json()["errors"].as_u64()), (2, Some(1)));
+        }
     }
 }
 
@@ -470,7 +472,7 @@ fn json_survives_a_folder_that_is_not_utf_8() {
 fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions cast import-safetensors export-safetensors check inspect \
-                    files extract replace edit mv cp rm share strip attach extract-model merge";
+                    files extract replace edit mv cp rm share strip attach extract-model merge scan";
     let machine =
         if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };
     for command in commands.split_whitespace().chain(machine.iter().copied()) {

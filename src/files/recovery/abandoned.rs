@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::files::external_data::directory_of;
 use crate::files::recovery::journal::Journal;
 use crate::files::recovery::lock::FolderLock;
-use crate::files::recovery::names::{is_staging_name, may_be_staging_name};
+use crate::files::recovery::names::{is_journal_name, is_staging_name, may_be_staging_name};
 use crate::files::recovery::staging::{holds_others, is_of_a_save, remove_staged};
 use crate::util::retry::retried;
 
@@ -141,6 +141,56 @@ pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
     left.into_iter().filter(is_unneeded).map(|left| left.path).collect()
 }
 
+/// What a save left, or still uses, beside its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LeftState {
+    /// The journal of a switch that is half done, or a staging folder with files that are needed to
+    /// complete or undo it.
+    Needed,
+    /// A staging folder that a save uses, as far as is known: without locks of the file system
+    /// nobody knows that it does not.
+    InUse,
+    /// A staging folder that nobody needs.
+    Unneeded,
+}
+
+/// Whether the folder `path` is the staging folder of a save, or may be one.
+pub(crate) fn is_staging_folder(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(may_be_staging_name) && is_of_a_save(path).unwrap_or(true)
+}
+
+/// What saves left in `directory`, sorted by path; nothing is changed.
+///
+/// # Errors
+/// When the directory cannot be listed.
+pub(crate) fn left_by_saves(directory: &Path) -> Result<Vec<(PathBuf, LeftState)>, Error> {
+    // Locked while the journals are read: a save that was still running may have written one.
+    let free = Abandoned::all(directory, None);
+    let named = named_by_journals(directory).ok();
+    let failed = |error| Error::io(directory, error);
+    let mut left = Vec::new();
+    for entry in retried(|| std::fs::read_dir(directory)).map_err(failed)?.flatten() {
+        let path = entry.path();
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && entry.file_name().to_str().is_some_and(is_journal_name) {
+            left.push((path, LeftState::Needed));
+        } else if !is_file && is_staging_folder(&path) {
+            let state = match (free.iter().find(|free| free.path == path), &named) {
+                (_, None) => LeftState::Needed,
+                (Some(free), Some(named)) if free.is_one_of(named) || free.has_old_files() => {
+                    LeftState::Needed
+                }
+                (Some(free), _) if free.is_begun() => LeftState::Unneeded,
+                _ => LeftState::InUse,
+            };
+            left.push((path, state));
+        }
+    }
+    left.sort();
+    Ok(left)
+}
+
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
@@ -176,6 +226,30 @@ mod tests {
         assert!(interrupted_saves(&model).is_empty());
         fs::create_dir(staging.join("new")).unwrap();
         assert_eq!(interrupted_saves(&model), [staging]);
+    }
+
+    #[test]
+    fn what_saves_left_is_told_by_what_it_is_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let begun = StagingFolder::new(folder.path(), "a.onnx").unwrap().keep();
+        let used = StagingFolder::new(folder.path(), "b.onnx").unwrap();
+        let moved = StagingFolder::new(folder.path(), "c.onnx").unwrap().keep();
+        fs::write(moved.join("old/c.onnx"), "old").unwrap();
+        fs::create_dir(at(".d.onnx.saving-backup")).unwrap();
+        fs::write(at(".d.onnx.saving-backup/notes"), "mine").unwrap();
+        let state = |path: &Path| {
+            let left = left_by_saves(folder.path()).unwrap();
+            left.into_iter().find(|(left, _)| left == path).map(|(_, state)| state)
+        };
+        assert_eq!(state(&begun), Some(LeftState::Unneeded));
+        assert_eq!(state(used.path()), Some(LeftState::InUse));
+        assert_eq!(state(&moved), Some(LeftState::Needed));
+        assert_eq!(state(&at(".d.onnx.saving-backup")), None);
+        // A journal that cannot be read may name any of them.
+        fs::write(at(".e.onnx.switching"), "no journal").unwrap();
+        assert_eq!(state(&at(".e.onnx.switching")), Some(LeftState::Needed));
+        assert_eq!(state(&begun), Some(LeftState::Needed));
     }
 
     #[test]

@@ -19,7 +19,6 @@ mod users_below;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Metadata;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -33,7 +32,8 @@ use crate::files::recovery::{may_need_recovery, recover_all, refuse_journaled, r
 use crate::save::options::SaveOptions;
 use crate::save::target::listing::Listing;
 use crate::save::target::same_file::{ids_of, is_any_of};
-use crate::save::target::skim::{Skimmed, leads_nowhere, skim};
+use crate::save::target::shard_index::{is_index, skim_any};
+use crate::save::target::skim::{Skimmed, leads_nowhere};
 use crate::save::target::{SaveTarget, SavedFile};
 use crate::util::retry::{is_link, retried};
 
@@ -386,7 +386,7 @@ impl ModelFolder {
         {
             return Ok(skimmed.clone());
         }
-        let skimmed = Arc::new(if is_index(path) { skim_index(path)? } else { skim(path)? });
+        let skimmed = Arc::new(skim_any(path)?);
         // Another file may have taken its place before it was opened.
         let is_same = |identity: &FileIdentity| look().as_ref() == Some(identity);
         let settled = identity.filter(|now| now.is_settled(SystemTime::now())).filter(is_same);
@@ -401,39 +401,6 @@ const READ: &str = "is read by this save, so it is not replaced: name another fi
 
 const NOBODYS: &str = "exists and is not replaced, because no model here refers to it, or only one that was \
                        replaced before; delete it, move it away, or save under another name";
-
-/// Whether `path` has the name of an index of safetensors shards.
-fn is_index(path: &Path) -> bool {
-    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
-    name.is_some_and(|name| name.ends_with(".safetensors.index.json"))
-}
-
-/// The shards that an index names. A file that is not an index names none.
-#[cfg(feature = "safetensors")]
-fn skim_index(path: &Path) -> Result<Skimmed> {
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: HashMap<String, String>,
-    }
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if leads_nowhere(&error) => return Ok(Skimmed::default()),
-        Err(error) => return Err(Error::io(path, error)),
-    };
-    match serde_json::from_reader::<_, Index>(io::BufReader::new(file)) {
-        Ok(index) => {
-            let locations = index.weight_map.into_values().collect();
-            Ok(Skimmed { locations, ..Skimmed::default() })
-        }
-        Err(error) if error.is_io() => Err(Error::io(path, error.into())),
-        Err(_) => Ok(Skimmed::default()),
-    }
-}
-
-#[cfg(not(feature = "safetensors"))]
-fn skim_index(_: &Path) -> Result<Skimmed> {
-    Ok(Skimmed::default())
-}
 
 /// Whether the link at `path` leads to a device, a pipe or a stream of a process, such as
 /// `/dev/stdout`. A save would replace the link for all programs.

@@ -31,6 +31,8 @@ pub(crate) struct Skimmed {
     /// Whether it is one beyond doubt: whole and with a version, or with files that it refers to.
     /// Of random bytes, some in ten thousand files begin as a model does.
     pub(crate) is_certain: bool,
+    /// Whether the walk came to its end.
+    pub(crate) is_whole: bool,
 }
 
 /// Walks the file at `path`. A path that is missing, not a regular file or not a model has no
@@ -59,7 +61,7 @@ pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
     let begins_as_one = entered_graph && (whole || walk.has_version);
     let is_model = begins_as_one || !walk.locations.is_empty();
     let is_certain = entered_graph && whole && walk.has_version || !walk.locations.is_empty();
-    Ok(Skimmed { locations: walk.locations, is_model, is_certain })
+    Ok(Skimmed { locations: walk.locations, is_model, is_certain, is_whole: whole })
 }
 
 /// The files that the model at `path` refers to, without `.` components.

@@ -1,0 +1,247 @@
+//! `check` of several models and of folders: a row for each model, and then what was found.
+//!
+//! A folder is scanned for its models. What is wrong with the folder itself is found too: files
+//! that no model needs, weights without a model, links to nothing, and what saves left.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use onnx_container::check::Severity;
+use onnx_container::scan::{Certainty, LeftKind, Scan, ScanOptions, scan};
+use onnx_container::{ByteSize, Error, ErrorKind};
+use serde::Serialize;
+
+use super::{Found, check};
+use crate::args::CheckArgs;
+use crate::commands::recover;
+use crate::model::findings::{Findings, PrintedFinding};
+use crate::terminal::failure::{Failure, JsonError, Outcome, explained};
+use crate::terminal::output::{Output, count, lossy, tidy};
+
+/// Checks everything below the paths and prints what was found.
+pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    if !args.sha256.is_empty() {
+        let reason = "--sha256 is for one model: give its path alone";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    let mut all = Several::default();
+    for path in &args.models {
+        if path.is_dir() { all.folder(args, path) } else { all.model(args, path) }
+    }
+    if args.json {
+        out.json(&all.report())?
+    } else {
+        all.print(out)?
+    }
+    Ok(all.outcome())
+}
+
+/// What was checked.
+#[derive(Default)]
+struct Several {
+    models: Vec<(PathBuf, Found)>,
+    folders: Vec<(PathBuf, Found)>,
+    /// Advice about files of folders, each once: the checks of all models of a folder give it.
+    told: HashSet<(String, String)>,
+    /// The models, each once whatever paths were given: one file in two folders is two models.
+    seen: HashSet<(Option<PathBuf>, PathBuf)>,
+}
+
+impl Several {
+    /// Checks the model at `path`, unless that was done.
+    fn model(&mut self, args: &CheckArgs, path: &Path) {
+        let folder = std::path::absolute(path).ok();
+        let folder = folder.and_then(|path| path.parent()?.canonicalize().ok());
+        let file = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if self.seen.insert((folder, file)) {
+            let mut found = check(args, path);
+            let own = path.to_string_lossy();
+            found.findings.drop_advice(|advice| {
+                let file = advice.path.as_deref().filter(|file| *file != own);
+                let told = file.map(|file| (file.to_owned(), advice.reason.clone()));
+                advice.tensor.is_none() && told.is_some_and(|told| !self.told.insert(told))
+            });
+            found.findings = found.findings.strictly(args.strict);
+            self.models.push((path.to_owned(), found));
+        }
+    }
+
+    /// Checks every model below `folder`, and the folder.
+    fn folder(&mut self, args: &CheckArgs, folder: &Path) {
+        let found = match scan(folder, ScanOptions::new()) {
+            Ok(scan) => {
+                for model in &scan.models {
+                    recover::before_reading(&model.path);
+                    self.model(args, &model.path);
+                }
+                let findings = self.of_folder(&scan).strictly(args.strict);
+                Found { findings, error: Error::join(scan.errors) }
+            }
+            Err(error) => {
+                let error = explained(error);
+                let findings = PrintedFinding::all(Severity::Error, &error).into_iter().collect();
+                Found { findings, error: Some(error) }
+            }
+        };
+        self.folders.push((folder.to_owned(), found));
+    }
+
+    /// What is wrong with a folder itself, and was not found at its models.
+    fn of_folder(&self, scan: &Scan) -> Findings {
+        let known = self.models.iter().flat_map(|(_, found)| &found.findings.findings);
+        let known: HashSet<_> = known.filter_map(|finding| finding.path.as_deref()).collect();
+        let is_new = |error: &Error| {
+            error.path().is_none_or(|path| !known.contains(&*path.to_string_lossy()))
+        };
+        let all = errors(scan).chain(advice(scan)).filter(|(_, error)| is_new(error));
+        all.flat_map(|(severity, error)| PrintedFinding::all(severity, &error)).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(PathBuf, Found)> {
+        self.models.iter().chain(&self.folders)
+    }
+
+    /// Whether there are models, and all is well.
+    fn is_ok(&self) -> bool {
+        let is_ok = |found: &Found| found.error.is_none() && found.findings.ok;
+        !self.models.is_empty() && self.all().all(|(_, found)| is_ok(found))
+    }
+
+    fn outcome(&self) -> Outcome {
+        let is_unread = self.all().any(|(_, found)| found.error.is_some());
+        if is_unread { Outcome::CouldNot } else { Outcome::of(self.is_ok()) }
+    }
+
+    /// A row for each model, and each folder of which there is something to say, and then what was
+    /// found of each.
+    fn print(&self, out: &mut Output) -> std::io::Result<()> {
+        let has_findings = |(_, found): &&(PathBuf, Found)| !found.findings.findings.is_empty();
+        for (path, found) in self.models.iter().chain(self.folders.iter().filter(has_findings)) {
+            let (verdict, findings) = (verdict(found), &found.findings);
+            out.line(format_args!("{verdict:<8}{}: {findings}", tidy(path).display()))?;
+        }
+        for (path, found) in self.all().filter(has_findings) {
+            out.line("")?;
+            out.line(format_args!("{}:", tidy(path).display()))?;
+            for finding in &found.findings.findings {
+                out.line(format_args!("  {finding}"))?;
+            }
+            if let Some(rest) = found.findings.rest() {
+                out.line(format_args!("  {rest}"))?;
+            }
+        }
+        out.line("")?;
+        out.line(self.sum())
+    }
+
+    /// The verdict of all.
+    fn sum(&self) -> String {
+        if self.models.is_empty() {
+            return "not ok: no models".to_owned();
+        }
+        let number = |of: fn(&Found) -> bool| self.models.iter().filter(|it| of(&it.1)).count();
+        let unread = number(|found| found.error.is_some());
+        let wrong = number(|found| found.error.is_none() && !found.findings.ok);
+        let advice = self.all().map(|(_, found)| found.findings.advice).sum();
+        let verdict = if self.is_ok() { "ok" } else { "not ok" };
+        let mut text = format!("{verdict}: {}", count(self.models.len(), "model"));
+        for (number, what) in [(wrong, "not ok"), (unread, "failed"), (advice, "advice")] {
+            if number > 0 {
+                text += &format!(", {number} {what}");
+            }
+        }
+        text
+    }
+
+    fn report(&self) -> Report<'_> {
+        fn one((path, found): &(PathBuf, Found)) -> One<'_> {
+            let error = found.error.as_ref().map(JsonError::from);
+            One { path, error, findings: &found.findings }
+        }
+        let sum = |of: fn(&Findings) -> usize| self.all().map(|it| of(&it.1.findings)).sum();
+        Report {
+            command: "check",
+            ok: self.is_ok(),
+            errors: sum(|findings| findings.errors),
+            advice: sum(|findings| findings.advice),
+            not_listed: sum(|findings| findings.not_listed),
+            models: self.models.iter().map(one).collect(),
+            folders: self.folders.iter().map(one).collect(),
+            warnings: recover::said(),
+        }
+    }
+}
+
+/// What the row of a model or a folder begins with.
+fn verdict(found: &Found) -> &'static str {
+    match (&found.error, found.findings.ok) {
+        (Some(_), _) => "failed",
+        (None, true) => "ok",
+        (None, false) => "not ok",
+    }
+}
+
+/// What cannot be read in the folder of a scan: also what has the name of a model and is not one.
+fn errors(scan: &Scan) -> impl Iterator<Item = (Severity, Error)> {
+    let dangling = scan.dangling.iter().filter(|error| is_model(error));
+    scan.errors
+        .iter()
+        .chain(&scan.not_models)
+        .chain(dangling)
+        .map(|error| (Severity::Error, error.clone()))
+}
+
+/// Whether `error` is about a file that has the name of a model.
+fn is_model(error: &Error) -> bool {
+    let extension = error.path().and_then(Path::extension);
+    extension.is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
+}
+
+/// What is in the folder of a scan and nobody needs, and what is to be done there.
+fn advice(scan: &Scan) -> impl Iterator<Item = (Severity, Error)> {
+    let orphans = scan.orphans.iter().filter(|it| it.certainty != Certainty::Possible);
+    let orphans = orphans.map(|it| {
+        let reason = format!("{} of weights: {}", ByteSize(it.bytes), it.reason);
+        Error::new(ErrorKind::InvalidModel, reason).with_path(&it.path)
+    });
+    let lost = scan.without_model.iter().map(|it| {
+        let reason =
+            format!("{} ({}) and no model", count(it.files, "weights file"), ByteSize(it.bytes));
+        Error::new(ErrorKind::InvalidModel, reason).with_path(&it.path)
+    });
+    let left = scan.left.iter().filter_map(|it| {
+        let reason = match it.kind {
+            LeftKind::Needed => "left by a save that was interrupted while it put files in place: `recover` completes it",
+            LeftKind::Unneeded => "left by a save that was interrupted before it changed anything: `recover` removes it",
+            _ => return None,
+        };
+        Some(Error::new(ErrorKind::Changed, reason).with_path(&it.path))
+    });
+    let links = scan.dangling.iter().filter(|error| !is_model(error)).cloned();
+    orphans.chain(lost).chain(left).chain(links).map(|error| (Severity::Advice, error))
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    ok: bool,
+    errors: usize,
+    advice: usize,
+    not_listed: usize,
+    models: Vec<One<'a>>,
+    folders: Vec<One<'a>>,
+    warnings: Vec<String>,
+}
+
+/// A model or a folder, and what was found.
+#[derive(Serialize)]
+struct One<'a> {
+    #[serde(serialize_with = "lossy")]
+    path: &'a Path,
+    /// Why it, or a part of it, could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JsonError>,
+    #[serde(flatten)]
+    findings: &'a Findings,
+}

@@ -1,0 +1,115 @@
+"""Scans of folders: models, their files, and what no model needs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from . import _core, _options
+
+if TYPE_CHECKING:
+    from ._core import Error
+    from ._options import LoadOptions, Path
+
+__all__ = ["EqualWeights", "Orphan", "Scan", "ScannedModel", "scan"]
+
+
+@dataclass(frozen=True)
+class ScannedModel:
+    """A model that a scan found."""
+
+    path: os.PathLike[str]
+    nbytes: int
+    """The bytes of all its files."""
+    model_nbytes: int
+    """The bytes of the model's own file."""
+    files: list[tuple[os.PathLike[str], int, Literal["present", "missing", "wrong", "refused"], str | None]]
+    """Its weights files: path, bytes, whether it is there, and what is wrong with it. In place of a ``wrong`` one is a failed
+    download."""
+    link_to: os.PathLike[str] | None
+    """Where its path leads, if it is a link."""
+    same_file_as: os.PathLike[str] | None
+    """An earlier model of the list that is the same file."""
+    is_whole: bool
+    """Whether its file is whole."""
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A file beside a model that no model needs."""
+
+    path: os.PathLike[str]
+    nbytes: int
+    certainty: Literal["sure", "likely", "possible"]
+    """How sure it is that these are weights: named after a model, named as weights are, or a binary file."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class EqualWeights:
+    """Weights of equal bytes that several models have."""
+
+    nbytes: int
+    copies: int
+    """How often these bytes are stored."""
+    places: list[tuple[os.PathLike[str], str]]
+    """The models, each with the name of a tensor."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What is below a folder."""
+
+    models: list[ScannedModel]
+    not_models: list[Error]
+    """Files with the name of a model that are not one: what they are."""
+    orphans: list[Orphan]
+    without_model: list[tuple[os.PathLike[str], int, int]]
+    """Folders with weights and without a model: how many files, and their bytes."""
+    left: list[tuple[os.PathLike[str], int, Literal["unneeded", "needed", "in_use"]]]
+    """What saves left: path, bytes, and whether :func:`recover` removes it, completes a save with it, or a save is running."""
+    dangling: list[Error]
+    """Links to files that are not there."""
+    equal: list[EqualWeights] | None
+    """With ``equal=True``, the equal weights of different models, the largest first."""
+    errors: list[Error]
+    """What could not be read."""
+    files: int
+    """How many files there are, each once however many names it has."""
+    nbytes: int
+    """Their bytes."""
+    reclaimable: int
+    """The bytes of what nobody needs."""
+    perhaps_reclaimable: int
+    """The bytes of ``possible`` orphans."""
+    shareable: int | None
+    """How many bytes are spared by storing equal weights once."""
+
+
+def scan(
+    folder: Path,
+    *,
+    equal: bool = False,
+    min_equal_bytes: int = 1024,
+    **options: Unpack[LoadOptions],
+) -> Scan:
+    """Finds every model below ``folder``, its files, and the files that no model needs. Nothing is changed.
+
+    Models are told by their content. Links to folders are not followed, and folders called ``.git`` are not entered. What
+    cannot be read is in ``errors``. Options are those of :meth:`Container.load`.
+
+    Args:
+        equal: finds equal weights of different models too, which reads those that have the same length.
+        min_equal_bytes: how long the weights are that are compared.
+    """
+    report = _core.scan(folder, equal, min_equal_bytes, _load(options))
+    report["models"] = [ScannedModel(**model) for model in report["models"]]
+    report["orphans"] = [Orphan(*orphan) for orphan in report["orphans"]]
+    if report["equal"] is not None:
+        report["equal"] = [EqualWeights(**weights) for weights in report["equal"]]
+    return Scan(**report)
+
+
+def _load(options: Any) -> dict[str, Any]:
+    return _options.load("scan", options.pop("mmap", False), **options)

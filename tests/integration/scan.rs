@@ -1,0 +1,301 @@
+//! Scans of folders: models, their files, and what no model needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
+use onnx_container::scan::{Certainty, FileState, Scan, ScanOptions, scan};
+
+use crate::support::both_choices;
+
+/// A model whose tensors of 8 bytes are in these files.
+fn model(locations: &[&str]) -> Vec<u8> {
+    let mut graph = GraphProto::new("g");
+    let external = |location: &&str| TensorProto::external("w", TensorProto::UINT8, [8], *location);
+    graph.initializer = locations.iter().map(external).collect();
+    ModelProto::new(graph).with_operator_set("", 18).encode_to_vec().unwrap()
+}
+
+/// A folder with these files: what is said of each is `model LOCATION...`, or its bytes.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, what) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let bytes = match what.strip_prefix("model") {
+            Some(locations) => model(&locations.split_whitespace().collect::<Vec<_>>()),
+            None => what.as_bytes().to_vec(),
+        };
+        fs::write(path, bytes).unwrap();
+    }
+    folder
+}
+
+fn found(folder: &tempfile::TempDir) -> Scan {
+    let found = scan(folder.path(), ScanOptions::new()).unwrap();
+    assert!(found.errors.is_empty(), "{:?}", found.errors);
+    found
+}
+
+/// `path` from the folder on.
+fn within(folder: &tempfile::TempDir, path: &Path) -> String {
+    path.strip_prefix(folder.path()).unwrap().to_string_lossy().replace('\\', "/")
+}
+
+/// The models, each with the state of its files.
+fn models(folder: &tempfile::TempDir, found: &Scan) -> Vec<String> {
+    let file = |file: &onnx_container::scan::ScannedFile| {
+        let state = match file.state {
+            FileState::Present => "",
+            FileState::Missing => "?",
+            FileState::Wrong => "!",
+            _ => "#",
+        };
+        format!(" {}{state}", file.location)
+    };
+    let line = |model: &onnx_container::scan::ScannedModel| {
+        within(folder, &model.path) + &model.files.iter().map(file).collect::<String>()
+    };
+    found.models.iter().map(line).collect()
+}
+
+/// The orphans, each with how sure it is.
+fn orphans(folder: &tempfile::TempDir, found: &Scan) -> Vec<(String, Certainty)> {
+    found.orphans.iter().map(|it| (within(folder, &it.path), it.certainty)).collect()
+}
+
+const WEIGHTS: &str = "\0\0\0\0\0\0\0\0";
+
+#[test]
+fn models_are_told_by_content_and_their_files_are_listed() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 8\n";
+    let folder = folder(&[
+        ("a.onnx", "model a.data b.data"),
+        ("a.data", WEIGHTS),
+        ("b.data", pointer),
+        ("deep/er/no_extension", "model ../a.data gone #x w"),
+        ("deep/er/w", WEIGHTS),
+        ("text.onnx", "hello"),
+        ("empty.onnx", ""),
+        ("pointer.onnx", pointer),
+        ("noise.onnx", "\u{1}\0\0\0\0\0"),
+        (".git/objects/ab", "model"),
+        ("notes.txt", "notes"),
+    ]);
+    let found = found(&folder);
+    assert_eq!(
+        models(&folder, &found),
+        ["a.onnx a.data b.data!", "deep/er/no_extension #x# ../a.data# gone? w"]
+    );
+    let not: Vec<_> = found.not_models.iter().map(|error| error.to_string()).collect();
+    let says = |name: &str, what: &str| {
+        assert!(not.iter().any(|it| it.contains(name) && it.contains(what)), "{name}: {not:?}");
+    };
+    says("text.onnx", "a text file, not an ONNX model");
+    says("empty.onnx", "empty");
+    says("pointer.onnx", "git lfs pull");
+    says("noise.onnx", "not an ONNX model, or damaged");
+    assert_eq!((not.len(), found.orphans.len()), (4, 0), "{:?}", found.orphans);
+    assert_eq!(found.models[1].missing().count(), 3);
+}
+
+#[test]
+fn a_model_that_is_cut_off_is_one() {
+    let folder = folder(&[("whole.onnx", "model w"), ("w", WEIGHTS)]);
+    let bytes = fs::read(folder.path().join("whole.onnx")).unwrap();
+    fs::write(folder.path().join("cut.onnx"), &bytes[..bytes.len() - 1]).unwrap();
+    let found = found(&folder);
+    let whole: Vec<_> = found.models.iter().map(|it| it.is_whole).collect();
+    assert_eq!((models(&folder, &found).len(), whole), (2, vec![false, true]));
+}
+
+/// The names that a trial found to be passed over.
+#[test]
+fn what_no_model_needs_is_found_whatever_it_is_called() {
+    use Certainty::{Likely, Possible, Sure};
+    let names = [
+        ("foo.data", Likely),
+        ("m.onnx.data", Sure),
+        ("m.safetensors", Possible),
+        ("model.onnx_data_9", Likely),
+        ("notes.txt", Possible),
+        ("old_weights.bin", Possible),
+        ("weights2.bin", Possible),
+        ("x.weight", Likely),
+    ];
+    let mut files = vec![("m.onnx", "model kept"), ("kept", WEIGHTS), ("README", "text")];
+    files.extend(names.map(|(name, _)| (name, WEIGHTS)));
+    let folder = folder(&files);
+    let found = found(&folder);
+    assert_eq!(orphans(&folder, &found), names.map(|(name, sure)| (name.to_owned(), sure)));
+    assert_eq!((found.reclaimable(), found.perhaps_reclaimable()), (4 * 8, 4 * 8));
+}
+
+#[test]
+fn weights_without_a_model_are_a_folder_of_their_own() {
+    let folder = folder(&[
+        ("lost/m.onnx.data", WEIGHTS),
+        ("lost/x.weight", WEIGHTS),
+        ("lost/words.txt", "text"),
+        ("m.onnx", "model below/w.data"),
+        ("below/w.data", WEIGHTS),
+        ("below/old.data", WEIGHTS),
+        ("other/picture", WEIGHTS),
+    ]);
+    let found = found(&folder);
+    // A file beside weights that a model above needs is an orphan.
+    assert_eq!(orphans(&folder, &found), [("below/old.data".to_owned(), Certainty::Likely)]);
+    let lost: Vec<_> = found
+        .without_model
+        .iter()
+        .map(|it| (within(&folder, &it.path), it.files, it.bytes))
+        .collect();
+    assert_eq!(lost, [("lost".to_owned(), 2, 16)]);
+}
+
+#[test]
+fn weights_that_a_model_above_the_folder_needs_are_none_that_nobody_needs() {
+    let folder = folder(&[
+        ("m.onnx", "model below/w.data"),
+        ("below/w.data", WEIGHTS),
+        ("below/n.onnx", "model"),
+        ("below/n.onnx.data", WEIGHTS),
+    ]);
+    let found = scan(folder.path().join("below"), ScanOptions::new()).unwrap();
+    assert_eq!(orphans(&folder, &found), [("below/n.onnx.data".to_owned(), Certainty::Sure)]);
+}
+
+#[cfg(unix)]
+#[test]
+fn files_with_several_names_count_once() {
+    let folder = folder(&[("m.onnx", "model w"), ("w", WEIGHTS), ("x.data", WEIGHTS)]);
+    let at = |name: &str| folder.path().join(name);
+    fs::hard_link(at("x.data"), at("y.data")).unwrap();
+    fs::hard_link(at("m.onnx"), at("n.onnx")).unwrap();
+    std::os::unix::fs::symlink("m.onnx", at("latest.onnx")).unwrap();
+    std::os::unix::fs::symlink("gone/m.onnx", at("lost.onnx")).unwrap();
+    let found = found(&folder);
+    let bytes = fs::metadata(at("m.onnx")).unwrap().len() + 16;
+    assert_eq!((found.files, found.bytes, found.reclaimable()), (3, bytes, 8));
+    let same: Vec<_> = found.models.iter().map(|it| it.same_file_as.clone()).collect();
+    assert_eq!(same, [None, Some(at("latest.onnx")), Some(at("latest.onnx"))]);
+    assert_eq!(found.models[0].link_to, Some(PathBuf::from("m.onnx")));
+    assert_eq!(orphans(&folder, &found), [("x.data".to_owned(), Certainty::Likely)]);
+    let dangling: Vec<_> = found.dangling.iter().map(|it| it.to_string()).collect();
+    assert!(dangling.len() == 1 && dangling[0].contains("a link to `gone/m.onnx`"), "{dangling:?}");
+    // A name elsewhere keeps the bytes.
+    let away = tempfile::tempdir_in(folder.path().parent().unwrap()).unwrap();
+    fs::hard_link(at("x.data"), away.path().join("z")).unwrap();
+    assert_eq!(scan(folder.path(), ScanOptions::new()).unwrap().reclaimable(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_cache_of_hugging_face_is_shown_by_its_snapshots() {
+    let (of_model, of_data, stray) = ("a".repeat(64), "b".repeat(64), "c".repeat(40));
+    let blob = |name: &str| format!("hub/blobs/{name}");
+    let folder = folder(&[
+        (&blob(&of_model), "model m.onnx_data"),
+        (&blob(&of_data), WEIGHTS),
+        (&blob(&stray), WEIGHTS),
+    ]);
+    let snapshot = folder.path().join("hub/snapshots/1");
+    fs::create_dir_all(&snapshot).unwrap();
+    for (name, digest) in [("m.onnx", &of_model), ("m.onnx_data", &of_data)] {
+        let target = format!("../../blobs/{digest}");
+        std::os::unix::fs::symlink(target, snapshot.join(name)).unwrap();
+    }
+    let found = found(&folder);
+    assert_eq!(models(&folder, &found), ["hub/snapshots/1/m.onnx m.onnx_data"]);
+    assert_eq!(orphans(&folder, &found), [(blob(&stray), Certainty::Likely)]);
+    assert_eq!((found.reclaimable(), found.files), (8, 3));
+    // The snapshot alone has the same model, and its bytes.
+    let alone = scan(&snapshot, ScanOptions::new()).unwrap();
+    assert_eq!((alone.models.len(), alone.bytes), (1, found.bytes - 8));
+    assert!(alone.orphans.is_empty() && alone.reclaimable() == 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_read_is_told_and_the_scan_goes_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder(&[
+        ("closed/m.onnx", "model"),
+        ("m.onnx", "model"),
+        ("m.onnx.data", WEIGHTS),
+        ("secret", "model m.onnx.data"),
+    ]);
+    let close = |name: &str| {
+        let path = folder.path().join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+    };
+    close("closed");
+    close("secret");
+    let is_root = fs::read_dir(folder.path().join("closed")).is_ok();
+    let found = scan(folder.path(), ScanOptions::new()).unwrap();
+    if !is_root {
+        let errors: Vec<_> = found.errors.iter().map(|it| it.to_string()).collect();
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert_eq!(models(&folder, &found), ["m.onnx"]);
+        // The file that cannot be read may be a model that needs it.
+        assert_eq!(orphans(&folder, &found), [("m.onnx.data".to_owned(), Certainty::Possible)]);
+    }
+    fs::set_permissions(folder.path().join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn equal_weights_of_different_models_are_found() {
+    /// A model with inline tensors of these elements.
+    fn inline(tensors: &[(&str, u8, usize)]) -> Vec<u8> {
+        let mut graph = GraphProto::new("g");
+        graph.initializer = tensors
+            .iter()
+            .map(|(name, value, len)| {
+                let dims = [i64::try_from(*len).unwrap()];
+                TensorProto::new(*name, TensorProto::UINT8, dims).with_raw_data(vec![*value; *len])
+            })
+            .collect();
+        ModelProto::new(graph).with_operator_set("", 18).encode_to_vec().unwrap()
+    }
+    let folder = folder(&[("c.onnx", "model c.data"), ("c.data", WEIGHTS)]);
+    let at = |name: &str| folder.path().join(name);
+    let models = [
+        (
+            "a.onnx",
+            inline(&[("emb", 1, 5000), ("head", 2, 3000), ("twice", 3, 2000), ("t", 3, 2000)]),
+        ),
+        ("b.onnx", inline(&[("emb.0", 1, 5000), ("head", 4, 3000), ("small", 5, 8)])),
+    ];
+    for (name, bytes) in models {
+        fs::write(at(name), bytes).unwrap();
+    }
+    for choice in both_choices() {
+        let options = ScanOptions::from(choice).equal(true);
+        let found = scan(folder.path(), options.clone()).unwrap();
+        let equal = found.equal.as_ref().unwrap();
+        let said: Vec<_> = equal.iter().map(|it| (it.bytes, it.copies, it.places.len())).collect();
+        assert_eq!((said, found.shareable()), (vec![(5000, 2, 2)], Some(5000)));
+        assert_eq!(equal[0].places[1].tensor, "emb.0");
+        // Weights in files, from 8 bytes on. One model has a copy of the other's file.
+        fs::write(at("d.onnx"), model(&["d.data"])).unwrap();
+        fs::write(at("d.data"), WEIGHTS).unwrap();
+        let found = scan(folder.path(), options.clone().min_equal_bytes(8)).unwrap();
+        assert_eq!(found.shareable(), Some(5000 + 8));
+        // Both models have the same file.
+        fs::write(at("d.onnx"), model(&["c.data"])).unwrap();
+        assert_eq!(
+            scan(folder.path(), options.min_equal_bytes(8)).unwrap().shareable(),
+            Some(5000)
+        );
+    }
+    assert_eq!(scan(folder.path(), ScanOptions::new()).unwrap().shareable(), None);
+}
+
+#[test]
+fn only_a_folder_is_scanned() {
+    let folder = folder(&[("m.onnx", "model")]);
+    for (name, text) in [("m.onnx", "not a folder"), ("gone", "No such file")] {
+        let error = scan(folder.path().join(name), ScanOptions::new()).unwrap_err();
+        assert!(cfg!(windows) || error.to_string().contains(text), "{error}");
+    }
+}

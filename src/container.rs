@@ -13,6 +13,7 @@ pub(crate) mod lookup;
 #[cfg(feature = "safetensors")]
 pub(crate) mod match_weights;
 pub(crate) mod metadata;
+pub(crate) mod pieces;
 pub(crate) mod reader_limits;
 pub(crate) mod rename;
 pub(crate) mod replace;

@@ -21,7 +21,9 @@ pub(crate) mod recover;
 pub(crate) mod replace;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
+pub(crate) mod semantic;
 pub(crate) mod signing;
+pub(crate) mod stats;
 #[cfg(feature = "machine")]
 pub(crate) mod trace;
 #[cfg(feature = "machine")]
@@ -36,7 +38,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, MvArgs, PackArgs,
-    RecoverArgs, ReplaceArgs, RmArgs, SignArgs, SplitArgs, VerifySignatureArgs,
+    RecoverArgs, ReplaceArgs, RmArgs, SignArgs, SplitArgs, StatsArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -47,7 +49,8 @@ use crate::terminal::output::Output;
 #[derive(Debug, Parser)]
 #[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
 #[command(after_help = "\
-Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N.\n\n\
+Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N. Of diff and verify: 1 \
+different, 2 not compared.\n\n\
 With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -77,8 +80,10 @@ pub(crate) enum Command {
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
     Check(CheckArgs),
-    /// Show what is in a model, without reading its weights
+    /// Show what is in models or safetensors files, without reading weights
     Inspect(InspectArgs),
+    /// Show what the elements of tensors are like: range, mean, deviation, NaN, a histogram
+    Stats(StatsArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
     /// Move models with their weights files: to another name, or into a folder
@@ -91,7 +96,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Recover(RecoverArgs),
     /// Print a digest of a model's content, however it is stored, or of what it computes
     Digest(DigestArgs),
-    /// Tell whether two models compute the same, and where they first differ
+    /// Show what differs between two models: structure, then tensors; or what they compute
     Diff(DiffArgs),
     /// Sign a model: its files, in the format of OpenSSF Model Signing, and its content
     Sign(SignArgs),
@@ -137,6 +142,12 @@ pub(crate) trait Execute {
         None
     }
 
+    /// Whether it compares, as POSIX diff does: its exit code is 1 where it found something, and 2
+    /// where it failed.
+    fn compares(&self) -> bool {
+        false
+    }
+
     /// Runs it.
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure>;
 }
@@ -154,6 +165,7 @@ impl Command {
             Self::Cast(args) => args,
             Self::Check(args) => args,
             Self::Inspect(args) => args,
+            Self::Stats(args) => args,
             Self::Files(args) => args,
             Self::Mv(args) => args,
             Self::Cp(args) => args,

@@ -41,6 +41,7 @@ from ._core import (
     model_that_needs,
 )
 from ._dtypes import DataType
+from ._looks import Histogram, ModelDiff, Summary, TensorStats, TensorSummary, ValueSummary, diff, inspect, stats
 from ._model_files import ModelFiles, copy, delete, move
 from ._onnx import load_model, load_model_from_string, save_model
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
@@ -105,16 +106,22 @@ __all__ = [
     "ExtendedModelContainer",
     "Externalized",
     "Filled",
+    "Histogram",
     "Inlined",
     "IsAFolderError",
     "MissingFileError",
     "ModelContainer",
+    "ModelDiff",
     "ModelFiles",
     "Recovered",
     "Saved",
     "Signed",
+    "Summary",
     "Tensor",
+    "TensorStats",
+    "TensorSummary",
     "TorchModelContainer",
+    "ValueSummary",
     "VerifiedSignature",
     "WeightMapping",
     "__version__",
@@ -123,9 +130,11 @@ __all__ = [
     "convert_model_to_external_data",
     "copy",
     "delete",
+    "diff",
     "external_data_helper",
     "findings",
     "inline_functions",
+    "inspect",
     "ir",
     "load",
     "load_external_data_for_model",
@@ -144,6 +153,7 @@ __all__ = [
     "save_model",
     "set_external_data",
     "sign",
+    "stats",
     "uses_external_data",
     "verify_signature",
     "write_external_data_tensors",

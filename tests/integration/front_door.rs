@@ -34,6 +34,7 @@ const NAMES: &[&str] = &[
     "buffer",
     "bytes",
     "check",
+    "compare",
     "digest",
     "edit",
     "external_data",
@@ -50,6 +51,8 @@ const NAMES: &[&str] = &[
     "recovery",
     "safetensors",
     "save",
+    "stats",
+    "summary",
     "torch",
     "traversal",
 ];

@@ -1,5 +1,7 @@
 //! `check MODEL`: lists all findings, errors first.
 
+mod finite;
+
 use std::path::{Path, PathBuf};
 
 use onnx_container::check::{CheckOptions, Severity, check_model};
@@ -46,6 +48,7 @@ fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let findings = match check_model(&args.model, options) {
         Ok(checked) => {
             let found = not_runnable(args).into_iter().chain(other_files(args));
+            let found = found.chain(finite::not_finite(args));
             let mut findings = Findings::of(found, &checked);
             findings.extend(unfinished_files(args));
             findings

@@ -38,6 +38,10 @@ impl Execute for VerifyArgs {
         different(&self.a, self.b.as_deref())
     }
 
+    fn compares(&self) -> bool {
+        true
+    }
+
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
         run(self, out)
     }

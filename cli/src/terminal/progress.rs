@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use onnx_container::{ByteSize, Error, SaveOptions};
+use onnx_container::{ByteSize, Cancel, Error, SaveOptions};
 
 use crate::terminal::output::print_on_stderr;
 use crate::terminal::stop;
@@ -80,4 +80,21 @@ pub fn shown_as<T>(
     let result = result.map_err(stop::unwritten)?;
     stop::written(changed);
     Ok(result)
+}
+
+/// Calls `read`, which goes through weights, and returns its result. Its progress is shown.
+pub fn reading<T>(read: impl FnOnce() -> T) -> T {
+    let shown = Arc::new(OnceLock::<ProgressBar>::new());
+    let drawn = Arc::clone(&shown);
+    let watched = Cancel::with_progress(move |progress| {
+        let bar = drawn.get_or_init(|| bar("reading", progress.total));
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+        ControlFlow::Continue(())
+    });
+    let result = watched.scope(read);
+    if let Some(bar) = shown.get() {
+        bar.finish_and_clear();
+    }
+    result
 }

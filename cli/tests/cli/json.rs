@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use onnx_container::proto::{ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
+use onnx_container::proto::{
+    ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+};
 use serde_json::Value;
 
 use crate::inline;
@@ -27,7 +29,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 60] = [
+const CASES: [&str; 64] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -63,6 +65,10 @@ const CASES: [&str; 60] = [
     "inspect functions.onnx",
     "inspect cut.onnx",
     "inspect broken.onnx",
+    "inspect quantized.onnx --tree",
+    "stats m.onnx",
+    "stats p.onnx w*",
+    "stats broken.onnx",
     "files p.onnx",
     "files cut.onnx",
     "files broken.onnx",
@@ -91,10 +97,14 @@ const CASES: [&str; 60] = [
 ];
 
 /// Cases of commands that compare or run models.
-const COMPARISONS: [&str; 3] = [
+const COMPARISONS: [&str; 7] = [
     "diff --semantic functions.onnx functions.onnx",
     "diff --semantic functions.onnx other.onnx",
     "diff --semantic functions.onnx broken.onnx",
+    "diff p.onnx m.onnx",
+    "diff m.onnx p.onnx",
+    "diff m.onnx changed.onnx --stats",
+    "diff m.onnx gone.onnx",
 ];
 
 /// Commands that are there with the feature `machine` alone, and their cases.
@@ -141,11 +151,33 @@ fn models(folder: &Folder) {
     folder.save("twice.onnx", &twice);
     folder.save("resized.onnx", &crate::cast::resized());
     folder.save("functions.onnx", &functions());
+    folder.save("quantized.onnx", &crate::inspect::quantized());
+    folder.save("changed.onnx", &changed());
     let mut other = functions();
     other.graph.as_mut().unwrap().node[0] = NodeProto::new("Neg", ["x"], ["p"]);
     folder.save("other.onnx", &other);
     #[cfg(feature = "machine")]
     runnable(folder);
+}
+
+/// The model `m.onnx`, in which something of every kind is other.
+fn changed() -> ModelProto {
+    let mut model = model();
+    model.producer_name = Some("another".into());
+    model.metadata_props.push(StringStringEntryProto::new("author", "Ada"));
+    let graph = model.graph.as_mut().unwrap();
+    graph.node.push(NodeProto::new("Neg", ["x"], ["n"]));
+    for tensor in &mut graph.initializer {
+        if tensor.name.as_ref().is_some_and(|name| *name == "small") {
+            tensor.name = Some("renamed".into());
+        } else if tensor.name.as_ref().is_some_and(|name| *name == "w") {
+            *tensor = floats("w", 1000);
+            tensor.raw_data = Some(vec![1; 4000].into());
+        }
+    }
+    graph.initializer.pop();
+    graph.initializer.push(floats("new", 77));
+    model
 }
 
 /// A model with a function that stays, and one that imports an operator set of its own.

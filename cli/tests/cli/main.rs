@@ -11,6 +11,7 @@
 mod cast;
 mod check;
 mod dedup;
+mod diff;
 mod digest;
 mod edit;
 mod exported;
@@ -54,6 +55,7 @@ mod signing_places;
 mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
+mod stats;
 mod stop;
 mod support;
 #[cfg(feature = "machine")]

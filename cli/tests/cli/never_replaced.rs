@@ -296,7 +296,7 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 39] = [
+const READ: [(&str, &str); 40] = [
     ("cast", "input"),
     ("check", "model"),
     ("diff", "a"),
@@ -312,7 +312,7 @@ const READ: [(&str, &str); 39] = [
     ("import-safetensors", "model"),
     ("import-safetensors", "weights"),
     ("inline-functions", "input"),
-    ("inspect", "model"),
+    ("inspect", "models"),
     // It takes away what the cases keep: `model_files` has its own.
     ("mv", "places"),
     ("pack", "input"),
@@ -329,6 +329,7 @@ const READ: [(&str, &str); 39] = [
     ("sign", "key"),
     ("sign", "model"),
     ("split", "input"),
+    ("stats", "model"),
     ("trace", "input_dir"),
     ("trace", "model"),
     ("verify", "a"),

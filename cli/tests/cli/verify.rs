@@ -72,7 +72,7 @@ fn models_with_other_nodes_are_the_same_on_the_inputs_of_the_runs() {
     // Also where the digests are enough.
     for more in [&["--runs", "0"][..], &[]] {
         let args = [&["verify", "m.onnx", "m.onnx", "--dim", "none=2"], more].concat();
-        folder.run(&args).failed(&["no input has an open dimension `none`"]);
+        folder.run(&args).misused(&["no input has an open dimension `none`"]);
     }
 }
 
@@ -90,12 +90,12 @@ fn models_that_differ_are_exit_code_1_with_what_differs() {
     ]);
     let json = folder.run(&[&verify[..], &["--json"]].concat()).json();
     assert_eq!((&json["proof"], json["differences"].as_array().unwrap().len()), (&json!(null), 1));
-    folder.run(&["verify", "m.onnx", "neg.onnx"]).failed(&["its dimension `batch` has no size"]);
+    folder.run(&["verify", "m.onnx", "neg.onnx"]).misused(&["its dimension `batch` has no size"]);
     folder.save("less.onnx", &with(|model| drop(model.graph.as_mut().unwrap().output.pop())));
     let run = folder.run(&[&["verify", "m.onnx", "less.onnx"], &DIM[..]].concat());
     assert_eq!(run.code(), 1, "{run:?}");
     run.says(&["A has 2 outputs, B 1"]);
-    folder.run(&["verify", "m.onnx", "gone.onnx"]).failed(&["gone.onnx"]);
+    folder.run(&["verify", "m.onnx", "gone.onnx"]).misused(&["gone.onnx"]);
     folder.run(&["verify", "m.onnx"]).misused(&["B"]);
 }
 

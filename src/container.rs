@@ -15,6 +15,7 @@ pub(crate) mod lookup;
 pub(crate) mod match_weights;
 pub(crate) mod merge;
 pub(crate) mod metadata;
+pub(crate) mod pieces;
 pub(crate) mod reader_limits;
 pub(crate) mod rename;
 pub(crate) mod replace;

@@ -22,12 +22,14 @@ mod whole;
 
 use std::fmt;
 
+pub(crate) use self::hashed::of_some;
 pub(crate) use self::jobs::{External, Jobs, Padding, texts_digest};
 pub(crate) use self::opened::Opened;
 pub use self::semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub(crate) use self::sha256::Digest;
 pub(crate) use self::stated::Stated;
 pub(crate) use self::stored::Stored;
+pub(crate) use self::structure::Bare;
 pub use self::verify::Compared;
 pub(crate) use self::verify::{Origin, no_digests, verify};
 pub(crate) use self::whole::Whole;

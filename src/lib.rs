@@ -71,6 +71,9 @@
 //! | [`edit`] | weights by name, casts, other elements, deleted initializers, external or inline tensors, one aligned buffer: options and reports |
 //! | [`inline`] | local functions into the graph |
 //! | [`check`] | every fault of a model on disk, at once; what two readers take for two models |
+//! | [`summary`] | what is in a model, as one value: inputs, versions, operators, tensors, modules |
+//! | [`stats`] | what the elements of tensors are like: range, mean, deviation, histogram |
+//! | [`compare`](mod@compare) | what differs between two models: structure, then tensors by content |
 //! | [`digest`] | model and weights as one SHA-256, however they are stored; models that mean the same |
 //! | [`guide`] | jobs with their code, the formats, what is promised |
 //! | [`scan`] | every model below a folder, its files, and the files that no model needs |
@@ -147,6 +150,7 @@ compile_error!("onnx-container needs 64-bit offsets in memory: large models do n
 
 mod attach_model;
 pub mod check;
+pub mod compare;
 mod container;
 pub mod digest;
 mod files;
@@ -158,6 +162,8 @@ mod outline;
 pub mod safetensors;
 pub mod save;
 pub mod scan;
+pub mod stats;
+pub mod summary;
 mod util;
 
 pub use container::tensors::{TensorIndex, TensorRef, TensorStorage};

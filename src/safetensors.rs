@@ -12,6 +12,7 @@
 //! fill. `docs/safetensors.md` has the table.
 
 mod export;
+mod summary;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 pub use export::{ExportOptions, Exported};
+pub use summary::inspect;
 
 use crate::buffer::Buffer;
 use crate::container::Container;
@@ -162,6 +164,15 @@ enum Note {
 }
 
 impl Index {
+    fn parse(index: &[u8]) -> Result<Self> {
+        if index.len() > MAX_HEADER {
+            let reason = format!("an index of {} bytes is too long", index.len());
+            return Err(Error::new(ErrorKind::Decode, reason));
+        }
+        serde_json::from_slice(index)
+            .map_err(|e| json_error(&e).because("not an index of safetensors shards"))
+    }
+
     fn texts(metadata: Option<Unique<Note>>) -> BTreeMap<String, String> {
         let notes = metadata.map(|metadata| metadata.0).unwrap_or_default().into_iter();
         let text = |(key, note)| match note {
@@ -273,12 +284,7 @@ impl Weights {
 
     /// The tensors of all shards of an index.
     fn of_shards(index: &[u8], directory: &Directory, options: &LoadOptions) -> Result<Self> {
-        if index.len() > MAX_HEADER {
-            let reason = format!("an index of {} bytes is too long", index.len());
-            return Err(Error::new(ErrorKind::Decode, reason));
-        }
-        let index: Index = serde_json::from_slice(index)
-            .map_err(|e| json_error(&e).because("not an index of safetensors shards"))?;
+        let index = Index::parse(index)?;
         let places = index.weight_map.0;
         let mut shards: BTreeMap<_, Vec<_>> = BTreeMap::new();
         places

@@ -1,10 +1,12 @@
 //! The arguments of the commands. The texts of their help are the manual of the command.
 
 mod cast;
+mod diff;
 mod edit;
 #[cfg(feature = "machine")]
 mod evaluate;
 mod inline;
+mod inspect;
 mod layout;
 mod model_files;
 mod parts;
@@ -16,6 +18,7 @@ mod scan;
 mod semantic;
 mod signing;
 mod sizes;
+mod stats;
 mod strip;
 mod tensors;
 mod values;
@@ -27,12 +30,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub use cast::CastArgs;
+pub use diff::DiffArgs;
 pub use edit::EditArgs;
 #[cfg(feature = "machine")]
 pub use evaluate::{
     EngineArgs, InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
 };
 pub use inline::InlineArgs;
+pub use inspect::{InspectArgs, SortKey};
 pub use layout::{LayoutArgs, PackedArgs};
 pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, ShareArgs, TransferArgs};
 pub use parts::{ExtractModelArgs, MergeArgs};
@@ -41,10 +46,11 @@ use paths::{model_to_read, model_to_write};
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
 pub use scan::ScanArgs;
-pub use semantic::{DiffArgs, DigestArgs};
+pub use semantic::DigestArgs;
 pub use signing::{SignArgs, VerifySignatureArgs};
 pub use sizes::shard_warning;
 use sizes::{shard_size, size};
+pub use stats::StatsArgs;
 pub use strip::{AttachArgs, StripArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 use values::{expected, pair, prefixes, setting};
@@ -272,26 +278,15 @@ pub struct CheckArgs {
     /// checksums, and blobs of the Hugging Face cache with their names. Reads every byte
     #[arg(long)]
     pub digests: bool,
+    /// Also list the tensors with elements that are infinite or not a number. Reads every byte of
+    /// tensors of floats
+    #[arg(long)]
+    pub finite: bool,
     /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be
     /// given several times, for one model
     #[arg(long, value_name = "FILE=HEX", value_parser = expected)]
     pub sha256: Vec<(String, String)>,
     /// Print the findings as JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub read: ReadArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct InspectArgs {
-    /// The model
-    #[arg(value_parser = model_to_read())]
-    pub model: PathBuf,
-    /// List N tensors, the largest first, and N files; 0 lists all [default: 20, all with --json]
-    #[arg(long, value_name = "N")]
-    pub top: Option<usize>,
-    /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

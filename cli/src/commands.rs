@@ -25,8 +25,10 @@ pub(crate) mod replace;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
 pub(crate) mod scan;
+pub(crate) mod semantic;
 pub(crate) mod share;
 pub(crate) mod signing;
+pub(crate) mod stats;
 pub(crate) mod strip;
 #[cfg(feature = "machine")]
 pub(crate) mod trace;
@@ -43,7 +45,8 @@ use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs}
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
-    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, ScanArgs, SignArgs, SplitArgs, VerifySignatureArgs,
+    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, ScanArgs, SignArgs, SplitArgs, StatsArgs,
+    VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -55,8 +58,8 @@ use crate::terminal::output::Output;
 #[derive(Debug, Parser)]
 #[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
 #[command(after_help = "\
-Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N. check and \
-verify tell more: 0 nothing wrong or the same, 1 findings or a difference, 2 could not check or \
+Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N. check, \
+diff and verify tell more: 0 nothing wrong or the same, 1 findings or a difference, 2 could not check or \
 compare.\n\n\
 With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub(crate) struct Cli {
@@ -89,8 +92,10 @@ pub(crate) enum Command {
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
     Check(CheckArgs),
-    /// Show what is in a model, without reading its weights
+    /// Show what is in models or safetensors files, without reading weights
     Inspect(InspectArgs),
+    /// Show what the elements of tensors are like: range, mean, deviation, NaN, a histogram
+    Stats(StatsArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
     /// Move models with their weights files
@@ -191,6 +196,7 @@ impl Command {
             Self::Cast(args) => args,
             Self::Check(args) => args,
             Self::Inspect(args) => args,
+            Self::Stats(args) => args,
             Self::Files(args) => args,
             Self::Mv(args) => args,
             Self::Cp(args) => args,

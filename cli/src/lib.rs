@@ -1,8 +1,8 @@
 //! The `onnx-container` command, which `main.rs` and the Python package run.
 //!
 //! Reads the command line, runs one command and turns its outcome into an exit code: 0 done, 1
-//! failure or finding, 2 wrong usage, 128 and more for a signal. What a command does is in
-//! `commands`.
+//! failure or finding, 2 wrong usage, 128 and more for a signal. Commands that compare fail with 2.
+//! What a command does is in `commands`.
 
 mod args;
 mod commands;

@@ -44,6 +44,7 @@ from ._core import (
     model_that_needs,
 )
 from ._dtypes import DataType
+from ._looks import Histogram, ModelDiff, Summary, TensorStats, TensorSummary, ValueSummary, diff, inspect, stats
 from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
 from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
@@ -111,10 +112,12 @@ __all__ = [
     "ExtendedModelContainer",
     "Externalized",
     "Filled",
+    "Histogram",
     "Inlined",
     "IsAFolderError",
     "MissingFileError",
     "ModelContainer",
+    "ModelDiff",
     "ModelFiles",
     "Orphan",
     "Recovered",
@@ -124,8 +127,12 @@ __all__ = [
     "SharedWeights",
     "Signed",
     "Stripped",
+    "Summary",
     "Tensor",
+    "TensorStats",
+    "TensorSummary",
     "TorchModelContainer",
+    "ValueSummary",
     "VerifiedSignature",
     "WeightMapping",
     "__version__",
@@ -134,9 +141,11 @@ __all__ = [
     "convert_model_to_external_data",
     "copy",
     "delete",
+    "diff",
     "external_data_helper",
     "findings",
     "inline_functions",
+    "inspect",
     "ir",
     "load",
     "load_external_data_for_model",
@@ -158,6 +167,7 @@ __all__ = [
     "set_external_data",
     "share",
     "sign",
+    "stats",
     "uses_external_data",
     "verify_signature",
     "write_external_data_tensors",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 from . import _core, _options
 from ._convert import arrays, initializer
 from ._dtypes import DataType
+from ._looks import Summary, summary_of
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -697,6 +698,10 @@ class Container:
     def tensor_digests(self) -> list[tuple[str, str]]:
         """The names of all tensors and the digest of each."""
         return self._core.digest()[1]
+
+    def summary(self) -> Summary:
+        """What is in the model, without reading weights: see :func:`inspect`."""
+        return summary_of(self._core.summary())
 
     def semantic_digest(self) -> str:
         """The digest of what the model computes: the same for models that differ in names and in the order of nodes."""

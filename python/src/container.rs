@@ -17,6 +17,7 @@ use crate::convert::{Declaration, Declared, Weights};
 use crate::error::{OrRaise, exception};
 use crate::initializer::Initializer;
 use crate::interrupt::{detached, interruptible};
+use crate::looks;
 use crate::mapping::WeightMapping;
 use crate::options::{Cast, Fill, Inline, Load, Save, dtype, externalizing};
 use crate::saved::{filled, inlined, names, saved};
@@ -396,6 +397,23 @@ impl Container {
         let digest = self.read(py, Inner::digest)?;
         let tensors = digest.tensors().iter().map(|it| (it.name().to_owned(), it.to_string()));
         Ok((digest.to_string(), tensors.collect()))
+    }
+
+    /// What is in the model, as JSON.
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        self.read(py, looks::summary)
+    }
+
+    /// What the elements of the tensors with these names are like, or those of all, as JSON.
+    #[pyo3(signature = (names = None))]
+    fn stats(&self, py: Python<'_>, names: Option<Vec<String>>) -> PyResult<String> {
+        self.read(py, |container| looks::stats(container, names.as_deref()))
+    }
+
+    /// What differs from another container, as JSON.
+    fn compare(&self, py: Python<'_>, other: &Self, stats: bool) -> PyResult<String> {
+        let other = other.now(py);
+        self.read(py, |container| looks::compare(container, &other, stats))
     }
 
     fn semantic_digest(&self, py: Python<'_>) -> PyResult<String> {

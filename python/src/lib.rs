@@ -12,6 +12,7 @@ mod error;
 mod functions;
 mod initializer;
 mod interrupt;
+mod looks;
 mod mapping;
 mod model_files;
 mod options;
@@ -48,6 +49,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::initializer::Initializer;
+    #[pymodule_export]
+    use crate::looks::{diff, inspect};
     #[pymodule_export]
     use crate::mapping::WeightMapping;
     #[pymodule_export]

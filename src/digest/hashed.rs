@@ -1,8 +1,9 @@
-//! The digests of all tensors of a model.
+//! The digests of all tensors of a model, or of some.
 
 use super::jobs::{External, Jobs, Padding};
 use super::sha256::Digest;
-use super::tensors;
+use super::tensors::digest;
+use crate::container::Container;
 use crate::error::Result;
 use crate::graph::traversal::{self, Place};
 use crate::proto::{ModelProto, TensorProto};
@@ -20,7 +21,23 @@ pub(super) fn hashed<'c>(
     jobs.sort();
     jobs.run();
     traversal::iter(model).zip(added).map(move |((place, proto), job)| {
-        let digest = job.and_then(|job| tensors::digest(proto, &jobs.result(job)?));
+        let digest = job.and_then(|job| digest(proto, &jobs.result(job)?));
         (place, proto, digest)
     })
+}
+
+/// The digests of some tensors of `container`, in their order.
+pub(crate) fn of_some<'c>(
+    container: &'c Container,
+    tensors: &[&'c TensorProto],
+) -> Result<Vec<Digest>> {
+    let mut jobs = Jobs::with_room(Padding::Hashed, tensors.len());
+    let mut added = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        added.push(jobs.add(container, tensor)?);
+    }
+    jobs.sort();
+    jobs.run();
+    let digests = tensors.iter().zip(added);
+    digests.map(|(tensor, job)| digest(tensor, &jobs.result(job)?)).collect()
 }

@@ -37,6 +37,14 @@ impl Stored {
         Self { model: among(&model.metadata_props), tensors }
     }
 
+    /// Those of tensors that can be read, with the positions of these in graph order.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (usize, Digest)> + '_ {
+        let readable = |(position, digest): (usize, &StoredDigest)| {
+            digest.ok().flatten().map(|digest| (position, digest))
+        };
+        self.tensors.iter().enumerate().filter_map(readable)
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         [&self.model].into_iter().chain(&self.tensors).all(|digest| matches!(digest, Ok(None)))

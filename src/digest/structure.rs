@@ -4,6 +4,7 @@
 //! model is encoded into SHA-256, and its tensors are replaced on the way.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::io;
 
 use foldhash::{HashMap, HashMapExt};
@@ -40,13 +41,53 @@ fn encoded(model: &ModelProto, tensors: &[Digest]) -> Result<Digest> {
         let digest = digests.next().ok_or_else(|| Error::internal("a tensor without a digest"))?;
         places.0.insert(std::ptr::from_ref(tensor).addr(), Elements(*digest));
     }
-    let mut hasher = Sha256::new_with_prefix(SCHEME);
-    wire::encode_over(model, Some(&places), &mut hasher)?;
-    Ok(Digest::of_bytes(hasher))
+    places.digest(model)
+}
+
+/// A model without the elements of its tensors, of which parts are compared with those of another.
+pub(crate) struct Bare<'m> {
+    model: Cow<'m, ModelProto>,
+    places: Places,
+}
+
+impl<'m> Bare<'m> {
+    /// That of `model`.
+    pub(crate) fn of(model: &'m ModelProto) -> Self {
+        let model = match has_own_digest(model) {
+            true => {
+                let mut model = model.clone();
+                model.metadata_props.retain(|entry| !is_digest(entry));
+                Cow::Owned(model)
+            }
+            false => Cow::Borrowed(model),
+        };
+        let same = Digest::of_bytes(Sha256::new());
+        let place = |tensor| (std::ptr::from_ref::<TensorProto>(tensor).addr(), Elements(same));
+        let places = traversal::iter(&model).map(|(_, tensor)| place(tensor)).collect();
+        Self { model, places: Places(places) }
+    }
+
+    /// The model, of which parts can be given to [`digest`](Self::digest).
+    pub(crate) fn model(&self) -> &ModelProto {
+        &self.model
+    }
+
+    /// A digest of `part`, a message in the model or the model, in which all elements are the same.
+    pub(crate) fn digest(&self, part: &impl Message) -> Result<Digest> {
+        self.places.digest(part)
+    }
 }
 
 /// The digests of tensors by the addresses of these.
 struct Places(HashMap<usize, Elements>);
+
+impl Places {
+    fn digest(&self, message: &impl Message) -> Result<Digest> {
+        let mut hasher = Sha256::new_with_prefix(SCHEME);
+        wire::encode_over(message, Some(self), &mut hasher)?;
+        Ok(Digest::of_bytes(hasher))
+    }
+}
 
 impl Overlay for Places {
     fn replacement(&self, address: usize) -> Option<&dyn Replacement> {

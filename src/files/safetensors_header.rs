@@ -12,6 +12,8 @@
 use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -74,6 +76,30 @@ impl Header {
     /// shapes and ranges disagree with each other or with the file.
     pub(crate) fn read(file: &[u8]) -> Result<(Self, usize)> {
         let json = json(file)?;
+        let start = LENGTH + json.len();
+        Ok((Self::parse(json, file.len() - start)?, start))
+    }
+
+    /// As [`read`](Self::read), of a file of which no more than the header is read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and those of reading.
+    pub(crate) fn read_from(file: &File) -> Result<(Self, usize)> {
+        let len = file.metadata()?.len();
+        let mut head = Vec::new();
+        file.take(LENGTH as u64).read_to_end(&mut head)?;
+        let declared = head.first_chunk::<LENGTH>().map(|length| u64::from_le_bytes(*length));
+        let most = declared.filter(|length| *length <= MAX_HEADER as u64).unwrap_or_default();
+        file.take(most).read_to_end(&mut head)?;
+        let json = json(&head)?;
+        let start = LENGTH + json.len();
+        let there = len.saturating_sub(start as u64);
+        let there = usize::try_from(there).map_err(|_| Error::internal("a file of 2^64 bytes"))?;
+        Ok((Self::parse(json, there)?, start))
+    }
+
+    /// The header in `json`, with `there` bytes after it.
+    fn parse(json: &[u8], there: usize) -> Result<Self> {
         let parsed: Parsed = serde_json::from_slice(json).map_err(|e| json_error(&e))?;
         let mut tensors = parsed.tensors;
         tensors.sort_by_key(|(_, info)| info.data_offsets);
@@ -84,9 +110,8 @@ impl Header {
         // The reference implementation checks for holes, overlaps and elements that end inside a
         // byte.
         Metadata::new(None, tensors).map_err(|error| refused(&error))?;
-        let start = LENGTH + json.len();
-        check_coverage(&entries, file.len() - start)?;
-        Ok((Self { metadata: parsed.metadata, entries }, start))
+        check_coverage(&entries, there)?;
+        Ok(Self { metadata: parsed.metadata, entries })
     }
 
     /// The header as bytes, padded so that data after it begin at a multiple of `alignment`.

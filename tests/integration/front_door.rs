@@ -34,6 +34,7 @@ const NAMES: &[&str] = &[
     "buffer",
     "bytes",
     "check",
+    "compare",
     "digest",
     "edit",
     "external_data",
@@ -51,6 +52,8 @@ const NAMES: &[&str] = &[
     "safetensors",
     "save",
     "scan",
+    "stats",
+    "summary",
     "torch",
     "traversal",
 ];

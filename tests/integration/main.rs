@@ -90,6 +90,7 @@ mod shards;
 mod small_messages;
 mod sources;
 mod statistics;
+mod stats;
 mod support;
 mod tensors;
 mod tensors_page;

@@ -138,6 +138,12 @@ const CALLS: &[(&str, On, Call)] = &[
     ("traversal::tensors_mut", On::Done, |m| {
         traversal::tensors_mut(&mut m.model().clone(), |_, _| Ok(()))
     }),
+    ("summary", On::Refused, |m| Container::new(m.model().clone()).summary().map(drop)),
+    ("stats", On::Refused, |m| Container::new(m.model().clone()).stats(|_| true).map(drop)),
+    ("compare", On::Refused, |m| {
+        let container = Container::new(m.model().clone());
+        onnx_container::compare::compare(&container, &container).map(drop)
+    }),
     ("traversal::graphs", On::Done, |m| traversal::graphs(m.model(), |_, _| Ok(()))),
     ("traversal::graphs_mut", On::Done, |m| {
         traversal::graphs_mut(&mut m.model().clone(), |_, _| Ok(()))

@@ -1,4 +1,4 @@
-//! The arguments of `digest` and `diff`.
+//! The arguments of `digest`.
 //!
 //! A digest is that of the content, unless an option names another kind.
 
@@ -31,24 +31,6 @@ pub struct DigestArgs {
     #[arg(long, requires = "semantic")]
     pub outputs: bool,
     /// Print the digests as JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub read: ReadArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct DiffArgs {
-    /// One model
-    #[arg(value_name = "A", value_parser = model_to_read())]
-    pub a: PathBuf,
-    /// The other model
-    #[arg(value_name = "B", value_parser = model_to_read())]
-    pub b: PathBuf,
-    /// Compare what the models compute, not how they are written
-    #[arg(long, required = true)]
-    pub semantic: bool,
-    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

@@ -3,6 +3,8 @@
 
 mod several;
 
+mod finite;
+
 use std::path::{Path, PathBuf};
 
 use onnx_container::check::{CheckOptions, Severity, check_model};
@@ -62,6 +64,7 @@ pub fn check(args: &CheckArgs, path: &Path) -> Found {
     match check_model(path, options) {
         Ok(checked) => {
             let found = not_runnable(args, path).into_iter().chain(other_files(args, path));
+            let found = found.chain(finite::not_finite(args, path));
             let mut findings = Findings::of(found, &checked);
             findings.extend(unfinished_files(path));
             Found { findings: findings.strictly(args.strict), error: None }

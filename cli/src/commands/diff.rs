@@ -1,60 +1,24 @@
-//! `digest --semantic MODEL` and `diff --semantic A B`: what models compute, as digests.
+//! `diff A B`: what differs between two models, first what the messages say, then tensors.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
-use onnx_container::Container;
-use onnx_container::digest::{SemanticDifference, SemanticDigest};
+use onnx_container::compare::{
+    ChangedTensor, CompareOptions, Comparison, Difference, MovedTensor, OneTensor, OperatorChange,
+    Property, TensorForm, compare_models,
+};
+use onnx_container::{ByteSize, LoadOptions};
 use serde::Serialize;
 
-use crate::args::{DiffArgs, DigestArgs};
-use crate::commands::leftovers;
-use crate::commands::{Execute, different};
+use crate::args::DiffArgs;
+use crate::commands::{Execute, different, leftovers, semantic};
 use crate::model::reading;
-use crate::terminal::failure::{Failure, Outcome};
-use crate::terminal::output::{Output, lossy};
+use crate::terminal::failure::{COULD_NOT, Failure, Outcome};
+use crate::terminal::output::{Number, Output, count, cut, lossy};
 
-/// Prints the digest of the model, or those of its outputs.
-pub fn digest(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let container = Container::load(&args.model, reading::of(&args.read))?;
-    let digest = container.semantic_digest().map_err(|error| error.with_path(&args.model))?;
-    if args.json {
-        out.json(&Digests::new(&args.model, &digest))?;
-    } else if args.outputs {
-        for output in digest.outputs() {
-            out.line(format_args!("{output}  {}", output.name()))?;
-        }
-    } else {
-        out.line(&digest)?;
-    }
-    Ok(Outcome::Done)
-}
-
-/// What `digest --json` prints.
-#[derive(Serialize)]
-struct Digests<'a> {
-    command: &'static str,
-    #[serde(serialize_with = "lossy")]
-    model: &'a Path,
-    semantic: String,
-    outputs: Vec<Digest<'a>>,
-    warnings: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Digest<'a> {
-    name: &'a str,
-    semantic: String,
-}
-
-impl<'a> Digests<'a> {
-    fn new(model: &'a Path, digest: &'a SemanticDigest) -> Self {
-        let outputs = digest.outputs().iter();
-        let outputs = outputs.map(|o| Digest { name: o.name(), semantic: o.to_string() });
-        let (semantic, outputs) = (digest.to_string(), outputs.collect());
-        let warnings = leftovers::warnings([model]);
-        Self { command: "digest", model, semantic, outputs, warnings }
-    }
-}
+/// How many of each list are shown as text, unless `--top` says otherwise.
+const TOP: usize = 20;
 
 impl Execute for DiffArgs {
     fn name(&self) -> &'static str {
@@ -69,61 +33,178 @@ impl Execute for DiffArgs {
         different(&self.a, Some(&self.b))
     }
 
+    fn code_of_failure(&self) -> u8 {
+        COULD_NOT
+    }
+
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
-        diff(self, out)
+        if self.semantic { semantic::diff(self, out) } else { diff(self, out) }
     }
 }
 
-/// Tells whether the models compute the same, and where they first differ.
+/// Prints what differs.
 fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let choice = reading::of(&args.read);
-    let (a, b) = (Container::load(&args.a, choice)?, Container::load(&args.b, choice)?);
-    let difference = a.semantic_difference(&b)?;
+    let load = LoadOptions::from(reading::of(&args.read));
+    let options = CompareOptions::new().load(load).differences(args.stats);
+    let found = compare_models(&args.a, &args.b, &options)?;
+    let outcome = Outcome::of(found.same);
     if args.json {
-        out.json(&Comparison::new(args, difference.as_ref()))?;
+        out.json(&Report::new(args, found))?;
     } else {
-        match &difference {
-            None => out.line("the models compute the same")?,
-            Some(difference) => out.prose("", format_args!("the models part at {difference}"))?,
-        }
+        print(&found, args, out)?;
     }
-    Ok(Outcome::of(difference.is_none()))
+    Ok(outcome)
 }
 
-/// What `diff --json` prints.
+/// What `--json` prints.
 #[derive(Serialize)]
-struct Comparison<'a> {
+struct Report<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     a: &'a Path,
     #[serde(serialize_with = "lossy")]
     b: &'a Path,
-    same: bool,
-    difference: Option<Difference<'a>>,
+    #[serde(flatten)]
+    found: Comparison,
     warnings: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Difference<'a> {
-    /// The index of the first output that differs.
-    output: Option<usize>,
-    /// Its name in each model.
-    output_names: [Option<&'a str>; 2],
-    /// What differs in each model.
-    places: [&'a str; 2],
-    reason: &'a str,
+impl<'a> Report<'a> {
+    fn new(args: &'a DiffArgs, mut found: Comparison) -> Self {
+        let (a, b) = (args.a.as_path(), args.b.as_path());
+        let tensors = &mut found.tensors;
+        if let Some(top) = args.top.filter(|top| *top > 0) {
+            tensors.added.truncate(top);
+            tensors.removed.truncate(top);
+            tensors.changed.truncate(top);
+            tensors.renamed.truncate(top);
+            tensors.moved.truncate(top);
+        }
+        let warnings = leftovers::warnings(different(a, Some(b)));
+        Self { command: "diff", a, b, found, warnings }
+    }
 }
 
-impl<'a> Comparison<'a> {
-    fn new(args: &'a DiffArgs, difference: Option<&'a SemanticDifference>) -> Self {
-        let told = difference.map(|difference| Difference {
-            output: difference.output(),
-            output_names: difference.output_names(),
-            places: difference.places(),
-            reason: difference.reason(),
-        });
-        let (a, b) = (args.a.as_path(), args.b.as_path());
-        let warnings = leftovers::warnings([a].into_iter().chain((a != b).then_some(b)));
-        Self { command: "diff", a, b, same: told.is_none(), difference: told, warnings }
+fn print(found: &Comparison, args: &DiffArgs, out: &mut Output) -> io::Result<()> {
+    let list = &mut List { most: args.top.unwrap_or(TOP), out };
+    list.all(&found.properties, property)?;
+    list.all(&found.operators, operator)?;
+    if found.other {
+        let what = "the order of nodes, types of values between nodes, documentation, or fields \
+                    that this command does not know";
+        list.out.prose_row("other", what)?;
     }
+    let tensors = &found.tensors;
+    list.all(&tensors.changed, changed)?;
+    list.all(&tensors.added, |tensor| one("added", tensor))?;
+    list.all(&tensors.removed, |tensor| one("removed", tensor))?;
+    list.all(&tensors.renamed, |tensor| {
+        row("renamed", format!("{} to {}  {}", tensor.from, tensor.to, form(&tensor.form)))
+    })?;
+    list.all(&by_files(&tensors.moved), |moved| row("moved", moved))?;
+    let (equal, read) = (count(tensors.equal, "tensor"), ByteSize(tensors.bytes_read));
+    let verdict = if found.same { "the same" } else { "different" };
+    out.line(format_args!("{verdict}: {equal} equal and in place; {read} of weights read"))
+}
+
+/// Lists of which the first lines are printed.
+struct List<'o> {
+    /// How many of each; 0 prints all.
+    most: usize,
+    out: &'o mut Output,
+}
+
+impl List<'_> {
+    fn all<T>(&mut self, all: &[T], line: impl Fn(&T) -> String) -> io::Result<()> {
+        let most = if self.most == 0 { all.len() } else { self.most };
+        for one in all.iter().take(most) {
+            self.out.line(line(one))?;
+        }
+        match all.len().saturating_sub(most) {
+            0 => Ok(()),
+            more => self.out.row("", format_args!("and {more} more: --top 0 shows all")),
+        }
+    }
+}
+
+/// The width of the words at the beginning of lines, in characters.
+const LABEL: usize = 10;
+
+fn row(label: &str, text: impl std::fmt::Display) -> String {
+    format!("{label:<LABEL$}{text}")
+}
+
+/// The most characters of a text that anybody may have written.
+const LONGEST: usize = 100;
+
+fn property(Property { what, name, a, b, .. }: &Property) -> String {
+    let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+    let said = |said: &Option<String>| match said {
+        Some(text) => cut(text, LONGEST).into_owned(),
+        None => "(none)".to_owned(),
+    };
+    format!("{}{name}: {} -> {}", what.replace('_', " "), said(a), said(b))
+}
+
+fn operator(OperatorChange { operator, a, b, changed, .. }: &OperatorChange) -> String {
+    let changed = match changed {
+        0 => String::new(),
+        changed => {
+            format!(", {} with other inputs, outputs or attributes", count(*changed, "node"))
+        }
+    };
+    let nodes = if a == b { format!("{a} nodes") } else { format!("{a} -> {b} nodes") };
+    row("nodes", format!("{operator}: {nodes}{changed}"))
+}
+
+fn one(label: &str, tensor: &OneTensor) -> String {
+    row(label, format!("{}  {}", tensor.name, form(&tensor.form)))
+}
+
+fn changed(ChangedTensor { name, a, b, difference, .. }: &ChangedTensor) -> String {
+    let what = if a == b { form(a) } else { format!("{} -> {}", form(a), form(b)) };
+    let difference = difference.as_ref().map(apart).unwrap_or_default();
+    row("changed", format!("{name}  {what}{difference}"))
+}
+
+fn apart(of: &Difference) -> String {
+    let (most, mean) = (Number(of.max_abs), Number(of.mean_abs));
+    let (differing, elements) = (of.differing, of.elements);
+    let not_finite = match of.not_finite {
+        0 => String::new(),
+        some => format!(", {some} not finite in one of them"),
+    };
+    format!(": at most {most}, {mean} on average, {differing} of {elements} elements{not_finite}")
+}
+
+fn form(TensorForm { dtype, shape, bytes, .. }: &TensorForm) -> String {
+    let shape: Vec<_> = shape.iter().map(ToString::to_string).collect();
+    let bytes = bytes.map(|bytes| format!(" ({})", ByteSize(bytes))).unwrap_or_default();
+    format!("{dtype} [{}]{bytes}", shape.join(","))
+}
+
+/// Two files between which tensors were moved, and how many.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Way<'m> {
+    from: Option<&'m str>,
+    to: Option<&'m str>,
+}
+
+/// A line for each two files between which tensors were moved.
+fn by_files(moved: &[MovedTensor]) -> Vec<String> {
+    let mut ways: BTreeMap<Way<'_>, (usize, u64)> = BTreeMap::new();
+    for tensor in moved {
+        let way = Way { from: tensor.from_file.as_deref(), to: tensor.to_file.as_deref() };
+        let (number, bytes) = ways.entry(way).or_default();
+        (*number, *bytes) = (*number + 1, bytes.saturating_add(tensor.bytes));
+    }
+    let name = |file: Option<&str>| file.unwrap_or("the model").to_owned();
+    let lines = ways.into_iter().map(|(Way { from, to }, (number, bytes))| {
+        let tensors = format!("{} ({})", count(number, "tensor"), ByteSize(bytes));
+        match from == to {
+            true => format!("{tensors} within {}", name(from)),
+            false => format!("{tensors} from {} to {}", name(from), name(to)),
+        }
+    });
+    lines.collect()
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args::DigestArgs;
 use crate::commands::Execute;
 use crate::commands::files::not_an_option;
-use crate::commands::{diff, leftovers};
+use crate::commands::{leftovers, semantic};
 use crate::files::sha256;
 use crate::model::needed::needed;
 use crate::model::reading;
@@ -38,7 +38,7 @@ impl Execute for DigestArgs {
 /// Prints the digests that were asked for.
 fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
     if args.semantic {
-        return diff::digest(args, out);
+        return semantic::digest(args, out);
     }
     if args.files { files(args, out) } else { content(args, out) }
 }

@@ -1,26 +1,26 @@
-//! `inspect MODEL`: what is in a model. Weights are not read, however many files there are.
+//! `inspect MODEL...`: what is in models, or in safetensors files. Weights are not read, however
+//! many files there are.
 
-mod graphs;
-mod tensors;
+mod files;
 mod text;
-mod values;
+mod tree;
 
-use std::path::Path;
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
 
-use onnx_container::proto::{ModelProto, Str};
-use onnx_container::{Container, Error, LoadOptions};
-use serde::Serialize;
+use onnx_container::summary::{Stored, Summary, TensorSummary};
+use onnx_container::{Container, Error, LoadOptions, safetensors};
+use serde::{Serialize, Serializer};
 
-use crate::args::InspectArgs;
+use crate::args::{InspectArgs, SortKey};
 use crate::commands::Execute;
 use crate::commands::files::Listed;
-use crate::commands::inspect::graphs::Graphs;
-use crate::commands::inspect::tensors::{FileTotals, TensorInfo, Totals};
-use crate::commands::inspect::values::GraphValue;
+use crate::commands::inspect::files::FileTotals;
+use crate::commands::inspect::tree::ModuleRow;
 use crate::commands::leftovers;
-use crate::model::needed::needed;
+use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
-use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::failure::{Failure, JsonError, Outcome};
 use crate::terminal::output::{Output, lossy};
 
 /// How many tensors are listed as text, unless `--top` says otherwise.
@@ -36,114 +36,173 @@ impl Execute for InspectArgs {
     }
 
     fn models(&self) -> Vec<&Path> {
-        vec![&self.model]
+        self.models.iter().map(AsRef::as_ref).collect()
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
-        run(self, out)
-    }
-}
-
-/// Prints what is in the model.
-fn run(args: &InspectArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
-    let container = Container::load(&args.model, options)?;
-    let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
-    let mut summary = Summary::of(container.model(), &args.model)?;
-    summary.files = needed.files.iter().map(Listed::from).collect();
-    summary.file_totals = FileTotals::of(&summary.files);
-    let default = if args.json { 0 } else { TOP };
-    summary.keep(args.top.unwrap_or(default));
-    if args.json {
-        out.json(&summary)?;
-    } else {
-        text::print(&summary, out)?;
-    }
-    Ok(Outcome::Done)
-}
-
-/// Everything that `inspect` says.
-#[derive(Debug, Serialize)]
-struct Summary<'a> {
-    command: &'static str,
-    #[serde(serialize_with = "lossy")]
-    model: &'a Path,
-    model_bytes: u64,
-    ir_version: Option<i64>,
-    producer: Option<String>,
-    producer_version: Option<String>,
-    opsets: Vec<Opset>,
-    graph: Option<String>,
-    inputs: Vec<GraphValue>,
-    outputs: Vec<GraphValue>,
-    #[serde(flatten)]
-    graphs: Graphs,
-    totals: Totals,
-    /// The largest first.
-    tensors: Vec<TensorInfo>,
-    /// In the order of their first use.
-    files: Vec<Listed<'a>>,
-    file_totals: FileTotals,
-    warnings: Vec<String>,
-    /// How many of each list are printed; 0 prints all.
-    #[serde(skip)]
-    top: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Opset {
-    domain: String,
-    version: Option<i64>,
-}
-
-impl<'a> Summary<'a> {
-    fn of(model: &ModelProto, path: &'a Path) -> Result<Self, Error> {
-        let tensors = tensors::of(model)?;
-        Ok(Self {
-            command: "inspect",
-            warnings: leftovers::warnings([path]),
-            model: path,
-            model_bytes: std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len(),
-            ir_version: model.ir_version,
-            producer: text_of(model.producer_name.as_ref()),
-            producer_version: text_of(model.producer_version.as_ref()),
-            opsets: opsets(model),
-            graph: model.graph.as_ref().and_then(|graph| text_of(graph.name.as_ref())),
-            inputs: values::inputs(model),
-            outputs: values::outputs(model),
-            graphs: Graphs::of(model),
-            totals: Totals::of(&tensors),
-            tensors,
-            files: Vec::new(),
-            file_totals: FileTotals::default(),
-            top: 0,
-        })
-    }
-
-    /// Keeps the `top` largest tensors and the `top` first files; 0 keeps all.
-    fn keep(&mut self, top: usize) {
-        self.top = top;
-        if top > 0 {
-            self.tensors.truncate(top);
-            self.files.truncate(top);
+        match self.models.as_slice() {
+            [model] => one(self, model, out),
+            models => several(self, models, out),
         }
     }
 }
 
-fn opsets(model: &ModelProto) -> Vec<Opset> {
-    let opset = |opset: &onnx_container::proto::OperatorSetIdProto| Opset {
-        domain: domain(opset.domain.as_ref()),
-        version: opset.version,
-    };
-    model.opset_import.iter().map(opset).collect()
+/// Prints what is in the model.
+fn one(args: &InspectArgs, path: &Path, out: &mut Output) -> Result<Outcome, Failure> {
+    let inspected = Inspected::new(args, path)?;
+    if args.json {
+        let warnings = leftovers::warnings([path]);
+        out.json(&Alone { command: "inspect", inspected, warnings })?;
+    } else {
+        text::print(&inspected, args, out)?;
+    }
+    Ok(Outcome::Done)
 }
 
-/// The domain's name; the empty one is ONNX's own.
-fn domain(domain: Option<&Str>) -> String {
-    text_of(domain).unwrap_or_else(|| "ai.onnx".to_owned())
+/// Prints what is in each model. One that cannot be read does not hide the others.
+fn several(args: &InspectArgs, models: &[PathBuf], out: &mut Output) -> Result<Outcome, Failure> {
+    let (mut listed, mut all_read) = (Vec::new(), true);
+    for (number, path) in models.iter().enumerate() {
+        if number > 0 && !args.json {
+            out.line("")?;
+        }
+        match Inspected::new(args, path) {
+            Ok(inspected) if args.json => listed.push(Entry::Read(Box::new(inspected))),
+            Ok(inspected) => text::print(&inspected, args, out)?,
+            Err(failure) => {
+                all_read = false;
+                failure.print(None);
+                listed.push(Entry::Unread { model: path, error: JsonError::from(&failure) });
+            }
+        }
+    }
+    if args.json {
+        let warnings = leftovers::warnings(models.iter().map(PathBuf::as_path));
+        out.json(&Several { command: "inspect", models: listed, warnings })?;
+    }
+    Ok(Outcome::of(all_read))
 }
 
-/// The text, unless it is empty.
-fn text_of(text: Option<&Str>) -> Option<String> {
-    text.filter(|text| !text.is_empty()).map(|text| text.to_string_lossy().into_owned())
+/// What `--json` prints of one model.
+#[derive(Serialize)]
+struct Alone<'a> {
+    command: &'static str,
+    #[serde(flatten)]
+    inspected: Inspected<'a>,
+    warnings: Vec<String>,
+}
+
+/// What `--json` prints of several models.
+#[derive(Serialize)]
+struct Several<'a> {
+    command: &'static str,
+    models: Vec<Entry<'a>>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Read(Box<Inspected<'a>>),
+    Unread {
+        #[serde(serialize_with = "lossy")]
+        model: &'a Path,
+        error: JsonError,
+    },
+}
+
+/// Everything that is said of one model.
+#[derive(Debug, Serialize)]
+struct Inspected<'a> {
+    #[serde(serialize_with = "lossy")]
+    model: &'a Path,
+    model_bytes: u64,
+    #[serde(flatten)]
+    summary: Summary,
+    /// Whether it is a model, and not tensors alone.
+    #[serde(skip)]
+    is_model: bool,
+    /// The number of tensors that `--name` selects.
+    matching: usize,
+    /// In the order of their first use.
+    #[serde(serialize_with = "listed")]
+    files: Vec<NeededFile>,
+    file_totals: FileTotals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<Vec<ModuleRow>>,
+}
+
+fn listed<S: Serializer>(files: &[NeededFile], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(files.iter().map(Listed::from))
+}
+
+impl<'a> Inspected<'a> {
+    fn new(args: &InspectArgs, path: &'a Path) -> Result<Self, Failure> {
+        let (mut summary, mut files) = read(args, path)?;
+        let file_totals = FileTotals::of(&files);
+        if !args.name.is_empty() {
+            summary.tensors.retain(|tensor| is_selected(tensor, args));
+        }
+        let matching = summary.tensors.len();
+        let tree = args.tree.then(|| tree::rows(&summary.modules(), args.depth));
+        sort(&mut summary.tensors, args.sort);
+        let top = top(args);
+        if top > 0 {
+            summary.tensors.truncate(top);
+            files.truncate(top);
+        }
+        let model_bytes = std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len();
+        let is_model = !is_safetensors(path);
+        Ok(Self { model: path, model_bytes, summary, is_model, matching, files, file_totals, tree })
+    }
+}
+
+/// How many of each list are shown; 0 shows all.
+fn top(args: &InspectArgs) -> usize {
+    args.top.unwrap_or(if args.json { 0 } else { TOP })
+}
+
+/// What is in the file at `path`, and its weights files.
+fn read(args: &InspectArgs, path: &Path) -> Result<(Summary, Vec<NeededFile>), Failure> {
+    let reading = reading::of(&args.read);
+    let options = LoadOptions::from(reading).weights(false);
+    if is_safetensors(path) {
+        let summary = safetensors::inspect(path, options)?;
+        let files = files::of_safetensors(&summary, path);
+        return Ok((summary, files));
+    }
+    let container = Container::load(path, options)?;
+    let needed = needed(container.model(), path, reading.paths)?;
+    Ok((container.summary()?, needed.files))
+}
+
+/// Whether the name is that of a safetensors file, or of the index of several.
+fn is_safetensors(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")
+}
+
+fn is_selected(tensor: &TensorSummary, args: &InspectArgs) -> bool {
+    let name = tensor.qualified_name();
+    args.name.iter().any(|glob| glob.matches(&name) || glob.matches(&tensor.name))
+}
+
+/// Puts tensors, of which the largest come first, into another order.
+fn sort(tensors: &mut [TensorSummary], key: SortKey) {
+    match key {
+        SortKey::Bytes => tensors.sort_by_key(|tensor| Reverse(tensor.bytes)),
+        SortKey::Name => {
+            tensors.sort_by(|a, b| a.qualified_name().cmp(&b.qualified_name()));
+        }
+        SortKey::Dtype => tensors.sort_by(|a, b| a.dtype.cmp(&b.dtype)),
+        SortKey::Place => tensors.sort_by(|a, b| place(a).cmp(&place(b))),
+    }
+}
+
+/// The file of a tensor and the first byte there; nothing before files for an inline one.
+fn place(tensor: &TensorSummary) -> Option<(&str, u64)> {
+    match &tensor.stored {
+        Stored::External { location, offset, .. } => Some((location, *offset)),
+        _ => None,
+    }
 }

@@ -50,8 +50,10 @@ fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let inputs = inputs(&model.program, &args.inputs, &args.limits)?;
     let given: Vec<_> = inputs.iter().map(InputInfo::from).collect();
     if let Some(folder) = &args.output {
-        let outputs = model.program.main.outputs.len();
-        let values = expected::files(args, outputs)?.into_iter().chain(inputs::files(&inputs));
+        let main = &model.program.main;
+        let outputs = main.outputs.len();
+        let names = main.outputs.iter().map(|output| main.name(output.value));
+        let values = expected::files(args, names)?.into_iter().chain(inputs::files(&inputs));
         let values: Vec<_> = values.collect();
         let own = needed::files(&args.model, reading)?;
         files::check_targets(folder, args.format, outputs, &own, &values)?;

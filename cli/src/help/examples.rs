@@ -3,12 +3,13 @@
 /// The arguments of two calls of the command `name`.
 pub fn examples(name: &str) -> &'static [&'static str] {
     match name {
-        "inspect" => &["model.onnx", "model.onnx --top 5"],
+        "inspect" => &["model.onnx", "model.onnx --tree --depth 2"],
         "files" => &["model.onnx", "-0 model.onnx | xargs -0 ls -l"],
         "check" => &["models/", "model.onnx --digests"],
         "scan" => &["models/", "models/ --equal"],
         "digest" => &["model.onnx", "--files model.onnx | sha256sum -c"],
-        "diff" => &["--semantic old.onnx new.onnx", "--semantic old.onnx new.onnx --json"],
+        "diff" => &["old.onnx new.onnx --stats", "old.onnx new.onnx --semantic"],
+        "stats" => &["model.onnx", "model.onnx 'layers.3.*' --json"],
         "pack" => &["model.onnx packed.onnx", "model.onnx web/model.onnx --max-shard-size 1GB"],
         "split" => &["model.onnx split/model.onnx", "model.onnx split/model.onnx --min-bytes 1MB"],
         "embed" => &["model.onnx single.onnx", "model.onnx single.onnx --verify"],

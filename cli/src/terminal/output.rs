@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -107,6 +107,22 @@ impl Output {
             is_first = false;
         }
         self.line(line.trim_end())
+    }
+
+    /// Prints a row of a list: as [`wrapped`](Self::wrapped) on a terminal, else in one line, for
+    /// programs that read lines.
+    pub fn listed(
+        &mut self,
+        start: String,
+        parts: impl IntoIterator<Item = String>,
+        separator: &str,
+        indent: usize,
+    ) -> io::Result<()> {
+        if io::stdout().is_terminal() {
+            return self.wrapped(start, parts, separator, indent);
+        }
+        let parts: Vec<_> = parts.into_iter().collect();
+        self.line(format!("{start}{}", parts.join(separator)).trim_end())
     }
 
     /// Prints `text` after `start`, in as many lines as its words need; each further line is
@@ -233,10 +249,8 @@ pub fn tidy(path: &Path) -> &Path {
 }
 
 /// A number with at most six digits, as a person writes it: `0.001`, `51.79`, `1.5e-12`.
-#[cfg(feature = "machine")]
 pub struct Number(pub f64);
 
-#[cfg(feature = "machine")]
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.0;
@@ -263,7 +277,6 @@ pub fn count(n: usize, what: &str) -> String {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "machine")]
     #[test]
     fn numbers_have_six_digits() {
         let cases = [

@@ -34,16 +34,19 @@ use measured::{Measured, measure};
 use p256::pkcs8::{EncodePrivateKey, EncodePublicKey, LineEnding};
 
 /// Commands on the model `m.onnx`.
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 23] = [
     &["check", "m.onnx"],
     &["check", "m.onnx", "--digests", "--json"],
     &["inspect", "m.onnx", "--json"],
+    &["inspect", "m.onnx", "--tree", "--depth", "9"],
+    &["stats", "m.onnx", "--json"],
     &["files", "m.onnx"],
     &["digest", "m.onnx"],
     &["digest", "m.onnx", "--tensors"],
     &["digest", "m.onnx", "--semantic"],
     &["digest", "m.onnx", "--files"],
     &["diff", "--semantic", "m.onnx", "m.onnx"],
+    &["diff", "m.onnx", "m.onnx", "--stats"],
     &["pack", "m.onnx", "o/o.onnx"],
     &["pack", "m.onnx", "o/o.onnx", "--digests", "--checksums", "--min-bytes", "0"],
     &["split", "m.onnx", "o/o.onnx"],

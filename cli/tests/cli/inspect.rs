@@ -4,7 +4,8 @@ use std::fs;
 
 use onnx_container::DataType;
 use onnx_container::proto::{
-    GraphProto, ModelProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto, type_proto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorProto, TypeProto, ValueInfoProto, type_proto,
 };
 
 use crate::support::{Folder, external, floats};
@@ -18,14 +19,16 @@ fn a_model_is_described() {
         "producer   a test",
         "graph      main",
         "nodes      3, and 3 in subgraphs and functions",
-        "inputs     2\n              FLOAT     [?]       x\n              BOOL      []        flag\n",
+        "inputs     2\n              TYPE      SHAPE     NAME\n              FLOAT     [?]       x\n              BOOL      []        flag\n",
         "outputs    0\n",
         "functions  1",
         "subgraphs  2, depth 1",
         "        2  Constant",
         "        1  Split",
         "tensors    7: 3 inline (3.2 kB), 4 external (9.6 kB)\n",
-        "        4000  FLOAT     [1000]    w  p.onnx.data@0",
+        "parameters 3004\n",
+        "        SIZE  TYPE      SHAPE     NAME  PLACE\n",
+        "      4.0 kB  FLOAT     [1000]    w  p.onnx.data@0",
         "z.then_branch/inner  p.onnx.data@",
         "local::f/k  (raw_data)",
         "files      1 (",
@@ -83,7 +86,7 @@ fn weights_that_are_not_all_there_are_told_apart() {
     fs::write(folder.path("short"), [0; 10]).unwrap();
     folder.run(&["inspect", "m.onnx"]).done().says(&[
         "files      4 (26 B): 1 present, 1 cut off, 1 missing, 1 refused",
-        "          10  cut off   2 tensors     short (cut off: 10 of 16 bytes)",
+        "        10 B  cut off   2 tensors     short (cut off: 10 of 16 bytes)",
         "           -  missing   1 tensor      away",
     ]);
     let said = folder.run(&["inspect", "m.onnx", "--json"]).done().json();
@@ -153,8 +156,8 @@ fn long_names_of_types_do_not_break_columns() {
     }
     folder.save("m.onnx", &ModelProto::new(graph));
     folder.run(&["inspect", "m.onnx"]).done().says(&[
-        "           2  FLOAT8E4M3FNUZ  [2]       a  (raw_data)",
-        "           2  INT8            [2]       b  (raw_data)",
+        "         2 B  FLOAT8E4M3FNUZ  [2]       a  (raw_data)",
+        "         2 B  INT8            [2]       b  (raw_data)",
     ]);
 }
 
@@ -199,6 +202,7 @@ fn inputs_and_outputs_are_shown_with_their_types() {
     folder.save("m.onnx", &declared());
     folder.run(&["inspect", "m.onnx"]).done().says(&[
         "inputs     3, and 1 with an initializer\n",
+        "              TYPE                     SHAPE       NAME\n",
         "              INT64                    [batch,3]   ids\n",
         "              sequence(tensor(FLOAT))              list\n",
         "              INT64                    (no shape)  shapeless\n",
@@ -229,7 +233,7 @@ fn a_model_without_operator_sets_is_shown_as_such() {
 }
 
 #[test]
-fn lines_fit_80_columns_and_names_are_not_cut() {
+fn rows_are_one_line_each_for_programs_and_names_are_not_cut() {
     let folder = Folder::new();
     let long = |n: usize| format!("encoder.layers.{n}.self_attention.query_key_value.weight");
     let location = format!("{}.data", "weights-of-the-model-".repeat(6));
@@ -245,11 +249,200 @@ fn lines_fit_80_columns_and_names_are_not_cut() {
     model.opset_import = domains.collect();
     folder.save("m.onnx", &model);
     let text = folder.run(&["inspect", "m.onnx"]).done().stdout();
-    // The list of files has a path as it is: it is given to other commands.
-    let wide: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
-    assert_eq!(wide.iter().filter(|line| !line.contains(&location)).count(), 0, "{wide:#?}");
-    for name in [long(0), long(1), long(2), input, location] {
-        assert!(text.contains(&name), "no {name} in {text}");
+    for n in 0..2 {
+        let row = format!("{}  model.onnx.data@0", long(n));
+        assert!(text.lines().any(|line| line.ends_with(&row)), "{text}");
+    }
+    for name in [&long(2), &input, &location] {
+        assert!(text.lines().any(|line| line.contains(name.as_str())), "no {name} in {text}");
     }
     assert!(text.contains("weights-of-the-model...ts-of-the-model-.data@0"), "{text}");
+    // What is no list of names still wraps.
+    let opsets = text.lines().skip_while(|line| !line.starts_with("opsets")).take(3);
+    assert!(opsets.clone().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// A model of two layers in which weights are quantized in every way.
+pub fn quantized() -> ModelProto {
+    let mut graph = GraphProto::new("main");
+    let blocks = |name: &str, bits: i64, size: i64| {
+        let mut node = NodeProto::new("MatMulNBits", ["x", "w"], [name]);
+        node.domain = Some("com.microsoft".into());
+        node.attribute.push(AttributeProto::int("bits", bits));
+        node.attribute.push(AttributeProto::int("block_size", size));
+        node
+    };
+    let mut dequantized = NodeProto::new("DequantizeLinear", ["model.layers.0.w", "s"], ["d"]);
+    dequantized.attribute.push(AttributeProto::int("block_size", 32));
+    graph.node = vec![
+        NodeProto::new("QuantizeLinear", ["x", "s"], ["q"]),
+        NodeProto::new("DequantizeLinear", ["q", "s"], ["dq"]),
+        dequantized,
+        blocks("a", 4, 32),
+        blocks("b", 4, 32),
+        blocks("c", 8, 128),
+        NodeProto::new("QLinearConv", ["x"], ["e"]),
+    ];
+    let int4 = TensorProto::new("model.layers.0.w", TensorProto::INT4, [4]);
+    graph.initializer.push(int4.with_raw_data(vec![0, 0]));
+    graph.initializer.push(floats("model.layers.1.w", 300));
+    graph.initializer.push(floats("head", 100));
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(99);
+    model.producer_name = Some("exporter".into());
+    model.domain = Some("org.example".into());
+    model.model_version = Some(3);
+    model.doc_string = Some(Box::new("a model".into()));
+    model.metadata_props.push(StringStringEntryProto::new("author", "Ada"));
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    model
+}
+
+#[test]
+fn versions_metadata_and_quantization_are_told() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &quantized());
+    folder.run(&["inspect", "m.onnx"]).done().says(&[
+        "refused    ir_version 99: onnxruntime",
+        "producer   exporter\n",
+        "domain     org.example\nversion    3\nsays       a model\n",
+        "metadata   1\n              author=Ada\n",
+        "digests    none\n",
+        "nodes      7\n",
+        "quantized  1 QuantizeLinear/DequantizeLinear pair,\n",
+        "1 weight of INT4 by DequantizeLinear in blocks of 32",
+        "2 com.microsoft::MatMulNBits of 4 bits in blocks of 32",
+        "1 com.microsoft::MatMulNBits of 8 bits in blocks of 128",
+        "1 QLinearConv",
+        "parameters 404\n        SIZE        ELEMENTS   TENSORS  TYPE\n",
+        "      1.6 kB             400         2  FLOAT\n         2 B               4         1  INT4\n",
+    ]);
+    let said = folder.run(&["inspect", "m.onnx", "--json"]).done().json();
+    assert_eq!(said["metadata"], serde_json::json!([{"key": "author", "value": "Ada"}]));
+    assert_eq!((&said["parameters"], &said["has_digests"]), (&404.into(), &false.into()));
+    assert_eq!(said["quantization"]["pairs"], 1);
+    assert_eq!(said["quantization"]["blocks"][0]["block_size"], 32);
+    folder.run(&["pack", "m.onnx", "d.onnx", "--digests"]);
+    folder.run(&["inspect", "d.onnx"]).done().says(&["digests    stored\n", "metadata   1\n"]);
+}
+
+#[test]
+fn what_a_model_has_not_has_no_line() {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("main");
+    graph.node.push(NodeProto::new("Neg", ["x"], ["y"]));
+    folder.save("m.onnx", &ModelProto::new(graph));
+    let text = folder.run(&["inspect", "m.onnx"]).done().stdout();
+    for label in ["functions", "subgraphs", "metadata", "quantized", "files", "domain", "says"] {
+        assert!(!text.lines().any(|line| line.starts_with(label)), "{label} in {text}");
+    }
+    assert!(!text.contains("subgraphs and functions"), "{text}");
+}
+
+#[test]
+fn tensors_are_chosen_by_name_and_sorted() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &quantized());
+    let names = |args: &[&str]| -> Vec<String> {
+        let args = [&["inspect", "m.onnx", "--json"], args].concat();
+        let said = folder.run(&args).done().json();
+        let tensors = said["tensors"].as_array().unwrap().iter();
+        tensors.map(|tensor| tensor["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let [zero, one, head] = ["model.layers.0.w", "model.layers.1.w", "head"];
+    for (args, expected) in [
+        (&[][..], &[one, head, zero][..]),
+        (&["--sort", "bytes"], &[one, head, zero]),
+        (&["--sort", "name"], &[head, zero, one]),
+        (&["--sort", "dtype"], &[one, head, zero]),
+        (&["--name", "model.*"], &[one, zero]),
+        (&["--name", "*.0.*", "--name", "head"], &[head, zero]),
+        (&["--name", "none"], &[]),
+        (&["--sort", "name", "--top", "1"], &[head]),
+    ] {
+        assert_eq!(names(args), expected, "{args:?}");
+    }
+    folder.run(&["pack", "m.onnx", "p.onnx", "--min-bytes", "0"]);
+    let said = folder.run(&["inspect", "p.onnx", "--sort", "place", "--json"]).done().json();
+    let offsets = said["tensors"].as_array().unwrap().iter();
+    let offsets: Vec<_> = offsets.map(|t| t["stored"]["offset"].as_u64().unwrap()).collect();
+    assert!(offsets.is_sorted() && offsets.len() == 3, "{offsets:?}");
+    folder.run(&["inspect", "m.onnx", "--name", "head"]).done().says(&[
+        "3 inline (1.6 kB), 0 external (0 B),\n           1 with a name that was asked for",
+    ]);
+    folder.run(&["inspect", "m.onnx", "--sort", "age"]).misused(&["--sort"]);
+    folder.run(&["inspect", "m.onnx", "--name", "[", "--json"]).misused(&[]);
+}
+
+#[test]
+fn a_tree_adds_up_modules() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &quantized());
+    let rows = |args: &[&str]| {
+        let run = folder.run(&[&["inspect", "m.onnx", "--tree"], args].concat()).done();
+        run.stdout().lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        rows(&[]),
+        [
+            "    1.6 kB             404         3  (all)",
+            "    1.2 kB             304         2  model",
+            "    1.2 kB             304         2  model.layers",
+            "     400 B             100         1  head",
+        ]
+    );
+    assert_eq!(rows(&["--depth", "0"]).len(), 1);
+    assert_eq!(rows(&["--depth", "9"]).len(), 8);
+    assert_eq!(rows(&["--name", "head"]).len(), 2);
+    let said = folder.run(&["inspect", "m.onnx", "--tree", "--json"]).done().json();
+    let row = serde_json::json!({"path": "model", "depth": 1, "tensors": 2, "parameters": 304,
+        "bytes": 1202});
+    assert_eq!(said["tree"][1], row);
+    folder.run(&["inspect", "m.onnx", "--depth", "1"]).misused(&["--tree"]);
+}
+
+#[test]
+fn safetensors_files_are_shown_as_models_without_a_graph() {
+    let folder = Folder::with_model();
+    folder.run(&["export-safetensors", "m.onnx", "w.safetensors", "--min-bytes", "0"]);
+    let run = folder.run(&["inspect", "w.safetensors"]).done();
+    run.says(&[
+        "model      w.safetensors (",
+        "tensors    ",
+        " external (",
+        "w.safetensors@",
+        "present",
+    ]);
+    let text = folder.run(&["inspect", "w.safetensors"]).done().stdout();
+    assert!(!text.contains("opsets") && !text.contains("inputs"), "{text}");
+    let json = folder.run(&["inspect", "w.safetensors", "--json"]).done().json();
+    let tensors = json["tensors"].as_array().unwrap();
+    assert_eq!(json["totals"]["external"], tensors.len());
+    assert_eq!(json["files"][0]["state"], "present");
+    assert!(tensors.iter().any(|tensor| tensor["name"] == "w" && tensor["bytes"] == 4000));
+
+    let sharded = ["export-safetensors", "m.onnx", "s.safetensors", "--max-shard-size", "5000"];
+    folder.run(&sharded).done();
+    let index = folder.run(&["inspect", "s.safetensors.index.json", "--json"]).done().json();
+    assert!(index["files"].as_array().unwrap().len() > 1, "{index}");
+    fs::write(folder.path("cut.safetensors"), [0xff; 20]).unwrap();
+    folder.run(&["inspect", "cut.safetensors"]).failed(&["cut.safetensors", "not a safetensors"]);
+    fs::copy(folder.path("m.onnx"), folder.path("x.safetensors")).unwrap();
+    folder.run(&["inspect", "x.safetensors"]).failed(&["an ONNX model, not a safetensors file"]);
+    folder.run(&["inspect", "gone.safetensors"]).failed(&["gone.safetensors"]);
+}
+
+#[test]
+fn several_models_are_shown_and_one_that_fails_hides_none() {
+    let folder = Folder::packed();
+    folder.save("b.onnx", &quantized());
+    let run = folder.run(&["inspect", "p.onnx", "b.onnx"]).done();
+    run.says(&["model      p.onnx (", "\n\nmodel      b.onnx ("]);
+    let said = folder.run(&["inspect", "p.onnx", "gone.onnx", "b.onnx", "--json"]);
+    let json = said.json();
+    assert_eq!((said.code(), json["models"].as_array().unwrap().len()), (1, 3));
+    assert_eq!(json["models"][0]["parameters"], 3004);
+    assert_eq!(json["models"][1]["error"]["kind"], "MissingFile");
+    assert_eq!(json["models"][2]["model"], "b.onnx");
+    folder.run(&["inspect", "gone.onnx", "b.onnx"]).failed(&["gone.onnx"]).says(&["b.onnx"]);
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use onnx_container::proto::{ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
+use onnx_container::proto::{
+    ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+};
 use serde_json::Value;
 
 use crate::inline;
@@ -30,7 +32,7 @@ const PREPARATIONS: [&str; 8] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 72] = [
+const CASES: [&str; 80] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -82,6 +84,10 @@ const CASES: [&str; 72] = [
     "inspect functions.onnx",
     "inspect cut.onnx",
     "inspect broken.onnx",
+    "inspect quantized.onnx --tree",
+    "stats m.onnx",
+    "stats p.onnx w*",
+    "stats broken.onnx",
     "files p.onnx",
     "files cut.onnx",
     "files broken.onnx",
@@ -110,10 +116,14 @@ const CASES: [&str; 72] = [
 ];
 
 /// Cases of commands that compare or run models.
-const COMPARISONS: [&str; 3] = [
+const COMPARISONS: [&str; 7] = [
     "diff --semantic functions.onnx functions.onnx",
     "diff --semantic functions.onnx other.onnx",
     "diff --semantic functions.onnx broken.onnx",
+    "diff p.onnx m.onnx",
+    "diff m.onnx p.onnx",
+    "diff m.onnx changed.onnx --stats",
+    "diff m.onnx gone.onnx",
 ];
 
 /// Commands that are there with the feature `machine` alone, and their cases.
@@ -161,6 +171,8 @@ fn models(folder: &Folder) {
     folder.save("resized.onnx", &crate::cast::resized());
     folder.save("functions.onnx", &functions());
     folder.save("part.onnx", &crate::parts::chain());
+    folder.save("quantized.onnx", &crate::inspect::quantized());
+    folder.save("changed.onnx", &changed());
     let mut other = functions();
     other.graph.as_mut().unwrap().node[0] = NodeProto::new("Neg", ["x"], ["p"]);
     folder.save("other.onnx", &other);
@@ -188,6 +200,26 @@ fn tree(folder: &Folder) {
     for (target, name) in [("a.onnx", "link.onnx"), ("gone", "dangling")] {
         std::os::unix::fs::symlink(target, folder.path("tree").join(name)).unwrap();
     }
+}
+
+/// The model `m.onnx`, in which something of every kind is other.
+fn changed() -> ModelProto {
+    let mut model = model();
+    model.producer_name = Some("another".into());
+    model.metadata_props.push(StringStringEntryProto::new("author", "Ada"));
+    let graph = model.graph.as_mut().unwrap();
+    graph.node.push(NodeProto::new("Neg", ["x"], ["n"]));
+    for tensor in &mut graph.initializer {
+        if tensor.name.as_ref().is_some_and(|name| *name == "small") {
+            tensor.name = Some("renamed".into());
+        } else if tensor.name.as_ref().is_some_and(|name| *name == "w") {
+            *tensor = floats("w", 1000);
+            tensor.raw_data = Some(vec![1; 4000].into());
+        }
+    }
+    graph.initializer.pop();
+    graph.initializer.push(floats("new", 77));
+    model
 }
 
 /// A model with a function that stays, and one that imports an operator set of its own.

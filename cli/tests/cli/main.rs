@@ -13,6 +13,7 @@ mod check;
 #[cfg(feature = "machine")]
 mod commands_page;
 mod dedup;
+mod diff;
 mod digest;
 mod edit;
 mod exported;
@@ -63,6 +64,7 @@ mod signing_places;
 mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
+mod stats;
 mod stop;
 mod strip;
 mod support;

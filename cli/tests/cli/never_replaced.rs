@@ -331,7 +331,7 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 48] = [
+const READ: [(&str, &str); 49] = [
     ("attach", "model"),
     ("attach", "weights"),
     ("cast", "input"),
@@ -351,7 +351,7 @@ const READ: [(&str, &str); 48] = [
     ("import-safetensors", "model"),
     ("import-safetensors", "weights"),
     ("inline-functions", "input"),
-    ("inspect", "model"),
+    ("inspect", "models"),
     ("merge", "a"),
     ("merge", "b"),
     // It takes away what the cases keep: `model_files` has its own.
@@ -373,6 +373,7 @@ const READ: [(&str, &str); 48] = [
     ("sign", "key"),
     ("sign", "model"),
     ("split", "input"),
+    ("stats", "model"),
     ("strip", "input"),
     ("trace", "input_dir"),
     ("trace", "model"),

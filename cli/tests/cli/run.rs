@@ -131,6 +131,33 @@ fn outputs_are_shown_and_in_json() {
 }
 
 #[test]
+fn expected_files_are_found_by_the_names_of_outputs() {
+    let folder = folder();
+    let write = |output: &str, format: &str| {
+        let args = ["run", "m.onnx", "--input-dir", "data", "-o", output, "--format", format];
+        folder.run(&args).done();
+    };
+    write("npy", "npy");
+    write("pb", "pb");
+    fs::create_dir(folder.path("named")).unwrap();
+    fs::copy(folder.path("npy/output_0.npy"), folder.path("named/y.npy")).unwrap();
+    fs::copy(folder.path("pb/output_1.pb"), folder.path("named/z.pb")).unwrap();
+    let run = ["run", "m.onnx", "--input-dir", "data", "--expect", "named"];
+    let json = folder.run(&[&run[..], &["--json"]].concat()).done().json();
+    let outputs = json["expected"]["outputs"].as_array().unwrap();
+    let names: Vec<_> = outputs.iter().map(|output| &output["output"]).collect();
+    assert_eq!(names, ["y", "z"]);
+    assert_eq!(outputs[0]["differing"], 0);
+    // By number comes first, and no output is left out.
+    write_pb(&folder.path("named/output_1.pb"), &[1.0, 0.0, 2.0, 8.0], &[1, 4]);
+    folder.run(&run).says(&["largest   z: elements differ by at most 0.5"]);
+    fs::remove_file(folder.path("named/y.npy")).unwrap();
+    folder
+        .run(&run)
+        .failed(&["has none of output_0.pb, output_0.npy, y.npy, y.pb and outputs.npz"]);
+}
+
+#[test]
 fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
     let folder = folder();
     write_pb(&folder.path("data/output_1.pb"), &[1.5, 0.0, 2.0, 8.1], &[1, 4]);
@@ -150,7 +177,10 @@ fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
     assert!((largest["max_abs"].as_f64().unwrap() - 0.1).abs() < 1e-6, "{largest}");
     let same = ["run", "m.onnx", "--input-dir", "data", "--expect", "same"];
     folder.run(&["run", "m.onnx", "--input-dir", "data", "-o", "same"]).done();
-    folder.run(&same).done().says(&["largest   all elements are equal"]);
+    folder
+        .run(&same)
+        .done()
+        .says(&["largest   y: all elements are equal\nlargest   z: all elements are equal\n"]);
     // Another shape, another type, and a file that is not there.
     write_pb(&folder.path("data/output_1.pb"), &[1.5, 0.0], &[2]);
     folder.run(&run).says(&["differs   z: the shape is [1, 4], not [2]"]);
@@ -161,7 +191,7 @@ fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
         1
     );
     fs::remove_file(folder.path("data/output_1.pb")).unwrap();
-    folder.run(&run).failed(&["has neither output_1.pb nor output_1.npy"]);
+    folder.run(&run).failed(&["has none of output_1.pb, output_1.npy, z.npy"]);
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn what_is_wrong_is_reported() {
         &["digest", "a.onnx", "--outputs"],
         &["digest", "a.onnx", "--semantic", "--tensors"],
         &["diff", "--semantic", "a.onnx"],
-        &["diff", "a.onnx", "b.onnx"],
+        &["diff", "--semantic", "--stats", "a.onnx", "b.onnx"],
         &["diff", "--semantic", "a.onnx", "b.onnx", "--outputs"],
     ] {
         folder.run(args).misused(&[]);
@@ -117,6 +117,6 @@ fn what_is_wrong_is_reported() {
     let texts = ["node `z` (Neg)", "nothing defines the value `nobody`"];
     folder.run(&["digest", "--semantic", "broken.onnx"]).failed(&texts);
     let run = folder.run(&["diff", "--semantic", "a.onnx", "broken.onnx", "--json"]);
-    assert_eq!((run.code(), &run.json()["error"]["kind"]), (1, &json!("InvalidModel")));
-    folder.run(&["diff", "--semantic", "a.onnx", "gone.onnx"]).failed(&["gone.onnx"]);
+    assert_eq!((run.code(), &run.json()["error"]["kind"]), (2, &json!("InvalidModel")));
+    folder.run(&["diff", "--semantic", "a.onnx", "gone.onnx"]).misused(&["error: `gone.onnx`"]);
 }

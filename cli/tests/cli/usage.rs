@@ -351,7 +351,7 @@ fn a_git_lfs_pointer_in_place_of_weights_is_named_by_every_command() {
     }
     folder.run(&["check", "p.onnx"]).failed(&[]).says(&["p.onnx.data", hint]);
     let run = folder.run(&["inspect", "p.onnx"]).done();
-    run.says(&["1 wrong", "wrong     4 tensors", "p.onnx.data\n", hint]);
+    run.says(&["1 wrong", "wrong     4 tensors", "p.onnx.data (", hint]);
     let said = folder.run(&["inspect", "p.onnx", "--json"]).done().json();
     assert_eq!(
         (&said["files"][0]["state"], &said["file_totals"]["wrong"]),
@@ -472,7 +472,7 @@ fn json_survives_a_folder_that_is_not_utf_8() {
 fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions cast import-safetensors export-safetensors check inspect \
-                    files extract replace edit mv cp rm share strip attach extract-model merge scan";
+                    files extract replace edit mv cp rm share strip attach extract-model merge scan stats digest diff";
     let machine =
         if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };
     for command in commands.split_whitespace().chain(machine.iter().copied()) {

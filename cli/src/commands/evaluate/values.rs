@@ -196,5 +196,22 @@ pub fn must_be_folder(folder: &Path) -> Result<(), Failure> {
 /// is none, `<stem>s.npz`, which has all values by name.
 pub fn find(folder: &Path, stem: &str, i: usize) -> Option<PathBuf> {
     let candidates = [format!("{stem}_{i}.pb"), format!("{stem}_{i}.npy"), format!("{stem}s.npz")];
-    candidates.into_iter().map(|name| folder.join(name)).find(|path| path.is_file())
+    first(folder, candidates)
+}
+
+/// As [`find`], for the value called `name`, whose file may also have its name: `<name>.npy`.
+pub fn find_named(folder: &Path, stem: &str, i: usize, name: &str) -> Option<PathBuf> {
+    let by_number = first(folder, [format!("{stem}_{i}.pb"), format!("{stem}_{i}.npy")]);
+    by_number
+        // A name from the model leads to no other folder.
+        .or_else(|| {
+            let is_plain = !name.chars().any(std::path::is_separator);
+            let files = [format!("{name}.npy"), format!("{name}.pb")];
+            is_plain.then(|| first(folder, files)).flatten()
+        })
+        .or_else(|| first(folder, [format!("{stem}s.npz")]))
+}
+
+fn first(folder: &Path, names: impl IntoIterator<Item = String>) -> Option<PathBuf> {
+    names.into_iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }

@@ -23,11 +23,13 @@ pub struct Expected {
     same: usize,
     /// The largest difference of any element of a tensor; `None` where there is none to compare.
     largest: Option<Largest>,
+    /// The largest difference of each output that is compared as a tensor.
+    outputs: Vec<Largest>,
     differences: Vec<Difference>,
 }
 
 /// How far an output is from the expected one.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Largest {
     output: String,
     /// `None` in JSON where it is infinite.
@@ -47,7 +49,10 @@ struct Difference {
 
 /// The files that the outputs will be compared with, as absolute paths. Their folder is not that of
 /// `-o`, so that no later run takes outputs for what was expected.
-pub fn files(args: &RunArgs, outputs: usize) -> Result<Vec<PathBuf>, Failure> {
+pub fn files<'n>(
+    args: &RunArgs,
+    outputs: impl Iterator<Item = &'n str>,
+) -> Result<Vec<PathBuf>, Failure> {
     let Some(folder) = &args.expect else { return Ok(Vec::new()) };
     let real = folder.canonicalize().map_err(|error| Error::io(folder, error))?;
     if args.output.as_ref().is_some_and(|output| output.canonicalize().is_ok_and(|o| o == real)) {
@@ -56,8 +61,8 @@ pub fn files(args: &RunArgs, outputs: usize) -> Result<Vec<PathBuf>, Failure> {
             folder.display()
         )));
     }
-    let files = (0..outputs).filter_map(|i| values::find(folder, "output", i)?.canonicalize().ok());
-    Ok(files.collect())
+    let file = |(i, name)| values::find_named(folder, "output", i, name)?.canonicalize().ok();
+    Ok(outputs.enumerate().filter_map(file).collect())
 }
 
 /// Compares `outputs` with the files in `folder`, which have to exist for all of them.
@@ -68,21 +73,18 @@ pub fn compare(
 ) -> Result<Expected, Failure> {
     let RunArgs { rtol, atol, .. } = *args;
     values::must_be_folder(folder)?;
-    let (mut differences, mut largest) = (Vec::new(), None::<Largest>);
+    let (mut differences, mut compared) = (Vec::new(), Vec::<Largest>::new());
     for (i, (name, found)) in outputs.iter().enumerate() {
-        let Some(path) = values::find(folder, "output", i) else {
+        let Some(path) = values::find_named(folder, "output", i, name) else {
             let folder = folder.display();
             return Err(Failure::Refused(format!(
-                "`{folder}`: has neither output_{i}.pb nor output_{i}.npy nor outputs.npz, which `{name}` is compared with"
+                "`{folder}`: has none of output_{i}.pb, output_{i}.npy, {name}.npy, {name}.pb and outputs.npz, which `{name}` is compared with"
             )));
         };
         let reason = match values::read(&path, name, &Wanted::like(found)) {
             Ok(Read::Value(expected)) => {
-                if let Some(apart) = distance(found, &expected)?
-                    && largest.as_ref().is_none_or(|known| apart.max_abs > known.max_abs)
-                {
-                    largest = Some(Largest::new(name, &apart));
-                }
+                let apart = distance(found, &expected)?;
+                compared.extend(apart.map(|apart| Largest::new(name, &apart)));
                 difference(found, &expected, Tolerance { rtol, atol })?
             }
             Ok(Read::OtherShape(expected)) => {
@@ -95,13 +97,35 @@ pub fn compare(
         differences.extend(reason.map(|reason| Difference { output: name.clone(), reason }));
     }
     let same = outputs.len() - differences.len();
-    Ok(Expected { ok: differences.is_empty(), rtol, atol, same, largest, differences })
+    let ok = differences.is_empty();
+    let largest = largest(&compared).cloned();
+    Ok(Expected { ok, rtol, atol, same, largest, outputs: compared, differences })
+}
+
+/// The one that is farthest from what was expected; of equal ones the first.
+fn largest(outputs: &[Largest]) -> Option<&Largest> {
+    outputs.iter().reduce(|known, one| if one.max_abs > known.max_abs { one } else { known })
 }
 
 impl Largest {
     fn new(output: &str, apart: &Distance) -> Self {
         let Distance { elements, differing, max_abs, max_rel, .. } = *apart;
         Self { output: output.to_owned(), max_abs, max_rel, differing, elements }
+    }
+}
+
+impl Largest {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { output, max_abs, max_rel, differing, elements } = self;
+        let output = short_name(output);
+        if *differing == 0 {
+            return out.prose_row("largest", format_args!("{output}: all elements are equal"));
+        }
+        let (max_abs, max_rel) = (Number(*max_abs), Number(*max_rel));
+        let text = format!(
+            "{output}: elements differ by at most {max_abs} (relative: {max_rel}), {differing} of {elements}"
+        );
+        out.prose_row("largest", text)
     }
 }
 
@@ -116,18 +140,7 @@ impl Expected {
         let verb = if all == 1 { "is" } else { "are" };
         let (rtol, atol) = (Number(*rtol), Number(*atol));
         out.row("compared", format_args!("{same} {verb} as expected (rtol {rtol}, atol {atol})"))?;
-        match &self.largest {
-            Some(Largest { output, max_abs, max_rel, differing, elements }) if *differing > 0 => {
-                let (max_abs, max_rel) = (Number(*max_abs), Number(*max_rel));
-                let text = format!(
-                    "{}: elements differ by at most {max_abs} (relative: {max_rel}), {differing} of {elements}",
-                    short_name(output)
-                );
-                out.prose_row("largest", text)?;
-            }
-            Some(_) => out.row("largest", "all elements are equal")?,
-            None => {}
-        }
+        self.outputs.iter().try_for_each(|one| one.print(out))?;
         for Difference { output, reason } in &self.differences {
             out.prose_row("differs", format_args!("{}: {reason}", short_name(output)))?;
         }

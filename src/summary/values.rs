@@ -3,18 +3,20 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use onnx_container::DataType;
-use onnx_container::proto::tensor_shape_proto::{Dimension, DimensionValue};
-use onnx_container::proto::type_proto::Value as Type;
-use onnx_container::proto::{GraphProto, ModelProto, TensorShapeProto, TypeProto, ValueInfoProto};
-use serde::Serialize;
+use crate::dtype::DataType;
+use crate::proto::tensor_shape_proto::{Dimension, DimensionValue};
+use crate::proto::type_proto::Value as Type;
+use crate::proto::{GraphProto, ModelProto, TensorShapeProto, TypeProto, ValueInfoProto};
 
 /// An input or output of the main graph.
-#[derive(Debug, Serialize)]
-pub struct GraphValue {
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ValueSummary {
+    /// The name.
     pub name: String,
     /// The whole declared type, such as `sequence(tensor(FLOAT))`; `None` when none is declared.
-    #[serde(rename = "type")]
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub declared: Option<String>,
     /// The element type of a tensor or sparse tensor.
     pub dtype: Option<String>,
@@ -25,11 +27,14 @@ pub struct GraphValue {
 }
 
 /// A dimension: in JSON a number, a name, or null when it is unknown.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(untagged))]
 pub enum Dim {
+    /// Its size.
     Fixed(i64),
+    /// A name, for a size that a run decides.
     Symbolic(String),
+    /// Neither is declared.
     Unknown,
 }
 
@@ -56,11 +61,11 @@ impl fmt::Display for Dim {
 }
 
 /// The inputs of the main graph of `model`.
-pub fn inputs(model: &ModelProto) -> Vec<GraphValue> {
+pub(super) fn inputs(model: &ModelProto) -> Vec<ValueSummary> {
     let Some(graph) = model.graph.as_deref() else { return Vec::new() };
     let initialized = initialized(graph);
     let input = |value: &ValueInfoProto| {
-        let mut input = GraphValue::of(value);
+        let mut input = ValueSummary::of(value);
         input.has_initializer = initialized.contains(input.name.as_str());
         input
     };
@@ -68,8 +73,8 @@ pub fn inputs(model: &ModelProto) -> Vec<GraphValue> {
 }
 
 /// The outputs of the main graph of `model`.
-pub fn outputs(model: &ModelProto) -> Vec<GraphValue> {
-    model.graph.iter().flat_map(|graph| &graph.output).map(GraphValue::of).collect()
+pub(super) fn outputs(model: &ModelProto) -> Vec<ValueSummary> {
+    model.graph.iter().flat_map(|graph| &graph.output).map(ValueSummary::of).collect()
 }
 
 /// The names of the initializers of `graph`, sparse ones too.
@@ -79,7 +84,16 @@ fn initialized(graph: &GraphProto) -> HashSet<String> {
     names.map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
-impl GraphValue {
+impl ValueSummary {
+    /// Type and shape in words: `FLOAT [batch,3]`.
+    pub fn declaration(&self) -> String {
+        let declared = self.dtype.as_ref().or(self.declared.as_ref());
+        let declared = declared.map_or("no type", String::as_str);
+        let Some(shape) = &self.shape else { return declared.to_owned() };
+        let dims: Vec<_> = shape.iter().map(ToString::to_string).collect();
+        format!("{declared} [{}]", dims.join(","))
+    }
+
     fn of(value: &ValueInfoProto) -> Self {
         let name = value.name.as_ref().map(|name| name.to_string_lossy().into_owned());
         let declared = value.r#type.as_deref().filter(|declared| declared.value.is_some());

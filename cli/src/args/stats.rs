@@ -1,0 +1,28 @@
+//! The arguments of `stats`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use glob::Pattern;
+
+use super::ReadArgs;
+use super::paths::model_to_read;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Mean, deviation and histogram are of the finite elements; the deviation is that of all elements, not of a \
+sample. Bins of the histogram have one width, which is a power of two; --json has it and the counts. Complex \
+elements count as their real and imaginary parts. Of strings, ZEROS are the empty ones.")]
+pub struct StatsArgs {
+    /// The model
+    #[arg(value_parser = model_to_read())]
+    pub model: PathBuf,
+    /// Only the tensors whose names match one of these: 'layers.3.*'
+    #[arg(value_name = "GLOB", value_parser = Pattern::new)]
+    pub names: Vec<Pattern>,
+    /// Print the statistics as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub read: ReadArgs,
+}

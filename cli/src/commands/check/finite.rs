@@ -1,0 +1,51 @@
+//! `check --finite`: tensors with elements that are infinite or not a number, in one pass over the
+//! weights.
+
+use std::path::Path;
+
+use onnx_container::check::Severity;
+use onnx_container::stats::TensorStats;
+use onnx_container::{Container, DataType, Error, ErrorKind, TensorRef};
+
+use crate::args::CheckArgs;
+use crate::model::findings::PrintedFinding;
+use crate::model::reading;
+use crate::terminal::output::count;
+
+/// A finding for each tensor that has such elements, if the options ask for them.
+pub fn not_finite(args: &CheckArgs, path: &Path) -> Vec<PrintedFinding> {
+    if !args.finite {
+        return Vec::new();
+    }
+    // What keeps the weights from being loaded is a finding of the check itself.
+    let Ok(container) = Container::load(path, reading::of(&args.read)) else {
+        return Vec::new();
+    };
+    match container.stats(may_be_infinite) {
+        Ok(stats) => stats.iter().filter_map(finding).flatten().collect(),
+        Err(error) => PrintedFinding::all(Severity::Error, &error.with_path(path)),
+    }
+}
+
+/// Whether the tensor has floats, which may be other than finite.
+fn may_be_infinite(tensor: &TensorRef<'_>) -> bool {
+    let is_whole = |dtype: DataType| dtype.is_integer() || dtype == DataType::Bool;
+    tensor.dtype().is_ok_and(|dtype| !is_whole(dtype) && dtype != DataType::String)
+}
+
+fn finding(stats: &TensorStats) -> Option<Vec<PrintedFinding>> {
+    let nan = (stats.nan > 0).then(|| format!("{} not a number", are(stats.nan)));
+    let infinite = (stats.infinite > 0).then(|| format!("{} infinite", are(stats.infinite)));
+    let said: Vec<_> = nan.into_iter().chain(infinite).collect();
+    if said.is_empty() {
+        return None;
+    }
+    let all = count(usize::try_from(stats.elements).unwrap_or(usize::MAX), "element");
+    let reason = format!("of {all}, {}", said.join(", "));
+    let error = Error::new(ErrorKind::InvalidModel, reason).with_tensor(&stats.name);
+    Some(PrintedFinding::all(Severity::Error, &error))
+}
+
+fn are(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "is" } else { "are" })
+}

@@ -1,0 +1,214 @@
+//! `diff A B`: what differs, and what is read to know it.
+
+use std::fs;
+
+use onnx_container::proto::{
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+    ValueInfoProto,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Folder, floats, model};
+
+/// `y = x + w`, with a weight `v` that nothing uses.
+fn small(w: &[f32]) -> ModelProto {
+    let mut graph = GraphProto::new("g");
+    let bytes: Vec<_> = w.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let dims = [i64::try_from(w.len()).unwrap()];
+    graph.initializer.push(TensorProto::new("w", 1, dims).with_raw_data(bytes));
+    graph.initializer.push(floats("v", 500));
+    graph.input.push(ValueInfoProto::tensor("x", 1, dims));
+    graph.node.push(NodeProto::new("Add", ["x", "w"], ["y"]));
+    graph.output.push(ValueInfoProto::tensor("y", 1, dims));
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    model
+}
+
+/// Numbers of which the first ones are `values`.
+fn weights(values: &[f32]) -> Vec<f32> {
+    values.iter().copied().chain((values.len()..600).map(|n| n as f32)).collect()
+}
+
+fn changed(change: impl FnOnce(&mut ModelProto)) -> ModelProto {
+    let mut model = small(&weights(&[]));
+    change(&mut model);
+    model
+}
+
+fn diff(folder: &Folder, args: &[&str]) -> (i32, Value) {
+    let run = folder.run(&[&["diff"], args, &["--json"]].concat());
+    (run.code(), run.json())
+}
+
+#[test]
+fn each_kind_of_difference_is_named() {
+    let folder = Folder::new();
+    folder.save("a.onnx", &small(&weights(&[])));
+    fn graph(model: &mut ModelProto) -> &mut GraphProto {
+        model.graph.as_mut().unwrap()
+    }
+    type Change = fn(&mut ModelProto);
+    let cases: [(Change, &str); 18] = [
+        (|m| m.ir_version = Some(11), "ir version: 10 -> 11\n"),
+        (|m| m.opset_import[0].version = Some(20), "opset ai.onnx: 21 -> 20\n"),
+        (|m| m.producer_name = Some("p".into()), "producer: (none) -> p\n"),
+        (|m| m.model_version = Some(3), "model version: (none) -> 3\n"),
+        (|m| m.doc_string = Some(Box::new("d".into())), "doc string: (none) -> d\n"),
+        (|m| graph(m).name = Some("h".into()), "graph: g -> h\n"),
+        (
+            |m| m.metadata_props.push(StringStringEntryProto::new("k", "v")),
+            "metadata k: (none) -> v\n",
+        ),
+        (
+            |m| graph(m).input[0] = ValueInfoProto::tensor("x", 1, [-1]),
+            "input x: FLOAT [600] -> FLOAT [?]\n",
+        ),
+        (|m| graph(m).output[0].name = Some("v".into()), "output v: (none) -> FLOAT [600]\n"),
+        (
+            |m| graph(m).node.push(NodeProto::new("Neg", ["y"], ["z"])),
+            "nodes     Neg: 0 -> 1 nodes\n",
+        ),
+        (
+            |m| graph(m).node[0].input.reverse(),
+            "nodes     Add: 1 nodes, 1 node with other inputs, outputs or attributes\n",
+        ),
+        (
+            |m| graph(m).value_info.push(ValueInfoProto::tensor("t", 1, [2])),
+            "other     the order of nodes",
+        ),
+        (|m| graph(m).initializer.push(floats("n", 4)), "added     n  FLOAT [4] (16 B)\n"),
+        (|m| drop(graph(m).initializer.pop()), "removed   v  FLOAT [500] (2.0 kB)\n"),
+        (
+            |m| graph(m).initializer[1].name = Some("u".into()),
+            "renamed   v to u  FLOAT [500] (2.0 kB)\n",
+        ),
+        (
+            |m| graph(m).initializer[1] = floats("v", 400),
+            "changed   v  FLOAT [500] (2.0 kB) -> FLOAT [400] (1.6 kB)\n",
+        ),
+        (
+            |m| graph(m).initializer[1].raw_data = Some(vec![0; 2000].into()),
+            "changed   v  FLOAT [500] (2.0 kB)\n",
+        ),
+        (
+            |m| graph(m).initializer[1].data_type = Some(TensorProto::INT32),
+            "changed   v  FLOAT [500] (2.0 kB) -> INT32 [500] (2.0 kB)\n",
+        ),
+    ];
+    for (change, text) in cases {
+        folder.save("b.onnx", &changed(change));
+        let run = folder.run(&["diff", "a.onnx", "b.onnx"]);
+        assert_eq!((run.code(), run.stderr().as_str()), (1, ""), "{text}");
+        assert!(run.stdout().contains(text), "no {text:?} in {}", run.stdout());
+        let (code, json) = diff(&folder, &["a.onnx", "b.onnx"]);
+        assert_eq!((code, &json["same"]), (1, &json!(false)), "{text}");
+        // What differs from itself in nothing.
+        assert_eq!(diff(&folder, &["b.onnx", "b.onnx"]).0, 0, "{text}");
+    }
+}
+
+#[test]
+fn the_size_of_changes_is_told_and_the_largest_comes_first() {
+    let folder = Folder::new();
+    folder.save("a.onnx", &small(&weights(&[])));
+    let mut other = small(&weights(&[0.5, 1.0, f32::NAN]));
+    other.graph.as_mut().unwrap().initializer[1] = floats("v", 500);
+    let v = &mut other.graph.as_mut().unwrap().initializer[1];
+    let mut bytes: Vec<u8> = (0..500).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    bytes[..4].copy_from_slice(&5.0_f32.to_le_bytes());
+    v.raw_data = Some(bytes.into());
+    folder.save("b.onnx", &other);
+    let run = folder.run(&["diff", "a.onnx", "b.onnx", "--stats"]);
+    run.says(&[
+        "changed   v  FLOAT [500] (2.0 kB): at most 5, 0.01 on average, 1 of 500 elements\n\
+         changed   w  FLOAT [600] (2.4 kB): at most 0.5, 0.000834725 on average, 2 of 600 elements, 1 not finite in one of them\n",
+    ]);
+    let (_, json) = diff(&folder, &["a.onnx", "b.onnx", "--stats"]);
+    let expected = json!({"elements": 600, "differing": 2, "not_finite": 1, "max_abs": 0.5,
+        "mean_abs": 0.5 / 599.0});
+    assert_eq!(json["tensors"]["changed"][1]["difference"], expected);
+    let (_, without) = diff(&folder, &["a.onnx", "b.onnx"]);
+    assert_eq!(without["tensors"]["changed"][0]["difference"], json!(null));
+    assert_eq!(without["tensors"]["changed"][0]["name"], "w", "by length");
+}
+
+#[test]
+fn a_model_that_is_stored_otherwise_is_the_same() {
+    let folder = Folder::new();
+    folder.save("a.onnx", &model());
+    for (args, files) in [
+        (&["pack", "a.onnx", "b.onnx"][..], Some("from the model to b.onnx.data")),
+        (&["split", "a.onnx", "b.onnx"], Some("from the model to")),
+        (&["embed", "a.onnx", "b.onnx"], None),
+    ] {
+        folder.run(args).done();
+        let run = folder.run(&["diff", "a.onnx", "b.onnx"]).done();
+        assert!(run.stdout().contains("the same: "), "{args:?} {run:?}");
+        assert_eq!(files.is_none(), !run.stdout().contains("moved"), "{args:?} {run:?}");
+        assert!(files.is_none_or(|text| run.stdout().contains(text)), "{args:?} {run:?}");
+        folder.run(&["diff", "a.onnx", "b.onnx", "--no-mmap"]).done();
+    }
+}
+
+#[test]
+fn weights_are_read_only_where_nothing_else_tells() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &small(&weights(&[])));
+    folder.run(&["pack", "m.onnx", "a.onnx", "--digests"]).done();
+    folder.run(&["edit", "a.onnx", "b.onnx", "--set-metadata", "k=v"]).done();
+    folder.run(&["pack", "m.onnx", "c.onnx", "--digests"]).done();
+    fs::copy(folder.path("m.onnx"), folder.path("d.onnx")).unwrap();
+    let read = |a: &str, b: &str, args: &[&str]| {
+        let (code, json) = diff(&folder, &[&[a, b], args].concat());
+        (code, json["tensors"]["bytes_read"].as_u64().unwrap())
+    };
+    // One file, and stored digests.
+    assert_eq!(read("a.onnx", "b.onnx", &[]), (1, 0));
+    assert_eq!(read("a.onnx", "c.onnx", &[]), (0, 0));
+    assert_eq!(read("a.onnx", "c.onnx", &["--no-mmap"]), (0, 0));
+    // Neither.
+    assert_eq!(read("a.onnx", "m.onnx", &[]), (0, 8800));
+    assert_eq!(read("m.onnx", "d.onnx", &[]), (0, 8800));
+    // Digests that are stored are believed, and no file has to be there.
+    fs::remove_file(folder.path("c.onnx.data")).unwrap();
+    assert_eq!(read("a.onnx", "c.onnx", &[]), (0, 0));
+    let run = folder.run(&["diff", "m.onnx", "c.onnx"]);
+    assert_eq!(run.code(), 2);
+    assert!(run.stderr().contains("c.onnx.data"), "{run:?}");
+}
+
+#[test]
+fn lists_are_as_long_as_asked_for() {
+    let folder = Folder::new();
+    let graph = |count: i64| {
+        let mut graph = GraphProto::new("g");
+        graph.initializer = (0..count).map(|n| floats(&format!("w{n}"), 4 + n)).collect();
+        let mut model = ModelProto::new(graph);
+        model.opset_import.push(OperatorSetIdProto::new("", 21));
+        model
+    };
+    folder.save("a.onnx", &graph(0));
+    folder.save("b.onnx", &graph(30));
+    let lines = |args: &[&str]| {
+        let run = folder.run(&[&["diff", "a.onnx", "b.onnx"], args].concat());
+        run.stdout().lines().filter(|line| line.starts_with("added")).count()
+    };
+    assert_eq!((lines(&[]), lines(&["--top", "3"]), lines(&["--top", "0"])), (20, 3, 30));
+    folder.run(&["diff", "a.onnx", "b.onnx"]).says(&["and 10 more", "added     w29  FLOAT [33]"]);
+}
+
+#[test]
+fn what_cannot_be_compared_is_exit_code_2() {
+    let folder = Folder::new();
+    folder.save("a.onnx", &small(&weights(&[])));
+    fs::write(folder.path("x.onnx"), "hello").unwrap();
+    for args in [&["a.onnx", "gone.onnx"], &["x.onnx", "a.onnx"]] {
+        for semantic in [&[][..], &["--semantic"]] {
+            let (code, json) = diff(&folder, &[&args[..], semantic].concat());
+            assert_eq!(code, 2, "{args:?} {json}");
+            assert!(json["error"]["message"].is_string(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What is in models, what their elements are like, and what differs between two: as JSON, of which
+//! Python makes its own classes.
+
+use std::path::{Path, PathBuf};
+
+use onnx_container::compare::{CompareOptions, Comparison, compare_models, compare_with};
+use onnx_container::stats::TensorStats;
+use onnx_container::{Container, Error, Result, TensorRef, safetensors};
+use pyo3::prelude::*;
+
+use crate::interrupt::detached;
+use crate::options::Load;
+
+/// What is in the model, or the safetensors file, at `path`.
+#[pyfunction]
+pub fn inspect(py: Python<'_>, path: PathBuf, load: Load) -> PyResult<String> {
+    let options = load.options()?.weights(false);
+    detached(py, || {
+        if is_safetensors(&path) {
+            return text(&safetensors::inspect(&path, options)?);
+        }
+        summary(&Container::load(&path, options)?)
+    })
+}
+
+/// Whether the name is that of a safetensors file, or of the index of several.
+fn is_safetensors(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")
+}
+
+/// What is in the model of `container`.
+pub fn summary(container: &Container) -> Result<String> {
+    text(&container.summary()?)
+}
+
+/// What the elements of the tensors with these names are like, or those of all.
+pub fn stats(container: &Container, names: Option<&[String]>) -> Result<String> {
+    let is_selected = |tensor: &TensorRef<'_>| {
+        names.is_none_or(|names| names.iter().any(|name| name == tensor.name()))
+    };
+    let stats: Vec<TensorStats> = container.stats(is_selected)?;
+    text(&stats)
+}
+
+/// What differs between two containers.
+pub fn compare(a: &Container, b: &Container, stats: bool) -> Result<String> {
+    compared(&compare_with(a, b, &CompareOptions::new().differences(stats))?)
+}
+
+/// What differs between the models at two paths.
+#[pyfunction]
+pub fn diff(py: Python<'_>, a: PathBuf, b: PathBuf, load: Load, stats: bool) -> PyResult<String> {
+    let options = CompareOptions::new().load(load.options()?).differences(stats);
+    detached(py, || compared(&compare_models(a, b, &options)?))
+}
+
+fn compared(found: &Comparison) -> Result<String> {
+    text(found)
+}
+
+fn text(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(Error::other)
+}

@@ -1,0 +1,289 @@
+//! Adds up floats of 32 and 64 bits, block by block: the one pass over the elements.
+//!
+//! A block fits the cache that is next to a core, so going through it a few times costs little, and
+//! each time is a plain loop that the compiler makes vectors of. Almost all blocks have finite
+//! numbers only, which their sum shows afterwards; the others are gone through once more without
+//! what is not finite.
+
+use super::histogram::{BINS, Bins, width};
+use super::moments::Moments;
+
+/// The most elements of a block.
+pub(super) const BLOCK: usize = 4096;
+/// The sums that are kept side by side: as many as a wide processor adds at once.
+const LANES: usize = 16;
+
+/// What is known of some numbers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Numbers {
+    pub(super) moments: Moments,
+    pub(super) bins: Bins,
+    /// The smallest and the largest finite number.
+    pub(super) range: Option<(f64, f64)>,
+    pub(super) nan: u64,
+    pub(super) positive_infinities: u64,
+    pub(super) negative_infinities: u64,
+    pub(super) zeros: u64,
+}
+
+impl Numbers {
+    /// Adds those of other elements.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.moments.merge(other.moments);
+        self.bins.merge(&other.bins);
+        if let Some((min, max)) = other.range {
+            self.widen(min, max);
+        }
+        self.nan += other.nan;
+        self.positive_infinities += other.positive_infinities;
+        self.negative_infinities += other.negative_infinities;
+        self.zeros += other.zeros;
+    }
+
+    /// Adds `number`, which occurs `times`.
+    pub(super) fn add(&mut self, number: f64, times: u64) {
+        if times == 0 {
+            return;
+        }
+        if !number.is_finite() {
+            self.add_special(number, times);
+            return;
+        }
+        self.zeros += if number == 0.0 { times } else { 0 };
+        self.widen(number, number);
+        self.moments.merge(Moments::equal(number, times));
+        self.bins.admit(number, number);
+        self.bins.count(number, times);
+    }
+
+    fn add_special(&mut self, number: f64, times: u64) {
+        let count = match number {
+            _ if number.is_nan() => &mut self.nan,
+            _ if number > 0.0 => &mut self.positive_infinities,
+            _ => &mut self.negative_infinities,
+        };
+        *count += times;
+    }
+
+    fn widen(&mut self, min: f64, max: f64) {
+        let (a, b) = self.range.unwrap_or((min, max));
+        self.range = Some((a.min(min), b.max(max)));
+    }
+}
+
+/// A float that blocks are of.
+pub(super) trait Real: Copy + PartialOrd + Default {
+    const INFINITY: Self;
+    const NEGATIVE_INFINITY: Self;
+    fn wide(self) -> f64;
+    /// One if it is zero.
+    fn is_zero(self) -> u32;
+    /// Two to the `power`.
+    fn power(power: i32) -> Self;
+    /// The number of whole widths below `self`, less `first`: it is from zero to 63. The width and
+    /// `scale`, which is one by the width, are powers of two.
+    fn bin(self, width: Self, scale: Self, first: i64) -> u16;
+}
+
+macro_rules! real {
+    ($Float:ident, $Bits:ident, $digits:literal) => {
+        impl Real for $Float {
+            const INFINITY: Self = $Float::INFINITY;
+            const NEGATIVE_INFINITY: Self = $Float::NEG_INFINITY;
+
+            #[inline(always)]
+            #[allow(clippy::useless_conversion)] // of the wide type
+            fn wide(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline(always)]
+            fn is_zero(self) -> u32 {
+                u32::from(self == 0.0)
+            }
+
+            #[allow(clippy::cast_possible_truncation)] // a power of two in the range of the type
+            fn power(power: i32) -> Self {
+                width(power) as $Float
+            }
+
+            // Added to a number of this size, a fraction is rounded away, and the whole number is
+            // in the lowest bits. That is faster than a conversion, which has to look for numbers
+            // that no integer holds.
+            #[inline(always)]
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // keeps low bits
+            fn bin(self, width: Self, scale: Self, first: i64) -> u16 {
+                const LARGE: $Float = 1.5 * ((1_u64 << $digits) as $Float);
+                let shifted = self * scale + LARGE;
+                let rounded = (shifted - LARGE) * width;
+                let whole = shifted.to_bits().wrapping_sub($Bits::from(rounded > self));
+                whole.wrapping_sub(LARGE.to_bits()).wrapping_sub(first as $Bits) as u16
+            }
+        }
+    };
+}
+
+real!(f32, u32, 23);
+real!(f64, u64, 52);
+
+/// Adds up blocks of one type.
+pub(super) struct Blocks<T> {
+    pub(super) numbers: Numbers,
+    /// How often each pair of bins occurs, the first in the low bits: to count two numbers at once
+    /// halves the time.
+    pairs: Box<[u32; BINS * BINS]>,
+    /// The numbers in `pairs`.
+    pending: usize,
+    finite: Vec<T>,
+}
+
+/// The bits of the number of a bin.
+const BIN_BITS: u32 = BINS.trailing_zeros();
+/// The most numbers that are counted before a count could be too large for its 32 bits.
+const MOST_PENDING: usize = 1 << 30;
+
+impl<T: Real> Blocks<T> {
+    pub(super) fn new() -> Self {
+        let (numbers, pairs) = (Numbers::default(), Box::new([0; BINS * BINS]));
+        Self { numbers, pairs, pending: 0, finite: Vec::new() }
+    }
+
+    /// Adds `elements`, at most [`BLOCK`] of them.
+    pub(super) fn add(&mut self, elements: &[T]) {
+        let Some(first) = elements.first() else { return };
+        let mean = self.numbers.moments.mean;
+        let pivot = if self.numbers.moments.count > 0 { mean } else { first.wide() };
+        let sums = Sums::of(elements, pivot);
+        if sums.are_finite() {
+            self.add_finite(elements, pivot, &sums);
+        } else {
+            self.add_others(elements);
+        }
+    }
+
+    /// Adds elements of which not all are finite, or whose squares are too large.
+    fn add_others(&mut self, elements: &[T]) {
+        let mut finite = std::mem::take(&mut self.finite);
+        finite.clear();
+        for element in elements {
+            match element.wide() {
+                number if number.is_finite() => finite.push(*element),
+                number => self.numbers.add_special(number, 1),
+            }
+        }
+        if let Some(first) = finite.first() {
+            let pivot = first.wide();
+            self.add_finite(&finite, pivot, &Sums::of(&finite, pivot));
+        }
+        self.finite = finite;
+    }
+
+    fn add_finite(&mut self, elements: &[T], pivot: f64, sums: &Sums<T>) {
+        let Sums { min, max, zeros, sum, squares, count } = *sums;
+        let (min, max) = (min.wide(), max.wide());
+        self.numbers.moments.merge(Moments::about(pivot, count, sum, squares));
+        self.numbers.zeros += zeros;
+        self.numbers.widen(min, max);
+        if !self.numbers.bins.holds(min, max) || self.pending >= MOST_PENDING {
+            self.flush();
+        }
+        self.numbers.bins.admit(min, max);
+        self.count(elements);
+    }
+
+    /// Counts `elements` in their bins.
+    fn count(&mut self, elements: &[T]) {
+        let mut numbers = [0_u16; BLOCK / 2];
+        let bins = &mut self.numbers.bins;
+        let (width, scale) = (T::power(bins.power), T::power(-bins.power));
+        let first = bins.first;
+        let (a, rest) = elements.split_at(elements.len() / 2);
+        let (b, odd) = rest.split_at(a.len().min(rest.len()));
+        for ((number, a), b) in numbers.iter_mut().zip(a).zip(b) {
+            *number = a.bin(width, scale, first) | (b.bin(width, scale, first) << BIN_BITS);
+        }
+        for number in numbers.iter().take(a.len()) {
+            // The mask spares a comparison: there are no higher bits.
+            if let Some(count) = self.pairs.get_mut(usize::from(*number) & (BINS * BINS - 1)) {
+                *count += 1;
+            }
+        }
+        odd.iter().for_each(|number| bins.count(number.wide(), 1));
+        self.pending += elements.len();
+    }
+
+    /// Moves the counts of pairs into the bins.
+    fn flush(&mut self) {
+        if self.pending == 0 {
+            return;
+        }
+        let bins = &mut self.numbers.bins.counts;
+        for (row, second) in self.pairs.chunks(BINS).zip(0..) {
+            let sum: u64 = row.iter().map(|count| u64::from(*count)).sum();
+            let count = |bin: &mut u64, more: u64| *bin += more;
+            if let Some(bin) = bins.get_mut(second) {
+                count(bin, sum);
+            }
+            bins.iter_mut().zip(row).for_each(|(bin, more)| count(bin, u64::from(*more)));
+        }
+        self.pairs.fill(0);
+        self.pending = 0;
+    }
+
+    /// What is known of all blocks.
+    pub(super) fn finish(mut self) -> Numbers {
+        self.flush();
+        self.numbers
+    }
+}
+
+/// The sums of one block about a pivot. Where an element is not finite, they are not.
+struct Sums<T> {
+    count: u64,
+    min: T,
+    max: T,
+    zeros: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl<T: Real> Sums<T> {
+    fn of(elements: &[T], pivot: f64) -> Self {
+        let (mut min, mut max) = ([T::INFINITY; LANES], [T::NEGATIVE_INFINITY; LANES]);
+        let (mut zeros, mut sums, mut squares) = ([0_u32; LANES], [0.0; LANES], [0.0; LANES]);
+        let mut chunks = elements.chunks_exact(LANES);
+        for chunk in &mut chunks {
+            let lanes = min.iter_mut().zip(&mut max).zip(&mut zeros).zip(&mut sums);
+            for (((((min, max), zeros), sum), square), element) in
+                lanes.zip(&mut squares).zip(chunk)
+            {
+                *min = if *element < *min { *element } else { *min };
+                *max = if *element > *max { *element } else { *max };
+                *zeros += element.is_zero();
+                let apart = element.wide() - pivot;
+                *sum += apart;
+                *square += apart * apart;
+            }
+        }
+        let (mut least, mut most) = (T::INFINITY, T::NEGATIVE_INFINITY);
+        let mut all = (0_u64, 0.0, 0.0);
+        for element in chunks.remainder() {
+            least = if *element < least { *element } else { least };
+            most = if *element > most { *element } else { most };
+            let apart = element.wide() - pivot;
+            all = (all.0 + u64::from(element.is_zero()), all.1 + apart, all.2 + apart * apart);
+        }
+        for (a, b) in min.into_iter().zip(max) {
+            least = if a < least { a } else { least };
+            most = if b > most { b } else { most };
+        }
+        let zeros = zeros.iter().map(|n| u64::from(*n)).sum::<u64>() + all.0;
+        let sum = sums.iter().sum::<f64>() + all.1;
+        let squares = squares.iter().sum::<f64>() + all.2;
+        Self { count: elements.len() as u64, min: least, max: most, zeros, sum, squares }
+    }
+
+    fn are_finite(&self) -> bool {
+        self.squares.is_finite()
+    }
+}

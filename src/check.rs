@@ -4,8 +4,8 @@
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names
 //! in the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks
 //! `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the
-//! types of values to `types`, those that bodies declare to `bodies`, the files to `weights`, the bytes in them to `contents`, the
-//! comparison with stored digests to `digests`.
+//! types of values to `types`, those that bodies declare to `bodies`, the files to `weights`, the
+//! bytes in them to `contents`, the comparison with stored digests to `digests`.
 
 pub(crate) mod ambiguity;
 mod attributes;
@@ -118,11 +118,11 @@ impl From<MmapChoice> for CheckOptions {
 /// that are not UTF-8, what of the file single readers take for something else
 /// ([`refuse_ambiguous`]), and what single readers are known to refuse:
 /// attributes without a name or type or with two values, element types and versions that there are
-/// not, indices of sparse tensors, and numbers of inputs and outputs that do not fit an operator, a
+/// not, indices of sparse tensors, numbers of inputs and outputs that do not fit an operator, a
 /// function or the branches of an If, and element types that the body of an If, Loop or Scan
 /// declares and its node or the next turn does not have. What operators do with their inputs is
-/// not: types, shapes and required attributes are left to onnx.checker. The bytes of external weights are read only by
-/// [`CheckOptions::contents`] and [`CheckOptions::digests`].
+/// not: types, shapes and required attributes are left to onnx.checker. The bytes of external
+/// weights are read only by [`CheckOptions::contents`] and [`CheckOptions::digests`].
 ///
 /// ```no_run
 /// use onnx_container::check::check_model;

@@ -1,5 +1,5 @@
-//! The element types of values: as a graph states them, in declarations and attributes of nodes, and
-//! in names and tables.
+//! The element types of values: as a graph states them, in declarations and attributes of nodes,
+//! and in names and tables.
 
 use super::convert::Float;
 use super::graph::{is_standard, tensor_of};

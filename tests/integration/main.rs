@@ -87,6 +87,7 @@ mod shards;
 mod small_messages;
 mod sources;
 mod statistics;
+mod strip;
 mod support;
 mod tensors;
 mod tensors_page;

@@ -72,13 +72,12 @@ pub struct RmArgs {
     pub place: PlaceArgs,
 }
 
-/// All weights of the models go to one new file beside them, those of equal bytes once; inline
-/// tensors of 1024 bytes or more go there too. The models have to be in one folder. No file is
-/// replaced except the models.
-///
-/// Where this is killed, all models are the old ones or all the new ones: the next command that
-/// opens one of them sees to that.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+All weights of the models go to one new file beside them, those of equal bytes once; inline tensors of 1024 \
+bytes or more go there too. The models have to be in one folder. No file is replaced except the models.\n\n\
+Where this is killed, all models are the old ones or all the new ones: the next command that opens one of \
+them completes or undoes it.")]
 pub struct ShareArgs {
     /// The models, two or more
     #[arg(value_name = "MODEL", required = true, num_args = 2.., value_parser = model_to_read())]

@@ -5,7 +5,7 @@
 //! of those that were not stripped, and the digests that are stored with the stripped model.
 //! Weights by name for any model, from anywhere, are left to `fill`.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use crate::buffer::Buffer;
 use crate::container::strip::is_without_elements;
@@ -17,7 +17,7 @@ use crate::files::external_data::{self, is_external};
 use crate::graph::traversal::{self, Place, Position};
 use crate::proto::TensorProto;
 use crate::tensor::Tensor;
-use crate::tensor::initializer::Initializer;
+use crate::tensor::initializer::{Address, Initializer};
 use crate::util::did_you_mean::did_you_mean;
 
 /// How [`Container::attach_model`] compares.
@@ -49,7 +49,7 @@ impl AttachOptions {
 pub struct AttachedWeights {
     /// The number of tensors that have their elements again.
     pub attached: usize,
-    /// The length of these in bytes.
+    /// The length of these in bytes, those of tied tensors once.
     pub bytes: u64,
     /// Tensors that both models have with different elements: the model keeps its own. Only where
     /// it was [edited](AttachOptions::edited).
@@ -157,6 +157,9 @@ struct Matching<'w> {
     /// By scope and name, the tensors of this name that were not matched yet, in graph order.
     left: BTreeMap<String, VecDeque<&'w TensorProto>>,
     given: HashMap<Position, Given>,
+    /// Where the elements are that were given so far, or their handles.
+    places: HashSet<(Address, u64)>,
+    handles: HashSet<Handle>,
     report: AttachedWeights,
     errors: Errors,
 }
@@ -168,7 +171,8 @@ impl<'w> Matching<'w> {
             left.entry(place.qualified_name(tensor)).or_default().push_back(tensor);
         }
         let (given, report) = (HashMap::new(), AttachedWeights::default());
-        Self { weights, options, left, given, report, errors: Errors::default() }
+        let (places, handles, errors) = (HashSet::new(), HashSet::new(), Errors::default());
+        Self { weights, options, left, given, places, handles, report, errors }
     }
 
     fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
@@ -212,9 +216,22 @@ impl<'w> Matching<'w> {
             }
         };
         self.report.attached += 1;
-        self.report.bytes = self.report.bytes.saturating_add(len);
+        if self.is_first(&given) {
+            self.report.bytes = self.report.bytes.saturating_add(len);
+        }
         self.given.insert(place.position, given);
         Ok(())
+    }
+
+    /// Whether no tensor before has the same elements in the same place.
+    fn is_first(&mut self, given: &Given) -> bool {
+        match given {
+            Given::Inline(_) => true,
+            Given::External(handle, weight) => match weight.address() {
+                Some(address) => self.places.insert((address, weight.byte_len())),
+                None => self.handles.insert(handle.clone()),
+            },
+        }
     }
 
     /// Compares the elements that the model has with those of `found`.

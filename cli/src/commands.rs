@@ -92,9 +92,9 @@ pub(crate) enum Command {
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
     Check(CheckArgs),
-    /// Show what is in models or safetensors files, without reading weights
+    /// Show what is in models, without reading their weights
     Inspect(InspectArgs),
-    /// Show what the elements of tensors are like: range, mean, deviation, NaN, a histogram
+    /// Show range, mean, deviation and NaN of tensors
     Stats(StatsArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),

@@ -92,7 +92,7 @@ class Attached:
     attached: int
     """The number of tensors that have their elements again."""
     nbytes: int
-    """The length of these elements in bytes."""
+    """The length of these elements in bytes, those of tied tensors once."""
     differing: list[str]
     """Tensors that both models have with different elements, of a model that was edited: it keeps its own."""
     unused: list[str]

@@ -91,6 +91,7 @@ mod small_messages;
 mod sources;
 mod statistics;
 mod stats;
+mod strip;
 mod support;
 mod tensors;
 mod tensors_page;

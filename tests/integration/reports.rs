@@ -3,8 +3,9 @@
 use std::fs;
 
 use onnx_container::check::{CheckOptions, check_model};
-use onnx_container::edit::{CastOptions, ExternalizeOptions, FillOptions};
+use onnx_container::edit::{AttachOptions, CastOptions, ExternalizeOptions, FillOptions};
 use onnx_container::inline::{InlineOptions, inline_functions};
+use onnx_container::model_files::{FileOptions, share_weights};
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use onnx_container::recovery::recover;
 use onnx_container::safetensors::ExportOptions;
@@ -80,6 +81,26 @@ fn edits_are_told_as_they_are_declared() {
     assert_eq!(to_value(deleted).unwrap(), json!({ "tensor": "w", "handle": "#w", "uses": 0 }));
     let inlined = inline_functions(&mut container().model().clone(), InlineOptions::new()).unwrap();
     assert_eq!(keys(&to_value(inlined).unwrap()).len(), 5);
+}
+
+#[test]
+fn what_is_stripped_attached_and_shared_is_told() {
+    let mut model = container();
+    let stripped = to_value(model.strip(ExternalizeOptions::new()).unwrap()).unwrap();
+    assert_eq!(stripped, json!({ "stripped": 1, "bytes": 8, "kept": [], "operands": [] }));
+    let attached = model.attach_model(&container(), AttachOptions::new()).unwrap();
+    let digests = json!({ "tensors": 0, "model": false, "files": 0 });
+    assert_eq!(
+        to_value(attached).unwrap(),
+        json!({ "attached": 1, "bytes": 8, "differing": [], "unused": [], "digests": digests })
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["a.onnx", "b.onnx"].map(|name| folder.path().join(name));
+    paths.iter().for_each(|path| drop(container().save(path, true).unwrap()));
+    let shared = to_value(share_weights(&paths, None, FileOptions::new()).unwrap()).unwrap();
+    assert_eq!(shared["files"][0], json!({ "name": "shared.onnx.data", "bytes": 8 }));
+    let old = folder.path().join("a.onnx.data");
+    assert_eq!((&shared["removed"], &shared["left_behind"][0]), (&json!([]), &json!(old.to_str())));
 }
 
 #[test]

@@ -7,25 +7,26 @@ use clap::Args;
 use super::ReadArgs;
 use super::paths::model_to_read;
 
-/// On one file system, nothing is copied. Weights files with a name that was made from the model's
-/// (m.onnx.data, m.onnx_data, m-00001-of-00003.onnx.data, m-WEIGHT.weight) follow its new name, and
-/// the model is changed to name them; others keep theirs, m.safetensors too. A file that another
-/// model needs stays, and the moved model gets a copy. So it does of a file that is a link, and the
-/// link is removed. Models that share a file have it once where they go.
-///
-/// Where this is killed, the model is complete at one of the two places or at both.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+On one file system, nothing is copied. Weights files with a name that was made from the \
+model's (m.onnx.data, m.onnx_data, m-00001-of-00003.onnx.data, m-WEIGHT.weight) follow its new \
+name, and the model is changed to name them; others keep theirs, m.safetensors too. A file \
+that another model needs stays, and the moved model gets a copy. So it does of a file that is \
+a link, and the link is removed. Models that share a file have it once where they go.\n\n\
+Where this is killed, the model is complete at one of the two places or at both.")]
 #[command(override_usage = "onnx-container mv [OPTIONS] <FROM>... <TO>")]
 pub struct MvArgs {
     #[command(flatten)]
     pub transfer: TransferArgs,
 }
 
-/// The copy shares its bytes with the original where the file system can, and holes stay holes.
-/// Weights files with a name that was made from the model's, such as m.onnx.data, get one that is
-/// made from the name of the copy; others keep their names. In one folder, both models use these.
-/// Links are followed.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The copy shares its bytes with the original where the file system can, and holes stay holes. \
+Weights files with a name that was made from the model's, such as m.onnx.data, get one that is \
+made from the name of the copy; others keep their names. In one folder, both models use these. \
+Links are followed.")]
 #[command(override_usage = "onnx-container cp [OPTIONS] <FROM>... <TO>")]
 pub struct CpArgs {
     #[command(flatten)]
@@ -63,12 +64,12 @@ impl TransferArgs {
     }
 }
 
-/// Of a weights file that is a link the link is removed, and what it leads to stays. A file that
-/// another model needs stays: a model of its folder, or of a folder above.
-///
-/// Where this is killed, the next command that opens the model puts its files back, or removes the
-/// rest.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Of a weights file that is a link the link is removed, and what it leads to stays. A file that \
+another model needs stays: a model of its folder, or of a folder above.\n\n\
+Where this is killed, the next command that opens the model puts its files back, or removes \
+the rest.")]
 pub struct RmArgs {
     /// The models
     #[arg(value_name = "MODEL", required = true, value_parser = model_to_read())]
@@ -77,13 +78,12 @@ pub struct RmArgs {
     pub place: PlaceArgs,
 }
 
-/// All weights of the models go to one new file beside them, those of equal bytes once; inline
-/// tensors of 1024 bytes or more go there too. The models have to be in one folder. No file is
-/// replaced except the models.
-///
-/// Where this is killed, all models are the old ones or all the new ones: the next command that
-/// opens one of them sees to that.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+All weights of the models go to one new file beside them, those of equal bytes once; inline tensors of 1024 \
+bytes or more go there too. The models have to be in one folder. No file is replaced except the models.\n\n\
+Where this is killed, all models are the old ones or all the new ones: the next command that opens one of \
+them completes or undoes it.")]
 pub struct ShareArgs {
     /// The models, two or more
     #[arg(value_name = "MODEL", required = true, num_args = 2.., value_parser = model_to_read())]

@@ -6,6 +6,7 @@ use onnx_container::Error;
 
 use crate::args::ManArgs;
 use crate::commands::{Execute, declared};
+use crate::files::staged::{self, Staged};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count};
 
@@ -27,10 +28,13 @@ impl Execute for ManArgs {
 fn run(args: &ManArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut pages = Vec::new();
     pages_of(declared().disable_help_subcommand(true), "", &mut pages)?;
+    staged::refuse_file(&args.folder)?;
     std::fs::create_dir_all(&args.folder).map_err(|error| Error::io(&args.folder, error))?;
     for (name, page) in &pages {
         let path = args.folder.join(name);
-        std::fs::write(&path, page).map_err(|error| Error::io(&path, error))?;
+        let fail = |error| Error::io(&path, error);
+        let page = Staged::new(path.clone(), false, |file| file.write_all(page).map_err(fail))?;
+        page.publish(false)?;
     }
     let folder: &Path = &args.folder;
     out.row("wrote", format_args!("{} to {}", count(pages.len(), "page"), folder.display()))?;

@@ -9,17 +9,24 @@ use std::path::Path;
 use crate::support::Folder;
 
 /// A call that the page shows, after the calls above it.
-const CALLS: [(&str, &[&str]); 25] = [
+const CALLS: [(&str, &[&str]); 32] = [
     ("inspect", &["encoder.onnx", "--top", "3"]),
     ("files", &["encoder.onnx"]),
+    ("scan", &["."]),
     ("check", &["encoder.onnx"]),
     ("digest", &["encoder.onnx"]),
     ("pack", &["encoder.onnx", "packed.onnx", "--verify"]),
-    ("diff", &["--semantic", "encoder.onnx", "packed.onnx"]),
+    ("diff", &["encoder.onnx", "packed.onnx"]),
+    ("stats", &["encoder.onnx", "layer0.*"]),
     ("split", &["encoder.onnx", "split.onnx"]),
     ("embed", &["encoder.onnx", "single.onnx"]),
     ("edit", &["single.onnx", "single.onnx", "--set-metadata", "version=2"]),
     ("cast", &["encoder.onnx", "half.onnx", "--to", "float16", "--keep-io"]),
+    ("strip", &["encoder.onnx", "structure.onnx"]),
+    ("attach", &["structure.onnx", "encoder.onnx", "whole.onnx"]),
+    ("extract-model", &["encoder.onnx", "part.onnx", "--outputs", "best"]),
+    ("merge", &["single.onnx", "part.onnx", "both.onnx", "--prefix-b", "second."]),
+    ("share", &["packed.onnx", "whole.onnx", "--data-name", "shared.data"]),
     ("inline-functions", &["encoder.onnx", "flat.onnx"]),
     ("extract", &["encoder.onnx", "embedding", "-o", "embedding.npy"]),
     ("replace", &["encoder.onnx", "embedding", "embedding.npy", "-o", "tuned.onnx"]),

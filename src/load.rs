@@ -22,7 +22,7 @@ use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::consistent_read::{OneSave, read_one_save};
 use crate::files::external_data::{self, is_external};
-use crate::files::file_format::{failed_download, is_text, known_format};
+use crate::files::file_format::{failed_download, is_json, is_text, known_format};
 use crate::graph::model_size;
 use crate::graph::stored_digests::{has_own_digest, remove_digest};
 use crate::graph::traversal::{self, Position};
@@ -226,6 +226,7 @@ fn not_a_model(bytes: &[u8], error: Error) -> Error {
         (None, Some(needed)) => {
             error.because(&format!("cut off: {} bytes, at least {needed} needed", bytes.len()))
         }
+        (None, None) if is_json(bytes) => other("a JSON file"),
         (None, None) if is_text(bytes) => other("a text file"),
         (None, None) => error.because("not an ONNX model, or cut off or damaged"),
     }

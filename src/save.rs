@@ -16,6 +16,7 @@ mod plan;
 mod planned_save;
 mod saved;
 mod target;
+mod unchanged;
 mod write;
 
 use std::path::Path;
@@ -80,7 +81,9 @@ impl Container {
     /// large initializer; see [`SaveOptions`] for more. The container is not changed. Files are
     /// staged and renamed, so a save that fails leaves the old files in place, and a save over the
     /// files that this container maps is safe. A packed file that already has all weights [is
-    /// kept](SaveOptions::keep_placement), and only the model is written.
+    /// kept](SaveOptions::keep_placement), and only the model is written. Where all files have the
+    /// bytes already that would be written, nothing is written ([`Saved::unchanged`]): they keep
+    /// their inodes and times. That is not known of weights that are made for the save.
     ///
     /// ```
     /// use ndarray::array;
@@ -123,6 +126,9 @@ impl Container {
         save.saved_mut().warnings.extend(recovered);
         save.check_to_write()?;
         save.saved_mut().statistics.planning = start.elapsed();
+        if save.is_unchanged()? {
+            return Ok(save.into_saved());
+        }
         match save.write() {
             Ok(()) => Ok(save.into_saved()),
             // Another program replaced the packed file in the meantime, so it is written again.
@@ -175,8 +181,9 @@ impl Container {
     /// What a save to `target` would write.
     fn planned(&self, target: SaveTarget, options: &SaveOptions) -> Result<Saved> {
         let content = Content::new(self, options)?;
-        let save = PlannedSave::new(&content, target, options)?;
+        let mut save = PlannedSave::new(&content, target, options)?;
         save.check()?;
+        save.would_be_unchanged();
         Ok(save.into_saved())
     }
 

@@ -137,6 +137,8 @@ class Saved:
     """What an inlining did, where one was asked for."""
     deduplicated: tuple[int, int] | None
     """The number of tensors that share the bytes of others, and how many bytes that saved, where it was asked for."""
+    unchanged: bool
+    """Whether nothing was written, because all files are there as they would be written."""
     seconds: dict[str, float] = field(repr=False)
     """How long each part of the save took."""
     _model: _core.SavedModel = field(repr=False, compare=False)

@@ -50,6 +50,7 @@ impl SavedModel {
 /// What a save wrote.
 pub fn saved(py: Python<'_>, saved: Saved) -> PyResult<Bound<'_, PyDict>> {
     let report = PyDict::new(py);
+    report.set_item("unchanged", saved.unchanged)?;
     report.set_item("files", files(&saved.files))?;
     report.set_item("kept", files(&saved.kept))?;
     report.set_item("nbytes", saved.bytes)?;

@@ -60,3 +60,15 @@ def test_a_path_that_is_no_model_is_called_what_it_is(tmp_path: Path) -> None:
         with pytest.raises(oc.Error) as raised:
             Container.load(tmp_path / name)
         assert text in str(raised.value), name
+
+
+def test_a_save_in_place_where_nothing_changes_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    saved(path)
+    for file in tmp_path.iterdir():
+        os.utime(file, (1e9, 1e9))
+    container = Container.load(path)
+    assert container.save(path).unchanged
+    assert {os.stat(file).st_mtime for file in tmp_path.iterdir()} == {1e9}
+    container.metadata["a"] = "b"
+    assert not container.save(path).unchanged

@@ -55,7 +55,6 @@ pub(crate) fn known_format(bytes: &[u8]) -> Option<&'static str> {
         bytes.get(*offset..).is_some_and(|rest| rest.starts_with(signature))
     };
     let found = SIGNATURES.iter().find(is).map(|(_, _, what)| *what);
-    let found = found.or_else(|| is_json(bytes).then_some("a JSON file"));
     let pickle = matches!(bytes, [0x80, 2..=5, b'}' | b']' | b'(' | 0x95 | b'c', ..]);
     found.or_else(|| pickle.then_some("a Python pickle"))
 }
@@ -67,7 +66,7 @@ pub(crate) fn is_safetensors(bytes: &[u8]) -> bool {
 }
 
 /// Whether `bytes` begin as an object in JSON does.
-fn is_json(bytes: &[u8]) -> bool {
+pub(crate) fn is_json(bytes: &[u8]) -> bool {
     let inner = bytes.trim_ascii_start().strip_prefix(b"{");
     let next = inner.and_then(|inner| inner.trim_ascii_start().first());
     next.is_some_and(|byte| [b'"', b'}'].contains(byte)) && is_text(bytes)
@@ -140,10 +139,6 @@ mod tests {
             (LEGACY_TORCH, Some("a PyTorch file of the old format (pickle)")),
             (b"\x80\x04\x95\x05", Some("a Python pickle")),
             (b"\x10\0\0\0\0\0\0\0{\"a\"", Some("a safetensors file")),
-            (b"{\n  \"architectures\": []", Some("a JSON file")),
-            (b" {}", Some("a JSON file")),
-            (b"{\"\x80\x81\xff", None),
-            (b"{", None),
             (&tar, Some("a tar archive")),
             (&zip("a.txt", ""), Some("a zip archive")),
             (&zip("w.npy", ""), Some("a NumPy .npz archive")),
@@ -152,6 +147,18 @@ mod tests {
         ];
         for (bytes, expected) in cases {
             assert_eq!(known_format(bytes), *expected, "{:?}", &bytes[..bytes.len().min(16)]);
+        }
+    }
+
+    #[test]
+    fn json_is_told_by_its_beginning() {
+        for (bytes, expected) in [
+            (&b"{\n  \"architectures\": []"[..], true),
+            (b" {}", true),
+            (b"{\"\x80\x81\xff", false),
+            (b"{", false),
+        ] {
+            assert_eq!(is_json(bytes), expected, "{bytes:?}");
         }
     }
 

@@ -23,6 +23,7 @@ use crate::save::saved::Saved;
 use crate::save::target::folder::{ModelFolder, Request, files_read_by};
 use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::{SaveTarget, SavedFile};
+use crate::save::unchanged::SameFiles;
 use crate::save::write::meter::{Meter, Metered};
 use crate::save::write::stage_files;
 use crate::util::byte_size::ByteSize;
@@ -80,6 +81,7 @@ impl<'c> PlannedSave<'c> {
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
         files.push(SavedFile::new(target.name.as_str(), encoded.len));
         let saved = Saved {
+            unchanged: false,
             bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
             files,
             kept: kept.files.iter().map(KeptFile::to_saved).collect(),
@@ -130,6 +132,52 @@ impl<'c> PlannedSave<'c> {
         let recovered = self.folder.check_recovered(&self.request(), self.options)?;
         self.saved.warnings.extend(recovered);
         self.target.check_space(self.saved.bytes)
+    }
+
+    /// Whether all files are there as they would be written: then nothing is to be done.
+    ///
+    /// # Errors
+    /// Those of the locks, and of the flush of kept files.
+    pub(super) fn is_unchanged(&mut self) -> Result<bool> {
+        let Some(same) = self.same_files() else { return Ok(false) };
+        let mut folders = self.kept.folders();
+        folders.push(self.target.directory.clone());
+        let _locks = self.options.lock_all(&folders)?;
+        if self.check_locked().is_err() || !same.are_still() {
+            return Ok(false);
+        }
+        if self.options.sync {
+            self.kept.flush()?;
+            same.flush();
+        }
+        self.note_unchanged();
+        Ok(true)
+    }
+
+    /// As [`is_unchanged`](Self::is_unchanged), for a dry run.
+    pub(super) fn would_be_unchanged(&mut self) {
+        if self.same_files().is_some() {
+            self.note_unchanged();
+        }
+    }
+
+    /// The files that are there, where they have the bytes that would be written, and none would be
+    /// removed. No weights are made to find out.
+    fn same_files(&self) -> Option<SameFiles> {
+        let makes_weights = self.content.container.iter().any(|(_, it)| it.as_buffer().is_none());
+        if makes_weights || !self.saved.removed.is_empty() {
+            return None;
+        }
+        let model = (self.model_len(), &*self.saved.model);
+        SameFiles::find(&self.target.path(), model, &self.plan.files)
+    }
+
+    fn note_unchanged(&mut self) {
+        let Saved { unchanged, statistics, .. } = &mut self.saved;
+        let Statistics { copied_bytes, shared_bytes, kept_bytes, .. } = statistics;
+        let there = copied_bytes.saturating_add(*shared_bytes);
+        *kept_bytes = kept_bytes.saturating_add(there);
+        (*unchanged, *copied_bytes, *shared_bytes) = (true, 0, 0);
     }
 
     /// Stages the files, writes them and puts them in place.

@@ -47,7 +47,11 @@ pub struct Parts {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Saved {
-    /// The files that were written, all in one directory, the model last.
+    /// Whether nothing was written, because all files are there as they would be written. This is
+    /// not known where weights are made for the save: it then writes them.
+    pub unchanged: bool,
+    /// The files that were written, all in one directory, the model last. Of a model that is
+    /// [`unchanged`](Self::unchanged) they were there already.
     pub files: Vec<SavedFile>,
     /// The length of all these files in bytes.
     pub bytes: u64,

@@ -82,6 +82,7 @@ mod save_inlined;
 mod save_overlaps;
 mod save_structure;
 mod save_targets;
+mod save_unchanged;
 mod scan;
 mod semantic;
 mod sessions;

@@ -517,7 +517,7 @@ fn what_a_save_left_is_found_by_any_name_of_the_model() {
             }
             std::ops::ControlFlow::Continue(())
         });
-        container(1.0).save(&path, stage).unwrap();
+        container(2.0).save(&path, stage).unwrap();
         let findings = check_model(&path, MmapChoice::never()).unwrap().findings;
         let orphans: Vec<_> = findings.iter().filter_map(|f| f.error.path()).collect();
         assert_eq!(orphans.len(), 3, "{name}: {orphans:?}");

@@ -311,3 +311,14 @@ pub fn unhex(text: &str) -> Vec<u8> {
     let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
     (0..text.len()).step_by(2).map(digits).collect()
 }
+
+/// A container with so many weights of 300 elements behind handles, all of which a node uses.
+pub fn container_of(weights: usize) -> Container {
+    let tensors: Vec<_> = (0..weights).map(|i| floats(&format!("w{i}"), i, 300)).collect();
+    let names: Vec<_> = (0..weights).map(|i| format!("w{i}")).collect();
+    let inputs: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut container =
+        Container::new(model(graph(tensors, vec![node("Sum", &inputs, &["y"], vec![])])));
+    container.externalize(ExternalizeOptions::new().min_bytes(1024)).unwrap();
+    container
+}

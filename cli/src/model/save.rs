@@ -147,6 +147,8 @@ pub fn warn(loaded: &impl Loaded) {
 #[derive(Debug, Serialize)]
 pub struct Written {
     dry_run: bool,
+    /// Whether nothing was written, because all is there as it would be written.
+    unchanged: bool,
     /// Beside one another, the model last.
     files: Vec<File>,
     bytes: u64,
@@ -234,6 +236,7 @@ impl Written {
         Self {
             use_external_data_format: files_for_transformers_js(&files),
             dry_run: args.dry_run,
+            unchanged: saved.unchanged,
             statistics: saved.statistics,
             timings: args.timings,
             dropped_digests: loaded.had_digests() && !args.digests,
@@ -285,7 +288,14 @@ impl Written {
     fn print_files(&self, out: &mut Output) -> io::Result<()> {
         let (files, bytes) = (count(self.files.len(), "file"), ByteSize(self.bytes));
         let tense = self.tense("writes", "wrote");
-        out.row(tense, format_args!("{files} ({bytes})"))?;
+        if self.unchanged {
+            out.row(
+                tense,
+                format_args!("nothing: what would be written is there: {files} ({bytes})"),
+            )?;
+        } else {
+            out.row(tense, format_args!("{files} ({bytes})"))?;
+        }
         // The model comes first here: it is what one looks for.
         let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
         lines.rotate_right(1.min(self.files.len()));

@@ -82,7 +82,7 @@ fn functions_are_removed_and_inline_tensors_stay_inline() {
     assert_eq!(shape(&folder, "o.onnx"), (ops.iter().map(ToString::to_string).collect(), vec![]));
     // Once more, and over itself: there is nothing left to do.
     let run = folder.run(&["inline-functions", "o.onnx", "o.onnx", "--verify"]).done();
-    run.says(&["inlined   0 calls: the model has no local functions", "wrote     1 file"]);
+    run.says(&["inlined   0 calls: the model has no local functions", "wrote     nothing: "]);
     assert_eq!(folder.names(), ["m.onnx", "o.onnx"]);
 }
 

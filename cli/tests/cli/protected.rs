@@ -189,7 +189,7 @@ mod unix {
             set_mode(&folder, "", 0o777);
             set_mode(&folder, "p.onnx", mode);
             set_mode(&folder, "p.onnx.data", mode);
-            let args = ["pack", "p.onnx", "p.onnx", "--align", "128"];
+            let args = ["pack", "p.onnx", "p.onnx", "--align", "4096"];
             let Some((code, _, stderr)) = run_bound(&folder, &args) else { return };
             assert_eq!(code, 0, "{stderr}");
             let said = "was replaced without the owner (user 0) and the group (0) of the old file";

@@ -394,3 +394,25 @@ fn an_old_file_that_another_folder_links_to_stays() {
         assert!(fs::read(folder.path(linked)).unwrap() == before, "{run:?}");
     }
 }
+
+/// Packing a packed model in place changes nothing, and neither does embedding a whole one.
+#[test]
+fn what_is_there_as_it_would_be_written_is_not_written_again() {
+    let folder = Folder::packed();
+    folder.run(&["embed", "p.onnx", "e.onnx"]).done();
+    let said = "wrote     nothing: what would be written is there: ";
+    for (args, model) in
+        [(["pack", "p.onnx", "p.onnx"], "p.onnx"), (["embed", "e.onnx", "e.onnx"], "e.onnx")]
+    {
+        let modified = || fs::metadata(folder.path(model)).unwrap().modified().unwrap();
+        let before = modified();
+        folder.run(&args).done().says(&[said]);
+        let json = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+        assert_eq!(json["unchanged"], true, "{json}");
+        folder.run(&[&args[..], &["--dry-run"]].concat()).done().says(&["writes    nothing: "]);
+        folder.run(&[&args[..], &["--verify"]].concat()).done().says(&["verified"]);
+        assert_eq!(modified(), before, "{args:?}");
+    }
+    let json = folder.run(&["pack", "p.onnx", "q.onnx", "--json"]).done().json();
+    assert_eq!(json["unchanged"], false);
+}

@@ -49,6 +49,8 @@ CALLS: list[tuple[str, Callable[[Container, Path], Any]]] = [
     ("tensor_digests", lambda c, p: c.tensor_digests()),
     ("semantic_digest", lambda c, p: c.semantic_digest()),
     ("semantic_difference", lambda c, p: c.semantic_difference(c.copy())),
+    ("stats", lambda c, p: onnx_container.stats(c)),
+    ("diff", lambda c, p: onnx_container.diff(c, lazy(Made()))),
     ("consolidate", lambda c, p: c.consolidate()),
     ("to_parts", lambda c, p: c.to_parts()),
     ("embed", lambda c, p: c.embed()),

@@ -75,6 +75,11 @@ impl<'c> Pieces<'c> {
         }
     }
 
+    /// The number of elements.
+    pub(crate) fn elements(&self) -> u64 {
+        self.elements
+    }
+
     /// The number of bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len

@@ -4,8 +4,8 @@
 //! of 64 bits. Of the longest integers the smallest and the largest one are kept as they are,
 //! because such floats have only 53 bits for them.
 
-use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
+use pulp::{Arch, Simd, WithSimd};
 
 use super::codes::{self, Codes};
 use super::number::Number;
@@ -23,8 +23,8 @@ pub(super) enum Elements {
 }
 
 impl Elements {
-    /// Goes through `piece`.
-    pub(super) fn of(piece: &Tensor) -> Result<Self> {
+    /// Goes through `piece`. Of every `step` blocks of elements one is counted in the histogram.
+    pub(super) fn of(piece: &Tensor, step: usize) -> Result<Self> {
         let dtype = piece.dtype();
         if dtype.bit_width().is_some_and(|bits| bits <= 8) {
             let mut codes = Codes::new();
@@ -32,20 +32,24 @@ impl Elements {
             return Ok(Self::Codes(codes));
         }
         let (numbers, exact) = match dtype {
-            DataType::Float => (same(&piece.to_slice::<f32>()?)?, None),
-            DataType::Double => (same(&piece.to_slice::<f64>()?)?, None),
-            DataType::Float16 => (halves(&piece.to_slice::<f16>()?)?, None),
-            DataType::Bfloat16 => (halves(&piece.to_slice::<bf16>()?)?, None),
-            DataType::Int16 => (each(piece, |x: i16| f32::from(x))?, None),
-            DataType::Uint16 => (each(piece, |x: u16| f32::from(x))?, None),
-            DataType::Int32 => (each(piece, |x: i32| f64::from(x))?, None),
-            DataType::Uint32 => (each(piece, |x: u32| f64::from(x))?, None),
+            DataType::Float => (same(&piece.to_slice::<f32>()?, step)?, None),
+            DataType::Double => (same(&piece.to_slice::<f64>()?, step)?, None),
+            DataType::Float16 => (halves(&piece.to_slice::<f16>()?, step, half)?, None),
+            DataType::Bfloat16 => (halves(&piece.to_slice::<bf16>()?, step, brain)?, None),
+            DataType::Int16 => (each(piece, step, |x: i16| f32::from(x))?, None),
+            DataType::Uint16 => (each(piece, step, |x: u16| f32::from(x))?, None),
+            DataType::Int32 => (each(piece, step, |x: i32| f64::from(x))?, None),
+            DataType::Uint32 => (each(piece, step, |x: u32| f64::from(x))?, None),
             #[allow(clippy::cast_precision_loss)] // the range is kept beside
-            DataType::Int64 => (each(piece, |x: i64| x as f64)?, range(piece, Number::Signed)?),
+            DataType::Int64 => {
+                (each(piece, step, |x: i64| x as f64)?, range(piece, Number::Signed)?)
+            }
             #[allow(clippy::cast_precision_loss)] // the range is kept beside
-            DataType::Uint64 => (each(piece, |x: u64| x as f64)?, range(piece, Number::Unsigned)?),
-            DataType::Complex64 => return Self::of(&parts(piece, DataType::Float)?),
-            DataType::Complex128 => return Self::of(&parts(piece, DataType::Double)?),
+            DataType::Uint64 => {
+                (each(piece, step, |x: u64| x as f64)?, range(piece, Number::Unsigned)?)
+            }
+            DataType::Complex64 => return Self::of(&parts(piece, DataType::Float)?, step),
+            DataType::Complex128 => return Self::of(&parts(piece, DataType::Double)?, step),
             other => return Err(no_numbers(other)),
         };
         Ok(Self::Numbers(Box::new(numbers), exact))
@@ -85,8 +89,8 @@ fn parts(piece: &Tensor, of: DataType) -> Result<Tensor> {
 }
 
 /// Adds up elements that need no conversion.
-fn same<T: Real>(elements: &[T]) -> Result<Numbers> {
-    let mut blocks = Blocks::new();
+fn same<T: Real>(elements: &[T], step: usize) -> Result<Numbers> {
+    let mut blocks = Blocks::new(step);
     for block in elements.chunks(BLOCK) {
         blocks.add(block);
     }
@@ -94,24 +98,60 @@ fn same<T: Real>(elements: &[T]) -> Result<Numbers> {
     Ok(blocks.finish())
 }
 
-/// Adds up floats of 16 bits.
-fn halves<T>(elements: &[T]) -> Result<Numbers>
-where
-    [T]: half::slice::HalfFloatSliceExt,
-{
-    let (mut blocks, mut wide) = (Blocks::new(), [0.0_f32; BLOCK]);
-    for block in elements.chunks(BLOCK) {
-        let wide = wide.get_mut(..block.len()).unwrap_or_default();
-        block.convert_to_f32_slice(wide);
-        blocks.add(wide);
+/// The number, computed so that the compiler makes vectors of it.
+#[inline(always)]
+fn half(number: f16) -> f32 {
+    /// Two to the 112, by which the exponents of both types are apart.
+    const APART: f32 = f32::from_bits(0x7780_0000);
+    let bits = u32::from(number.to_bits());
+    let (sign, size) = ((bits & 0x8000) << 16, (bits & 0x7fff) << 13);
+    // The largest exponent is that of infinities, and stays it.
+    let special = if size >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
+    f32::from_bits((f32::from_bits(size) * APART).to_bits() | special | sign)
+}
+
+/// The number: its bits are the upper ones.
+#[inline(always)]
+fn brain(number: bf16) -> f32 {
+    f32::from_bits(u32::from(number.to_bits()) << 16)
+}
+
+/// Adds up floats of 16 bits, each converted by `wide`.
+fn halves<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Result<Numbers> {
+    let (mut blocks, mut block, arch) = (Blocks::new(step), [0.0_f32; BLOCK], Arch::new());
+    for elements in elements.chunks(BLOCK) {
+        arch.dispatch(Widened { elements, wide: &wide, to: &mut block });
+        blocks.add(block.get(..elements.len()).unwrap_or_default());
     }
     cancel::check()?;
     Ok(blocks.finish())
 }
 
+/// Converts a block, in vectors of the processor.
+struct Widened<'e, T, F> {
+    elements: &'e [T],
+    wide: &'e F,
+    to: &'e mut [f32; BLOCK],
+}
+
+impl<T: Copy, F: Fn(T) -> f32> WithSimd for Widened<'_, T, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (to, from) in self.to.iter_mut().zip(self.elements) {
+            *to = (self.wide)(*from);
+        }
+    }
+}
+
 /// Adds up elements, each converted by `convert`.
-fn each<T: Element, R: Real>(piece: &Tensor, convert: impl Fn(T) -> R) -> Result<Numbers> {
-    let (mut blocks, mut block) = (Blocks::new(), [R::default(); BLOCK]);
+fn each<T: Element, R: Real>(
+    piece: &Tensor,
+    step: usize,
+    convert: impl Fn(T) -> R,
+) -> Result<Numbers> {
+    let (mut blocks, mut block) = (Blocks::new(step), [R::default(); BLOCK]);
     for elements in piece.to_slice::<T>()?.chunks(BLOCK) {
         for (to, from) in block.iter_mut().zip(elements) {
             *to = convert(*from);

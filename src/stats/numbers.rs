@@ -5,6 +5,8 @@
 //! numbers only, which their sum shows afterwards; the others are gone through once more without
 //! what is not finite.
 
+use pulp::{Arch, Simd, WithSimd};
+
 use super::histogram::{BINS, Bins, width};
 use super::moments::Moments;
 
@@ -135,6 +137,12 @@ pub(super) struct Blocks<T> {
     /// The numbers in `pairs`.
     pending: usize,
     finite: Vec<T>,
+    /// Of so many blocks the first is counted in bins.
+    step: usize,
+    /// The number of blocks.
+    blocks: usize,
+    /// The vectors that the processor has.
+    arch: Arch,
 }
 
 /// The bits of the number of a bin.
@@ -143,9 +151,11 @@ const BIN_BITS: u32 = BINS.trailing_zeros();
 const MOST_PENDING: usize = 1 << 30;
 
 impl<T: Real> Blocks<T> {
-    pub(super) fn new() -> Self {
+    /// Of every `step` blocks the first will be counted in bins.
+    pub(super) fn new(step: usize) -> Self {
         let (numbers, pairs) = (Numbers::default(), Box::new([0; BINS * BINS]));
-        Self { numbers, pairs, pending: 0, finite: Vec::new() }
+        let (pending, blocks, finite) = (0, 0, Vec::new());
+        Self { numbers, pairs, pending, finite, step, blocks, arch: Arch::new() }
     }
 
     /// Adds `elements`, at most [`BLOCK`] of them.
@@ -153,7 +163,8 @@ impl<T: Real> Blocks<T> {
         let Some(first) = elements.first() else { return };
         let mean = self.numbers.moments.mean;
         let pivot = if self.numbers.moments.count > 0 { mean } else { first.wide() };
-        let sums = Sums::of(elements, pivot);
+        self.blocks += 1;
+        let sums = self.arch.dispatch(Summed { elements, pivot });
         if sums.are_finite() {
             self.add_finite(elements, pivot, &sums);
         } else {
@@ -184,6 +195,9 @@ impl<T: Real> Blocks<T> {
         self.numbers.moments.merge(Moments::about(pivot, count, sum, squares));
         self.numbers.zeros += zeros;
         self.numbers.widen(min, max);
+        if !(self.blocks - 1).is_multiple_of(self.step.max(1)) {
+            return;
+        }
         if !self.numbers.bins.holds(min, max) || self.pending >= MOST_PENDING {
             self.flush();
         }
@@ -195,13 +209,9 @@ impl<T: Real> Blocks<T> {
     fn count(&mut self, elements: &[T]) {
         let mut numbers = [0_u16; BLOCK / 2];
         let bins = &mut self.numbers.bins;
-        let (width, scale) = (T::power(bins.power), T::power(-bins.power));
-        let first = bins.first;
         let (a, rest) = elements.split_at(elements.len() / 2);
         let (b, odd) = rest.split_at(a.len().min(rest.len()));
-        for ((number, a), b) in numbers.iter_mut().zip(a).zip(b) {
-            *number = a.bin(width, scale, first) | (b.bin(width, scale, first) << BIN_BITS);
-        }
+        self.arch.dispatch(Paired { a, b, bins, numbers: &mut numbers });
         for number in numbers.iter().take(a.len()) {
             // The mask spares a comparison: there are no higher bits.
             if let Some(count) = self.pairs.get_mut(usize::from(*number) & (BINS * BINS - 1)) {
@@ -237,6 +247,42 @@ impl<T: Real> Blocks<T> {
     }
 }
 
+/// Finds the bins of each two numbers of `a` and `b`, which have the same length.
+struct Paired<'e, T> {
+    a: &'e [T],
+    b: &'e [T],
+    bins: &'e Bins,
+    numbers: &'e mut [u16; BLOCK / 2],
+}
+
+impl<T: Real> WithSimd for Paired<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let (width, scale) = (T::power(self.bins.power), T::power(-self.bins.power));
+        let first = self.bins.first;
+        for ((number, a), b) in self.numbers.iter_mut().zip(self.a).zip(self.b) {
+            *number = a.bin(width, scale, first) | (b.bin(width, scale, first) << BIN_BITS);
+        }
+    }
+}
+
+/// Makes the sums of a block, in vectors of the processor.
+struct Summed<'e, T> {
+    elements: &'e [T],
+    pivot: f64,
+}
+
+impl<T: Real> WithSimd for Summed<'_, T> {
+    type Output = Sums<T>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Sums<T> {
+        Sums::of(self.elements, self.pivot)
+    }
+}
+
 /// The sums of one block about a pivot. Where an element is not finite, they are not.
 struct Sums<T> {
     count: u64,
@@ -248,6 +294,7 @@ struct Sums<T> {
 }
 
 impl<T: Real> Sums<T> {
+    #[inline(always)]
     fn of(elements: &[T], pivot: f64) -> Self {
         let (mut min, mut max) = ([T::INFINITY; LANES], [T::NEGATIVE_INFINITY; LANES]);
         let (mut zeros, mut sums, mut squares) = ([0_u32; LANES], [0.0; LANES], [0.0; LANES]);

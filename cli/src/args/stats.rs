@@ -11,7 +11,7 @@ use super::paths::model_to_read;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Mean, deviation and histogram are of the finite elements; the deviation is that of all elements, not of a \
-sample. Bins of the histogram have one width, which is a power of two; --json has it and the counts. Complex \
+sample. Bins of the histogram have one width, which is a power of two; --json has it and the counts. Of a tensor with more than 2^20 elements, a part is counted in it. Complex \
 elements count as their real and imaginary parts. Of strings, ZEROS are the empty ones.")]
 pub struct StatsArgs {
     /// The model

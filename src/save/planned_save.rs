@@ -174,10 +174,9 @@ impl<'c> PlannedSave<'c> {
 
     fn note_unchanged(&mut self) {
         let Saved { unchanged, statistics, .. } = &mut self.saved;
-        let Statistics { copied_bytes, shared_bytes, kept_bytes, .. } = statistics;
-        let there = copied_bytes.saturating_add(*shared_bytes);
-        *kept_bytes = kept_bytes.saturating_add(there);
-        (*unchanged, *copied_bytes, *shared_bytes) = (true, 0, 0);
+        let Statistics { copied_bytes, kept_bytes, .. } = statistics;
+        *kept_bytes = kept_bytes.saturating_add(*copied_bytes);
+        (*unchanged, *copied_bytes) = (true, 0);
     }
 
     /// Stages the files, writes them and puts them in place.

@@ -55,7 +55,12 @@ fn bytes_of_tensors_are_copied_shared_or_kept() {
         let saved = original.save(&path, options()).unwrap();
         assert_eq!(bytes(&saved.statistics), expected, "{layout:?}");
         let moved = original.dry_run(&path, options().externalize(true)).unwrap();
-        assert_eq!(bytes(&moved.statistics), [expected[0] + 400, expected[1], 0], "{layout:?}");
+        // In the model all is as it was written.
+        let moves = match layout {
+            WeightFiles::Embedded => [0, 0, expected[0] + 400],
+            _ => [expected[0] + 400, expected[1], 0],
+        };
+        assert_eq!(bytes(&moved.statistics), moves, "{layout:?}");
         for choice in both_choices() {
             let loaded = Container::load(&path, choice).unwrap();
             let kept = loaded.dry_run(&path, WeightFiles::AsLoaded).unwrap();

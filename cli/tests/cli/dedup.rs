@@ -83,7 +83,7 @@ fn timings_tell_what_each_step_took_and_what_became_of_the_bytes() {
     assert!(!silent.contains(" ms "), "{silent}");
     // What is there already is kept.
     let json = || folder.run(&[&pack[..4], &["--json"]].concat()).done().json();
-    assert_eq!(json()["statistics"]["kept_bytes"], 64);
+    assert_eq!(json()["statistics"]["kept_bytes"], 32);
     fs::remove_file(folder.path("p.onnx")).unwrap();
     fs::remove_file(folder.path("p.onnx.data")).unwrap();
     let done = json()["statistics"].clone();

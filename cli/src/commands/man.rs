@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
+use onnx_container_files::targets::refusals;
 
 use crate::args::ManArgs;
 use crate::commands::{Execute, declared};
@@ -30,6 +31,8 @@ fn run(args: &ManArgs, out: &mut Output) -> Result<Outcome, Failure> {
     pages_of(declared().disable_help_subcommand(true), "", &mut pages)?;
     staged::refuse_file(&args.folder)?;
     std::fs::create_dir_all(&args.folder).map_err(|error| Error::io(&args.folder, error))?;
+    let paths: Vec<_> = pages.iter().map(|(name, _)| args.folder.join(name)).collect();
+    refusals(paths.iter().map(PathBuf::as_path), &[], false)?;
     for (name, page) in &pages {
         let path = args.folder.join(name);
         let fail = |error| Error::io(&path, error);

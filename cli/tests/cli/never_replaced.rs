@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 34] = [
+const PLACES: [Place; 35] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -83,6 +83,7 @@ const PLACES: [Place; 34] = [
         "x.sig",
         &["sign", "m.onnx", "--key", "keys/P-256.pem", "-o", "t/x.sig"],
     ),
+    of_model(("man", "folder"), "onnx-container-pack.1", &["man", "t"]),
     of_model(("pack", "output"), "o.onnx", &["pack", "m.onnx", "t/o.onnx"]),
     of_model(
         ("pack", "data_name"),

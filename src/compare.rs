@@ -118,14 +118,20 @@ pub fn compare_models(
 ) -> Result<Comparison> {
     let (a, b) = (a.as_ref(), b.as_ref());
     let bare = |path: &Path| Container::load(path, options.load.clone().weights(false));
-    let (bare_a, bare_b) = (bare(a)?, bare(b)?);
-    let (digests_a, digests_b) = (Side::of(&bare_a).digests, Side::of(&bare_b).digests);
-    if !digests_a.is_empty() && !digests_b.is_empty() && !options.differences {
-        // Fails where a weight has to be read, which is not there.
-        if let Ok(found) = sides(&Side::of(&bare_a), &Side::of(&bare_b), options) {
-            return Ok(found);
+    let stored = |container: &Container| Side::of(container).digests;
+    let (digests_a, digests_b) = if options.differences {
+        (stored(&bare(a)?), stored(&bare(b)?))
+    } else {
+        let (bare_a, bare_b) = (bare(a)?, bare(b)?);
+        let (digests_a, digests_b) = (stored(&bare_a), stored(&bare_b));
+        if !digests_a.is_empty() && !digests_b.is_empty() {
+            // Fails where a weight has to be read, which is not there.
+            if let Ok(found) = sides(&Side::of(&bare_a), &Side::of(&bare_b), options) {
+                return Ok(found);
+            }
         }
-    }
+        (digests_a, digests_b)
+    };
     let full = |path: &Path| Container::load(path, options.load.clone());
     let (a, b) = (full(a)?, full(b)?);
     sides(&Side::with(&a, digests_a), &Side::with(&b, digests_b), options)

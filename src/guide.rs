@@ -4,7 +4,7 @@
 //! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`].
 //! - Save and ship: [`format`](mod@format), [`safety`], [`safetensors`], [`inlining`].
 //! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
-//! - Script: [`json`].
+//! - Script: [`commands`], [`json`].
 //! - Contribute: [`design`], [`benchmarks`].
 
 /// A module for each page of the folder `docs`, as the build script has written it.
@@ -19,6 +19,7 @@ macro_rules! pages {
 
 pages! {
     benchmarks,
+    commands,
     design,
     digests,
     format,

@@ -222,15 +222,22 @@ class ModelDiff:
         return "\n".join([*lines, f"{'the same' if self.same else 'different'}: {self.equal} tensors equal"])
 
 
-def inspect(path: Path, **options: Unpack[LoadOptions]) -> Summary:
+def inspect(path: Path, *, mmap: bool = True, **options: Unpack[LoadOptions]) -> Summary:
     """What is in the model ``path``, or in a ``.safetensors`` file or the index of several. No weights are read.
 
     Options are those of :meth:`Container.load`.
     """
-    return summary_of(_core.inspect(path, _load("inspect", options)))
+    return summary_of(_core.inspect(path, _load("inspect", {"mmap": mmap, **options})))
 
 
-def diff(a: Path | Container, b: Path | Container, *, stats: bool = False, **options: Unpack[LoadOptions]) -> ModelDiff:
+def diff(
+    a: Path | Container,
+    b: Path | Container,
+    *,
+    stats: bool = False,
+    mmap: bool = True,
+    **options: Unpack[LoadOptions],
+) -> ModelDiff:
     """What differs between two models: structure first, then tensors by content.
 
     Weights are read only where nothing else tells: not those that are the same bytes of the same file, nor those with
@@ -242,13 +249,17 @@ def diff(a: Path | Container, b: Path | Container, *, stats: bool = False, **opt
     from ._container import Container
 
     if isinstance(a, Container) or isinstance(b, Container):
-        sides = [it if isinstance(it, Container) else Container.load(it, **options) for it in (a, b)]
+        sides = [it if isinstance(it, Container) else Container.load(it, mmap, **options) for it in (a, b)]
         return _diff_of(sides[0]._core.compare(sides[1]._core, stats))
-    return _diff_of(_core.diff(a, b, _load("diff", options), stats))
+    return _diff_of(_core.diff(a, b, _load("diff", {"mmap": mmap, **options}), stats))
 
 
 def stats(
-    model: Path | Container, names: str | Sequence[str] | None = None, **options: Unpack[LoadOptions]
+    model: Path | Container,
+    names: str | Sequence[str] | None = None,
+    *,
+    mmap: bool = True,
+    **options: Unpack[LoadOptions],
 ) -> dict[str, TensorStats]:
     """What the elements of the tensors are like: smallest, largest, mean, deviation, how many are not finite or zero.
 
@@ -259,7 +270,7 @@ def stats(
     """
     from ._container import Container
 
-    container = model if isinstance(model, Container) else Container.load(model, **options)
+    container = model if isinstance(model, Container) else Container.load(model, mmap, **options)
     found = json.loads(container._core.stats(_selected(container, names)))
     return {it["name"]: _stats_of(it) for it in found}
 

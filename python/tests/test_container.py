@@ -490,7 +490,7 @@ def test_values_are_renamed_at_every_use(tmp_path: Path) -> None:
     expected = tokens @ weights["#a"] @ weights["#b"]
     np.testing.assert_allclose(models.run(str(tmp_path / "m.onnx"), tokens=tokens)[0], expected, rtol=1e-3)
     for args, text in (
-        (("tokens", "first"), "the name `first` is taken"),
+        (("tokens", "first"), "another value is called `first`"),
         (("FIRST", "c"), "did you mean `first`?"),
         (("first", "c", "input"), "no input of this name"),
     ):

@@ -59,7 +59,7 @@ def opens(model: corpus.Model) -> None:
         assert common.must_run("digest", again).stdout.split()[0] == digest
 
         refused = common.run("check", path, "--paths", "strict")
-        assert refused.returncode == 1 and "--paths model-dirs" in refused.said, refused.said
+        assert refused.returncode in (1, 2) and "--paths model-dirs" in refused.said, refused.said
         try:
             onnx.load(path)
         except (onnx.checker.ValidationError, FileNotFoundError, ValueError, RuntimeError):
@@ -73,7 +73,7 @@ def opens(model: corpus.Model) -> None:
         weights.unlink()
         weights.symlink_to(folder / "elsewhere")
         refused = common.run("check", path)
-        assert refused.returncode == 1 and "--paths trusted" in refused.said, refused.said
+        assert refused.returncode in (1, 2) and "--paths trusted" in refused.said, refused.said
         common.must_run("check", path, "--paths", "trusted")
 
 

@@ -11,7 +11,8 @@ use super::sizes::{alignment, shard_size};
 pub struct LayoutArgs {
     #[command(flatten)]
     pub packed: PackedArgs,
-    /// Write the weights as a safetensors file. Safetensors readers can open it too [default name: <OUT's stem>.safetensors]
+    /// Write the weights as a safetensors file. Safetensors readers can open it too [default name:
+    /// <OUT's stem>.safetensors]
     #[arg(long, conflicts_with = "max_shard_size")]
     pub safetensors: bool,
     /// Write weights files of at most N bytes. Padding is included; 2GB is 2 * 10^9, 2GiB and 2G

@@ -129,7 +129,7 @@ mod tests {
     fn bars_are_as_high_as_bins_are_full() {
         for (elements, expected) in [
             (vec![1.0_f32], "█"),
-            (vec![0.0, 1.0, 1.0], "▄              █"),
+            (vec![0.0, 1.0, 1.0], "▄         █"),
             ((0..64).map(|n| n as f32).collect(), "████████████████"),
         ] {
             let mut graph = GraphProto::new("g");

@@ -74,8 +74,8 @@ fn page() -> String {
         std::fs::copy(data.join(name), folder.path(name)).unwrap();
     }
     crate::signing::make_keys(&folder);
-    let mut page = "# Commands\n\nEvery command with one call and what it prints, and its help. The model is \
-                    `tests/data/encoder` of this\nrepository. [json.md](json.md) has the keys of `--json`.\n"
+    let mut page = "# Commands\n\nEvery command with one call and what it prints, and its help. The model is\n\
+                    `tests/data/encoder` of this repository. [json.md](json.md) has the keys of `--json`.\n"
         .to_owned();
     let mut cli = onnx_container_cli::declaration();
     cli.build();

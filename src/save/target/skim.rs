@@ -563,7 +563,9 @@ mod tests {
             &[0xff; 50],
         ];
         for bytes in cases {
-            assert_eq!(skimmed(bytes), Skimmed::default(), "{bytes:?}");
+            // Of no bytes, or of few, the walk may come to the end.
+            let found = Skimmed { is_whole: false, ..skimmed(bytes) };
+            assert_eq!(found, Skimmed::default(), "{bytes:?}");
         }
         for path in [".", "/dev/null", "no such file"] {
             assert_eq!(skim(Path::new(path)).unwrap(), Skimmed::default(), "{path}");

@@ -51,7 +51,7 @@ fn a_folder_is_told_in_rows() {
     let run = folder.run(&["scan", "tree/lost", "tree"]).done();
     run.says(&["tree/lost:\nno models\n", "\ntree:\n"]);
     folder.run(&["scan", "tree/a.onnx"]).failed(&["not a folder"]);
-    folder.run(&["scan", "treee"]).failed(&["did you mean `tree`?"]);
+    folder.run(&["scan", "trees"]).failed(&["did you mean `tree`?"]);
 }
 
 fn len(folder: &Folder, name: &str) -> u64 {

@@ -320,7 +320,11 @@ def _load(function: str, options: Any) -> dict[str, Any]:
 def _told(tensor: dict[str, Any]) -> str:
     name = tensor["name"] if "name" in tensor else f"{tensor['from']} to {tensor['to']}"
     apart = tensor.get("difference")
-    return name + (f": at most {apart['max_abs']:.6g}, {apart['mean_abs']:.6g} on average" if apart else "")
+    if not apart:
+        return name
+    # A difference that is not finite is null in JSON.
+    largest, mean = (float("inf") if apart[it] is None else apart[it] for it in ("max_abs", "mean_abs"))
+    return f"{name}: at most {largest:.6g}, {mean:.6g} on average"
 
 
 def _html_row(first: str, other: str, cells: Sequence[str]) -> str:

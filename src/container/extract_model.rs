@@ -103,7 +103,7 @@ impl Container {
     /// The model with another graph, the functions that this one calls, and its weights.
     fn with_graph(&self, graph: GraphProto) -> Result<Self> {
         let mut model = self.model_without_graph();
-        let called = called(&graph, &self.model.functions);
+        let called = called(std::iter::once(&graph.node), &self.model.functions);
         model.functions = called.into_iter().cloned().collect();
         model.graph = Some(Box::new(graph));
         remove_digests(&mut model);

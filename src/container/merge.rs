@@ -4,24 +4,25 @@
 //! do not agree on is never decided here: versions of operators, functions, metadata, types and
 //! names that would mean two things are errors that say what to do.
 
+mod agreement;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::container::lookup::list;
+use crate::container::merge::agreement::{check_models, domain};
 use crate::container::rename::renamed;
 use crate::container::{Container, Handle, HandleNames};
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::files::external_data::{self, handle_of};
 use crate::graph::called_functions::key_of;
-use crate::graph::opset;
-use crate::graph::stored_digests::{is_digest, remove_digests};
+use crate::graph::stored_digests::remove_digests;
 use crate::graph::traversal::{self, BodyMut};
 use crate::graph::value_names::{Names, NamesMut, Role};
 use crate::proto::tensor_shape_proto::DimensionValue;
 use crate::proto::type_proto::Value;
-use crate::proto::{
-    GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TypeProto, ValueInfoProto,
-};
+use crate::proto::{GraphProto, ModelProto, StringStringEntryProto, TypeProto, ValueInfoProto};
 use crate::util::did_you_mean::did_you_mean;
+use crate::util::names::UniqueNames;
 use crate::wire::Str;
 
 /// How [`Container::merge`] joins two models.
@@ -221,10 +222,29 @@ fn connected(mut graph: GraphProto, connections: &[(String, String)]) -> GraphPr
     if graph.sparse_initializer.iter().any(|one| is_connected(name_of_sparse(one))) {
         graph.sparse_initializer.retain(|one| !is_connected(name_of_sparse(one)));
     }
-    for (output, input) in connections.iter().filter(|(output, input)| output != input) {
-        renamed(BodyMut::Graph(&mut graph), input, output);
+    // By way of names that nothing has: an output may have the name of another input.
+    let renames = || connections.iter().filter(|(output, input)| output != input);
+    let between = free_names(&mut graph, renames().count());
+    for ((_, input), name) in renames().zip(&between) {
+        renamed(BodyMut::Graph(&mut graph), input, name);
+    }
+    for ((output, _), name) in renames().zip(&between) {
+        renamed(BodyMut::Graph(&mut graph), name, output);
     }
     graph
+}
+
+/// As many names as `count` that no value of `graph` or of its subgraphs has.
+fn free_names(graph: &mut GraphProto, count: usize) -> Vec<String> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut names = UniqueNames::default();
+    let mut take = |_: Role, name: &mut Str| {
+        names.take(&name.to_string_lossy());
+    };
+    NamesMut { visit: &mut take, skip: &|_| false }.graph(graph);
+    (0..count).map(|number| names.name(&format!("merged_{number}"), "").to_string()).collect()
 }
 
 fn name_of_sparse(sparse: &crate::proto::SparseTensorProto) -> Option<&Str> {
@@ -311,91 +331,6 @@ fn append_new(first: &mut Vec<StringStringEntryProto>, second: &[StringStringEnt
     let text = |entry: &StringStringEntryProto| (entry.key.clone(), entry.value.clone());
     let known: HashSet<_> = first.iter().map(text).collect();
     first.extend(second.iter().filter(|entry| !known.contains(&text(entry))).cloned());
-}
-
-fn domain(set: &OperatorSetIdProto) -> &[u8] {
-    opset::normalized(set.domain.as_ref().map(Str::as_bytes).unwrap_or_default())
-}
-
-fn shown(domain: &[u8]) -> String {
-    match domain {
-        b"" => "ai.onnx".to_owned(),
-        domain => String::from_utf8_lossy(domain).into_owned(),
-    }
-}
-
-/// What the two models, without their graphs, do not agree on.
-fn check_models(first: &ModelProto, second: &ModelProto) -> Vec<Error> {
-    let mut errors = Vec::new();
-    let invalid = |reason: String| Error::new(ErrorKind::InvalidArgument, reason);
-    if !first.training_info.is_empty() || !second.training_info.is_empty() {
-        let reason = "a model with training graphs cannot be merged";
-        errors.push(Error::new(ErrorKind::Unsupported, reason));
-    }
-    let version = |set: &OperatorSetIdProto| set.version.unwrap_or_default();
-    let sets: HashMap<_, _> = second.opset_import.iter().map(|set| (domain(set), set)).collect();
-    for set in &first.opset_import {
-        let other = sets.get(domain(set));
-        if let Some(other) = other.filter(|other| version(other) != version(set)) {
-            errors.push(invalid(format!(
-                "the first model uses version {} of the operators of {}, the second version {}: \
-                 convert one of them first (onnx.version_converter, or export it again)",
-                version(set),
-                shown(domain(set)),
-                version(other)
-            )));
-        }
-    }
-    let functions: HashMap<_, _> = second.functions.iter().map(|one| (key_of(one), one)).collect();
-    for function in &first.functions {
-        if functions.get(&key_of(function)).is_some_and(|other| *other != function) {
-            let (of, name, _) = key_of(function);
-            errors.push(invalid(format!(
-                "both models have a function `{}::{}`, and the two differ: inline the functions of \
-                 one of them first (`inline-functions`)",
-                shown(of),
-                String::from_utf8_lossy(name)
-            )));
-        }
-    }
-    let groups: HashMap<_, _> = second.configuration.iter().map(|one| (&one.name, one)).collect();
-    for group in first.configuration.iter() {
-        if groups.get(&group.name).is_some_and(|other| *other != group) {
-            let name = group.name.clone().unwrap_or_default();
-            errors.push(invalid(format!(
-                "both models have a device configuration `{name}`, and the two differ"
-            )));
-        }
-    }
-    let lists = [(&first.metadata_props, &second.metadata_props)];
-    let graphs = first.graph.as_ref().zip(second.graph.as_ref());
-    let graphs = graphs.map(|(a, b)| (&a.metadata_props, &b.metadata_props));
-    for (first, second) in lists.into_iter().chain(graphs) {
-        errors.extend(differing_metadata(first, second));
-    }
-    errors
-}
-
-fn differing_metadata(
-    first: &[StringStringEntryProto],
-    second: &[StringStringEntryProto],
-) -> Option<Error> {
-    let others: HashMap<_, _> = second.iter().map(|entry| (&entry.key, &entry.value)).collect();
-    let differs = |entry: &&StringStringEntryProto| {
-        let is_other = others.get(&entry.key).is_some_and(|value| **value != entry.value);
-        is_other && !is_digest(entry)
-    };
-    let key =
-        |entry: &StringStringEntryProto| format!("`{}`", entry.key.clone().unwrap_or_default());
-    let keys: BTreeSet<_> = first.iter().filter(differs).map(key).collect();
-    (!keys.is_empty()).then(|| {
-        let reason = format!(
-            "both models have this metadata with different values: {}; remove it from one of them \
-             first (`edit --remove-metadata`)",
-            list(keys.into_iter().collect::<Vec<_>>().into_iter())
-        );
-        Error::new(ErrorKind::InvalidArgument, reason)
-    })
 }
 
 /// What is wrong with the connections.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::graph::opset;
 use crate::proto::attribute_proto::AttributeMore;
-use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
+use crate::proto::{AttributeProto, FunctionProto, NodeProto};
 use crate::wire::Str;
 
 /// Domain (that of ONNX is empty), name, overload.
@@ -20,9 +20,9 @@ fn bytes(text: Option<&Str>) -> &[u8] {
     text.map(Str::as_bytes).unwrap_or_default()
 }
 
-/// Those of `functions` that `graph` calls, directly or not, in their order.
-pub(crate) fn called<'m>(
-    graph: &GraphProto,
+/// Those of `functions` that the nodes of `bodies` call, directly or not, in their order.
+pub(crate) fn called<'n, 'm>(
+    bodies: impl Iterator<Item = &'n Vec<NodeProto>>,
     functions: &'m [FunctionProto],
 ) -> Vec<&'m FunctionProto> {
     let numbers: HashMap<_, _> =
@@ -36,7 +36,9 @@ pub(crate) fn called<'m>(
             pending.push(*number);
         }
     };
-    each_node(&graph.node, &mut |node| call(node, &mut pending));
+    for nodes in bodies {
+        each_node(nodes, &mut |node| call(node, &mut pending));
+    }
     while let Some(function) = pending.pop().and_then(|number| functions.get(number)) {
         each_node(&function.node, &mut |node| call(node, &mut pending));
     }

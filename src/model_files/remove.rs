@@ -263,11 +263,13 @@ impl Found {
                 Some(needed_by) => {
                     report.kept.push(KeptFile { path: file.path.clone(), needed_by });
                 }
-                None if let Some(model) = file.is_model(source)? => report.warnings.push(model),
-                None => {
-                    refuse_other_file_system(source, file)?;
-                    report.removed.push(file.removed());
-                }
+                None => match file.is_model(source)? {
+                    Some(model) => report.warnings.push(model),
+                    None => {
+                        refuse_other_file_system(source, file)?;
+                        report.removed.push(file.removed());
+                    }
+                },
             }
         }
         Ok(report)

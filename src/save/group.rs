@@ -115,25 +115,33 @@ impl<'c> Group<'c> {
             warnings: Vec::new(),
         };
         self.check(&saved.files)?;
-        let old = self.old_files(&saved.files);
-        match dry_run {
-            true => unchanged()?,
-            false => {
-                let published = self.write(&plan, &encoded, &saved.files, &old, unchanged)?;
-                saved.warnings = published.warnings;
+        let removes = self.options.removes_old_files();
+        let (old, removed) = match dry_run {
+            true => {
+                unchanged()?;
+                let old = self.known_old_files(&saved.files, &mut saved.warnings);
+                (old.clone(), if removes { old } else { Vec::new() })
             }
-        }
-        let (old, unsure) = match old {
-            Ok(old) => (old, None),
-            Err(error) => (Vec::new(), Some(error)),
+            false => {
+                let (published, old) = self.write(&plan, &encoded, &saved.files, unchanged)?;
+                saved.warnings = published.warnings;
+                (old, published.removed)
+            }
         };
-        saved.warnings.extend(unsure);
-        let old = old.iter().map(|name| self.directory.join(name)).collect();
-        match self.options.removes_old_files() {
-            true => saved.removed = old,
-            false => saved.left_behind = old,
-        }
+        let paths = |names: &mut dyn Iterator<Item = &String>| {
+            names.map(|name| self.directory.join(name)).collect()
+        };
+        saved.left_behind = paths(&mut old.iter().filter(|name| !removed.contains(name)));
+        saved.removed = paths(&mut removed.iter());
         Ok(saved)
+    }
+
+    /// The [`old_files`](Self::old_files), or none and a warning where nobody can tell.
+    fn known_old_files(&self, files: &[SavedFile], warnings: &mut Vec<Error>) -> Vec<String> {
+        self.old_files(files).unwrap_or_else(|error| {
+            warnings.push(error);
+            Vec::new()
+        })
     }
 
     fn main_name(&self) -> Result<&str> {
@@ -187,7 +195,8 @@ impl<'c> Group<'c> {
         Ok(())
     }
 
-    /// The weights files in the folder that only these models needed, by their names.
+    /// The weights files in the folder that only these models needed, by their names. One that is a
+    /// model itself is not listed.
     fn old_files(&self, files: &[SavedFile]) -> Result<Vec<String>> {
         let folder = ModelFolder::new(self.directory, "");
         let paths: Vec<_> =
@@ -210,18 +219,23 @@ impl<'c> Group<'c> {
         let users: BTreeMap<String, Vec<PathBuf>> = folder.all_other_users(&names, None)?;
         let is_ours = |user: &PathBuf| real.iter().any(|path| is_at(user, path));
         names.retain(|name| users.get(name).is_none_or(|users| users.iter().all(is_ours)));
-        Ok(names)
+        let mut old = Vec::new();
+        for name in names {
+            if folder.is_another_model(&self.directory.join(&name))?.is_none() {
+                old.push(name);
+            }
+        }
+        Ok(old)
     }
 
-    /// Writes all files and puts them in place.
+    /// Writes all files and puts them in place. Also returns the old files.
     fn write(
         &self,
         plan: &Plan<'_>,
         encoded: &[Buffer],
         files: &[SavedFile],
-        old: &Result<Vec<String>>,
         unchanged: &dyn Fn() -> Result<()>,
-    ) -> Result<Published> {
+    ) -> Result<(Published, Vec<String>)> {
         let main = self.main_name()?;
         let bytes = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         SaveTarget::new(&self.directory.join(main))?.check_space(bytes)?;
@@ -236,11 +250,13 @@ impl<'c> Group<'c> {
         if let Err(error) = checked {
             return Err(locked.discard(error));
         }
-        let removed = match old {
-            Ok(old) if self.options.removes_old_files() => old.clone(),
-            _ => Vec::new(),
-        };
-        locked.publish(removed)
+        // Under the locks: another model may need them since the weights were written.
+        let mut unsure = Vec::new();
+        let old = self.known_old_files(files, &mut unsure);
+        let removed = if self.options.removes_old_files() { old.clone() } else { Vec::new() };
+        let mut published = locked.publish(removed)?;
+        published.warnings.extend(unsure);
+        Ok((published, old))
     }
 
     fn stage(

@@ -32,8 +32,9 @@ impl Needed {
         let mut needed = Self::default();
         for (file, content) in contents.iter().enumerate() {
             match content {
-                Content::Unread(_) => {
+                Content::Unread(_) | Content::Model { is_whole: false, .. } => {
                     needed.unclear.extend(tree.places_of(file).map(Place::folder));
+                    needed.add_models(tree, contents, file);
                 }
                 Content::Index(locations) => {
                     for place in tree.places_of(file) {
@@ -208,7 +209,7 @@ impl Needed {
     /// Notes what the models need that are in folders above `root`.
     fn add_above(&mut self, tree: &Tree, root: &Path) {
         let Ok(real) = retried(|| root.canonicalize()) else { return };
-        for base in Base::all(root, &real).into_iter().filter(|base| !base.is_own) {
+        for base in Base::all(root, &real, 0).into_iter().filter(|base| !base.is_own) {
             let files = match files_in(&base.path) {
                 Ok(files) => files,
                 Err(error) => {

@@ -7,6 +7,8 @@
 const LEAST: f64 = 0.6;
 /// From this length in bytes on, a name that stands within another may mean it.
 const PART: usize = 3;
+/// The most bytes of a name that is compared letter by letter.
+const LONGEST: usize = 1024;
 /// How many names are suggested.
 const MOST: usize = 3;
 
@@ -40,6 +42,9 @@ fn similarity(name: &str, other: &str) -> f64 {
     }
     // Most names are told apart by their lengths, and a huge one is not compared: the comparison
     // takes memory for the product of both lengths.
+    if name.len().max(other.len()) > LONGEST {
+        return 0.0;
+    }
     let (len, other_len) = (name.chars().count(), other.chars().count());
     if len.min(other_len) * 10 < len.max(other_len) * 6 {
         return 0.0;

@@ -358,3 +358,44 @@ fn a_default_of_a_connected_input_goes() {
     let nodes: &[NodeProto] = &both.model().graph.as_ref().unwrap().node;
     assert_eq!(nodes[1].input, ["h", "ow"]);
 }
+
+/// A model that computes `out` from `inputs` by one node.
+fn one_node(op: &str, inputs: &[&str], outputs: &[&str]) -> Container {
+    Container::new(model(graph_of(inputs, outputs, vec![node(op, inputs, outputs, vec![])])))
+}
+
+/// An output of the first model may have the name of another input of the second.
+#[test]
+fn inputs_are_renamed_at_once() {
+    for (outputs, inputs, connections, read) in [
+        (["x", "y"], ["x", "y"], [("x", "y"), ("y", "x")], ["y", "x"]),
+        (["a", "h"], ["b", "a"], [("a", "b"), ("h", "a")], ["a", "h"]),
+        (["a", "h"], ["b", "a"], [("h", "a"), ("a", "b")], ["a", "h"]),
+    ] {
+        let (first, second) =
+            (one_node("Split", &["in"], &outputs), one_node("Sub", &inputs, &["out"]));
+        let mut options = MergeOptions::new();
+        for (output, input) in connections {
+            options = options.connect(output, input);
+        }
+        let both = first.merge(&second, options).unwrap();
+        let graph = both.model().graph.as_ref().unwrap();
+        assert_eq!(graph.node[1].input, read, "{connections:?}");
+    }
+}
+
+/// An operator of one model would become a call of the other's function.
+#[test]
+fn functions_do_not_take_operators_of_the_other_model() {
+    let calls = || {
+        let graph = graph_of(&["in"], &["of"], vec![call("unused", &["in"], &["of"], vec![])]);
+        Container::new(model_of(graph, vec![]))
+    };
+    let pairs =
+        [(calls(), whole(), "the first one calls"), (whole(), calls(), "the second one calls")];
+    for (first, second, text) in pairs {
+        let error = first.merge(&second, MergeOptions::new().prefixes("a/", "b/")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::paths::{model_to_read, model_to_write};
-use super::{InOut, LayoutArgs, ReadArgs, TargetArgs, WriteArgs, size};
+use super::{LayoutArgs, ReadArgs, TargetArgs, WriteArgs, size};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -15,7 +15,7 @@ Viewers open the result, and onnx.load(path, load_external_data=False) does. Dig
 stay: attach compares the weights with them.")]
 pub struct StripArgs {
     #[command(flatten)]
-    pub paths: InOut,
+    pub paths: FromTo,
     /// Also strip inline tensors of N bytes or more; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
@@ -84,4 +84,15 @@ pub struct AttachArgs {
     pub layout: LayoutArgs,
     #[command(flatten)]
     pub write: WriteArgs,
+}
+
+/// The model to read, and another one to write.
+#[derive(Debug, Args)]
+pub struct FromTo {
+    /// The model to read
+    #[arg(value_name = "IN", value_parser = model_to_read())]
+    pub input: PathBuf,
+    /// The model to write, another one than IN; an existing model is replaced
+    #[arg(value_name = "OUT", value_parser = model_to_write())]
+    pub output: PathBuf,
 }

@@ -64,7 +64,8 @@ pub fn check(args: &CheckArgs, path: &Path) -> Found {
     match check_model(path, options) {
         Ok(checked) => {
             let found = not_runnable(args, path).into_iter().chain(other_files(args, path));
-            let found = found.chain(finite::not_finite(args, path));
+            let is_wrong = checked.errors().next().is_some();
+            let found = found.chain(finite::not_finite(args, path, is_wrong));
             let mut findings = Findings::of(found, &checked);
             findings.extend(unfinished_files(path));
             Found { findings: findings.strictly(args.strict), error: None }

@@ -39,6 +39,12 @@ impl Execute for StripArgs {
 /// Strips, writes and prints a report.
 fn run(args: &StripArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let (input, output, target) = (&args.paths.input, &args.paths.output, args.target());
+    let real = |path: &Path| path.canonicalize().ok();
+    if real(input).is_some_and(|input| Some(input) == real(output)) {
+        let reason = "OUT is IN: nothing would say any more where its weights are in their files. \
+                      Write to another name";
+        return Err(Failure::Refused(reason.to_owned()));
+    }
     save::refuse_weights(output, None)?;
     let (container, stripped) = strip(args)?;
     let options = save::options(WeightFiles::AsLoaded, None, &target);

@@ -2,13 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-#[cfg(feature = "machine")]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-#[cfg(feature = "machine")]
-use onnx_container::ErrorKind;
-use onnx_container::{Error, Result};
+use onnx_container::{Error, ErrorKind, Result};
 use onnx_container_files::targets::folder;
 use onnx_container_files::unfinished::Unfinished;
 
@@ -65,7 +61,6 @@ impl Write for Stoppable<'_> {
 }
 
 /// Refuses a file where a folder is to be, or to be made.
-#[cfg(feature = "machine")]
 pub fn refuse_file(path: &Path) -> Result<()> {
     if path.exists() && !path.is_dir() {
         return Err(Error::new(ErrorKind::Io, "is a file, not a folder").with_path(path));

@@ -235,3 +235,18 @@ fn of_two_moves_at_once_one_is_done() {
         assert_eq!((done, files(&folder).len()), (1, 2), "{round}: {both:?} {:?}", files(&folder));
     }
 }
+
+/// The folder that all users share is searched where the model itself is in it.
+#[test]
+fn weights_below_a_shared_folder_stay_for_the_models_in_it() {
+    use std::os::unix::fs::PermissionsExt;
+    for args in [&["rm", "m.onnx"][..], &["mv", "m.onnx", "d"]] {
+        let folder = Folder::new();
+        fs::create_dir(folder.path("d")).unwrap();
+        with_files(&folder, "m.onnx", &["w/base", "w/deep/own"]);
+        folder.save("n.onnx", &external(&["w/base", "w/deep/own"]));
+        fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o1777)).unwrap();
+        folder.run(args).done().says(&["w/base: `", "n.onnx` needs it"]);
+        folder.run(&["check", "n.onnx"]).done();
+    }
+}

@@ -240,7 +240,7 @@ fn weights_on_another_file_system_are_refused_before_anything_changes() {
     let disk = Path::new(&disk);
     let (folder, below) = (disk.parent().unwrap(), disk.file_name().unwrap().to_str().unwrap());
     let shell = Folder::new();
-    let [model, moved] = ["other.onnx", "moved.onnx"].map(|name| folder.join(name));
+    let [model, moved] = [folder.join("other.onnx"), shell.path("moved.onnx")];
     let [model, moved] = [&model, &moved].map(|path| path.to_str().unwrap());
     fs::write(disk.join("w"), [1; 16]).unwrap();
     fs::write(model, external(&[&format!("{below}/w")]).encode_to_vec().unwrap()).unwrap();

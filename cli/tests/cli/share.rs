@@ -123,3 +123,19 @@ fn the_shared_file_is_no_more_accessible_than_any_of_the_models() {
         assert_eq!((mode("enc.onnx"), mode("dec.onnx")), (enc, dec));
     }
 }
+
+/// A model may name another one as its weights.
+#[test]
+fn a_model_is_not_removed_as_old_weights() {
+    let folder = Folder::new();
+    folder.save("c.onnx", &crate::support::model());
+    folder.save("a.onnx", &crate::support::external(&["c.onnx", "x.bin"]));
+    folder.save("b.onnx", &crate::support::external(&["y.bin"]));
+    for name in ["x.bin", "y.bin"] {
+        fs::write(folder.path(name), [2; 16]).unwrap();
+    }
+    let before = fs::read(folder.path("c.onnx")).unwrap();
+    let run = folder.run(&["share", "a.onnx", "b.onnx", "--delete-old"]).done();
+    assert_eq!(fs::read(folder.path("c.onnx")).unwrap(), before, "{run:?}");
+    assert!(!folder.path("x.bin").exists() && !folder.path("y.bin").exists(), "{run:?}");
+}

@@ -198,3 +198,16 @@ fn a_dry_run_writes_nothing_and_json_tells_the_rest() {
     assert_eq!(said["error"]["kind"], "InvalidArgument");
     assert_eq!(folder.names(), ["m.onnx", "s.onnx"]);
 }
+
+/// Where the weights are in their files is said by the model alone.
+#[test]
+fn a_model_is_not_stripped_in_place() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx"]).done();
+    let before = fs::read(folder.path("p.onnx")).unwrap();
+    for options in [&[][..], &["--dry-run"]] {
+        let args = [&["strip", "p.onnx", "./p.onnx"][..], options].concat();
+        folder.run(&args).failed(&["OUT is IN"]);
+        assert_eq!(fs::read(folder.path("p.onnx")).unwrap(), before);
+    }
+}

@@ -56,6 +56,8 @@ pub(crate) struct Request<'a> {
 pub(crate) struct ModelFolder {
     directory: PathBuf,
     model_name: String,
+    /// How many folders above this one the model is: all of these are searched.
+    depth: usize,
     /// The results for files that were read and have not changed since, by their paths.
     seen: RefCell<HashMap<PathBuf, (FileIdentity, Arc<Skimmed>)>>,
 }
@@ -171,7 +173,7 @@ impl ModelFolder {
     /// A folder of which nothing is read yet.
     pub(crate) fn new(directory: &Path, model_name: &str) -> Self {
         let (directory, model_name) = (directory.to_path_buf(), model_name.to_owned());
-        Self { directory, model_name, seen: RefCell::default() }
+        Self { directory, model_name, depth: 0, seen: RefCell::default() }
     }
 
     pub(crate) fn of(target: &SaveTarget) -> Self {

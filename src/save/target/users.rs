@@ -33,16 +33,21 @@ const MAX_ABOVE: usize = 16;
 impl Base {
     /// The target's folder, its parent, and further ancestors while they have the same owner:
     /// models of other users are not expected to name files in subfolders of subfolders. The search
-    /// ends at folders that all users share, such as `/tmp`.
-    pub(crate) fn all(directory: &Path, root: &Path) -> Vec<Self> {
+    /// ends at folders that all users share, such as `/tmp`. The first `least` folders above are
+    /// searched whatever they are: the model is in the last of these.
+    pub(crate) fn all(directory: &Path, root: &Path, least: usize) -> Vec<Self> {
         let own = Self { path: directory.to_path_buf(), prefix: String::new(), is_own: true };
         let mut all = vec![own];
         let mut prefix = String::new();
-        for (below, above) in root.ancestors().zip(root.ancestors().skip(1)).take(MAX_ABOVE) {
+        for (below, above) in
+            root.ancestors().zip(root.ancestors().skip(1)).take(MAX_ABOVE.max(least))
+        {
             let name = below.file_name().and_then(|name| name.to_str());
             let (Some(name), Ok(meta)) = (name, retried(|| above.metadata())) else { break };
             prefix = format!("{name}/{prefix}");
-            if is_shared(&meta) || !(prefix.matches('/').count() == 1 || is_ours(&meta, root)) {
+            let height = prefix.matches('/').count();
+            let ends = is_shared(&meta) || !(height == 1 || is_ours(&meta, root));
+            if ends && height > least {
                 break;
             }
             all.push(Self { path: above.to_path_buf(), prefix: prefix.clone(), is_own: false });

@@ -12,14 +12,17 @@ use crate::model::findings::PrintedFinding;
 use crate::model::reading;
 use crate::terminal::output::count;
 
-/// A finding for each tensor that has such elements, if the options ask for them.
-pub fn not_finite(args: &CheckArgs, path: &Path) -> Vec<PrintedFinding> {
+/// A finding for each tensor that has such elements, if the options ask for them. `is_wrong` says
+/// that the check of the model has found errors.
+pub fn not_finite(args: &CheckArgs, path: &Path, is_wrong: bool) -> Vec<PrintedFinding> {
     if !args.finite {
         return Vec::new();
     }
-    // What keeps the weights from being loaded is a finding of the check itself.
-    let Ok(container) = Container::load(path, reading::of(&args.read)) else {
-        return Vec::new();
+    let container = match Container::load(path, reading::of(&args.read)) {
+        Ok(container) => container,
+        // The check has said it.
+        Err(_) if is_wrong => return Vec::new(),
+        Err(error) => return PrintedFinding::all(Severity::Error, &error),
     };
     match container.stats(may_be_infinite) {
         Ok(stats) => stats.iter().filter_map(finding).flatten().collect(),

@@ -15,7 +15,7 @@ impl ModelFolder {
     pub(crate) fn that_may_hide_users(&self) -> Result<Option<PathBuf>> {
         let root =
             retried(|| self.directory.canonicalize()).map_err(|e| Error::io(&self.directory, e))?;
-        for base in Base::all(&self.directory, &root) {
+        for base in Base::all(&self.directory, &root, self.depth) {
             match may_need_recovery(&base.path) {
                 Ok(true) => return Ok(Some(base.path)),
                 Err(error) if !base.passes_error(&error, &base.path) => return Err(error),

@@ -23,7 +23,7 @@ impl ModelFolder {
         let wanted = Wanted::new(&self.directory, &root, names)?;
         let except = except.map(real_path);
         let (mut users, mut errors) = (BTreeMap::new(), Vec::new());
-        for base in Base::all(&self.directory, &root) {
+        for base in Base::all(&self.directory, &root, self.depth) {
             let candidates = match self.candidates(&base, &root) {
                 Ok(candidates) => candidates,
                 Err(error) if base.passes(&error, &base.path) => continue,
@@ -95,7 +95,9 @@ impl ModelFolder {
                 continue;
             }
             let names: Vec<_> = files.iter().map(|(file, _)| file.clone()).collect();
-            let users = Self::new(&directory, "").all_other_users(&names, except)?;
+            let depth = below.split('/').filter(|part| !part.is_empty()).count();
+            let folder = Self { depth, ..Self::new(&directory, "") };
+            let users = folder.all_other_users(&names, except)?;
             needed.extend(
                 files
                     .into_iter()

@@ -92,12 +92,16 @@ impl Container {
         for (place, tensor) in traversal::iter(&self.model) {
             matching.tensor(&place, tensor);
         }
-        let Matched { given, mut report } = matching.finish()?;
+        let Matched { given, names, mut report } = matching.finish()?;
         let stored = Stored::of(&self.model);
         let mut attached = self.clone();
         attached.put_back(given)?;
         if !stored.is_empty() {
-            report.digests = compared(&attached, &stored, options)?;
+            // Where the model was edited, its own tensors and its graph may have other digests.
+            let counts = |error: &Error| {
+                !options.edited || error.tensor().is_some_and(|name| names.contains(name))
+            };
+            report.digests = compared(&attached, &stored, counts)?;
         }
         *self = attached;
         Ok(report)
@@ -124,16 +128,19 @@ impl Container {
     }
 }
 
-/// Compares all tensors of `container` with the digests that were `stored` with it.
-fn compared(container: &Container, stored: &Stored, options: AttachOptions) -> Result<Compared> {
+/// Compares all tensors of `container` with the digests that were `stored` with it. Only errors for
+/// which `counts` holds are such.
+fn compared(
+    container: &Container,
+    stored: &Stored,
+    counts: impl Fn(&Error) -> bool,
+) -> Result<Compared> {
     let external = |tensor| container.initializer_of(tensor).map(|(_, it)| External::of(it));
     let mut done = Compared::default();
     let origin = |_| Origin::default();
     let compared = digest::verify(&container.model, stored, external, origin, &mut done);
     let Err(error) = compared else { return Ok(done) };
-    // The digest of the model itself is that of the graph before it was edited.
-    let counts = |error: &&Error| !options.edited || error.tensor().is_some();
-    let errors: Vec<_> = error.each().filter(counts).cloned().collect();
+    let errors: Vec<_> = error.each().filter(|error| counts(error)).cloned().collect();
     let said = "these are not the weights that were stripped";
     Error::join(errors).map_or(Ok(done), |error| Err(error.because(said)))
 }
@@ -147,8 +154,13 @@ enum Given {
 
 struct Matched {
     given: HashMap<Position, Given>,
+    /// The names of the tensors that have their elements again.
+    names: HashSet<String>,
     report: AttachedWeights,
 }
+
+/// For how many tensors names are looked for that may have been meant.
+const HINTS: usize = 3;
 
 /// The tensors of the other model, which are matched one after the other.
 struct Matching<'w> {
@@ -157,6 +169,9 @@ struct Matching<'w> {
     /// By scope and name, the tensors of this name that were not matched yet, in graph order.
     left: BTreeMap<String, VecDeque<&'w TensorProto>>,
     given: HashMap<Position, Given>,
+    names: HashSet<String>,
+    /// How many errors had a hint at names that may have been meant: finding them takes long.
+    hints: usize,
     /// Where the elements are that were given so far, or their handles.
     places: HashSet<(Address, u64)>,
     handles: HashSet<Handle>,
@@ -171,8 +186,9 @@ impl<'w> Matching<'w> {
             left.entry(place.qualified_name(tensor)).or_default().push_back(tensor);
         }
         let (given, report) = (HashMap::new(), AttachedWeights::default());
-        let (places, handles, errors) = (HashSet::new(), HashSet::new(), Errors::default());
-        Self { weights, options, left, given, places, handles, report, errors }
+        let (names, places, handles) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let (hints, errors) = (0, Errors::default());
+        Self { weights, options, left, given, names, hints, places, handles, report, errors }
     }
 
     fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
@@ -220,6 +236,7 @@ impl<'w> Matching<'w> {
             self.report.bytes = self.report.bytes.saturating_add(len);
         }
         self.given.insert(place.position, given);
+        self.names.insert(place.qualified_name(tensor));
         Ok(())
     }
 
@@ -249,10 +266,13 @@ impl<'w> Matching<'w> {
         Err(Error::new(ErrorKind::InvalidArgument, reason))
     }
 
-    fn missing(&self, name: &str) -> Error {
-        let names = self.left.keys().map(String::as_str);
+    fn missing(&mut self, name: &str) -> Error {
+        let left = self.left.iter().filter(|(_, tensors)| !tensors.is_empty());
+        let names = left.map(|(name, _)| name.as_str());
         let reason = "was stripped, and the model with weights has no tensor of this name";
-        let reason = match did_you_mean(name, names) {
+        self.hints += 1;
+        let hint = (self.hints <= HINTS).then(|| did_you_mean(name, names)).flatten();
+        let reason = match hint {
             Some(hint) => format!("{reason}: {hint}"),
             None => reason.to_owned(),
         };
@@ -270,8 +290,8 @@ impl<'w> Matching<'w> {
             }
         }
         self.report.unused = unused;
-        let Self { given, report, errors, .. } = self;
-        errors.join().map_or(Ok(Matched { given, report }), Err)
+        let Self { given, names, report, errors, .. } = self;
+        errors.join().map_or(Ok(Matched { given, names, report }), Err)
     }
 }
 

@@ -29,6 +29,7 @@ use crate::load::LoadOptions;
 pub struct CompareOptions {
     load: LoadOptions,
     differences: bool,
+    ignores_digests: bool,
 }
 
 impl CompareOptions {
@@ -42,6 +43,14 @@ impl CompareOptions {
     #[must_use]
     pub fn load(mut self, options: impl Into<LoadOptions>) -> Self {
         self.load = options.into();
+        self
+    }
+
+    /// Reads weights whose digests are stored with both models too. Default false: stored digests
+    /// are believed, and a weights file that was damaged or replaced since is not seen.
+    #[must_use]
+    pub fn ignore_stored_digests(mut self, ignore: bool) -> Self {
+        self.ignores_digests = ignore;
         self
     }
 
@@ -64,8 +73,8 @@ pub struct Comparison {
     pub properties: Vec<Property>,
     /// Operators of which the number or the nodes differ: those with most changes first.
     pub operators: Vec<OperatorChange>,
-    /// Whether something else in the messages differs: the order of nodes, types of values between
-    /// them, documentation, fields that this crate does not know.
+    /// Whether the messages differ where the lists say nothing: in the order of nodes, types of
+    /// values between them, documentation, fields that this crate does not know.
     pub other: bool,
     /// What differs in the tensors.
     pub tensors: TensorChanges,
@@ -103,7 +112,10 @@ pub fn compare(a: &Container, b: &Container) -> Result<Comparison> {
 /// [`ErrorKind::MissingHandle`](crate::ErrorKind::MissingHandle);
 /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) for models that nest too deep.
 pub fn compare_with(a: &Container, b: &Container, options: &CompareOptions) -> Result<Comparison> {
-    sides(&Side::of(a), &Side::of(b), options)
+    match options.ignores_digests {
+        true => sides(&Side::without_digests(a), &Side::without_digests(b), options),
+        false => sides(&Side::of(a), &Side::of(b), options),
+    }
 }
 
 /// Loads the models at two paths and compares them. Where the digests that are stored with both
@@ -117,6 +129,10 @@ pub fn compare_models(
     options: &CompareOptions,
 ) -> Result<Comparison> {
     let (a, b) = (a.as_ref(), b.as_ref());
+    let full = |path: &Path| Container::load(path, options.load.clone());
+    if options.ignores_digests {
+        return compare_with(&full(a)?, &full(b)?, options);
+    }
     let bare = |path: &Path| Container::load(path, options.load.clone().weights(false));
     let stored = |container: &Container| Side::of(container).digests;
     let (digests_a, digests_b) = if options.differences {
@@ -132,7 +148,6 @@ pub fn compare_models(
         }
         (digests_a, digests_b)
     };
-    let full = |path: &Path| Container::load(path, options.load.clone());
     let (a, b) = (full(a)?, full(b)?);
     sides(&Side::with(&a, digests_a), &Side::with(&b, digests_b), options)
 }

@@ -52,10 +52,10 @@ pub struct TensorStats {
     pub min: Option<Number>,
     /// The largest finite element.
     pub max: Option<Number>,
-    /// The mean of the finite elements.
+    /// The mean of the finite elements; infinite where their sum is beyond the range of a DOUBLE.
     pub mean: Option<f64>,
     /// Their standard deviation, as of all there are: the square root of the mean squared deviation
-    /// from the mean.
+    /// from the mean. Infinite where elements are farther than about 1e154 from it.
     pub std: Option<f64>,
     /// The elements that are not a number.
     pub nan: u64,
@@ -145,17 +145,20 @@ impl<'c> Work<'c> {
         let key = pieces.range().map(|range| (range, pieces.dtype()));
         let job = key.map_or(new, |key| *self.by_range.entry(key).or_insert(new));
         if job == new {
-            let found = pieces.ranges(PIECE).map(|range| (range, OnceLock::new())).collect();
-            self.tensors.push(Job { pieces, found });
+            self.tensors.push(Job { pieces, found: Vec::new() });
         }
         Ok(Some(job))
     }
 
     /// Goes through all pieces.
-    fn run(&self) -> Result<()> {
+    fn run(&mut self) -> Result<()> {
         let ranges = self.by_range.keys().map(|(range, _)| *range).collect();
         if let Some(error) = overlaps::refused(ranges, "read") {
             return Err(error);
+        }
+        // Now their number is in proportion to the bytes that there are.
+        for job in &mut self.tensors {
+            job.found = job.pieces.ranges(PIECE).map(|range| (range, OnceLock::new())).collect();
         }
         let bytes = self.tensors.iter().map(|job| job.pieces.len());
         cancel::begin(bytes.fold(0, u64::saturating_add));

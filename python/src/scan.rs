@@ -82,6 +82,7 @@ fn model<'py>(py: Python<'py>, model: &ScannedModel) -> PyResult<Bound<'py, PyDi
             FileState::Present => "present",
             FileState::Missing => "missing",
             FileState::Wrong => "wrong",
+            FileState::Stripped => "stripped",
             _ => "refused",
         };
         (file.path.clone(), file.bytes, state, file.reason.clone())

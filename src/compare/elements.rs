@@ -2,12 +2,15 @@
 //!
 //! All cores take pieces of all pairs. A pair that is known to differ is not read on.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::container::pieces::Pieces;
+use crate::dtype::{DataType, Element};
 use crate::error::{Error, Result};
+use crate::files::overlaps;
 use crate::stats::wide;
 use crate::tensor::Tensor;
 use crate::util::{cancel, parallel};
@@ -19,7 +22,8 @@ use crate::util::{cancel, parallel};
 pub struct Difference {
     /// The number of elements.
     pub elements: u64,
-    /// How many of them are not equal. Elements that are not a number are equal to each other.
+    /// How many of them are not equal, of complex ones how many parts. Elements that are not a
+    /// number are equal to each other.
     pub differing: u64,
     /// How many elements are finite in one tensor alone, or infinite in both with other signs.
     pub not_finite: u64,
@@ -31,6 +35,8 @@ pub struct Difference {
 
 /// The length of a piece in bytes: whole elements of every type fill it.
 const PIECE: u64 = 3 << 20;
+/// That of a piece whose elements are made into floats of 64 bits, up to 32 times as long.
+const PIECE_TO_WIDEN: u64 = 3 << 15;
 
 /// Two tensors of one type and shape.
 pub(super) struct Pair<'c> {
@@ -40,10 +46,15 @@ pub(super) struct Pair<'c> {
 
 impl Pair<'_> {
     /// The ranges in which both are read: those of the one that is read at once, if one is.
-    fn ranges(&self) -> Vec<Range<u64>> {
+    fn ranges(&self, piece: u64) -> Vec<Range<u64>> {
         let (a, b): (Vec<_>, Vec<_>) =
-            (self.a.ranges(PIECE).collect(), self.b.ranges(PIECE).collect());
+            (self.a.ranges(piece).collect(), self.b.ranges(piece).collect());
         if a.len() < b.len() { a } else { b }
+    }
+
+    /// The places of the bytes of both.
+    pub(super) fn places(&self) -> Option<(overlaps::Range, overlaps::Range)> {
+        self.a.range().zip(self.b.range())
     }
 }
 
@@ -51,9 +62,9 @@ impl Pair<'_> {
 pub(super) fn equal(pairs: &[Pair<'_>]) -> Result<(Vec<bool>, u64)> {
     let differ: Vec<_> = pairs.iter().map(|_| AtomicBool::new(false)).collect();
     let read = AtomicU64::new(0);
-    begin(pairs);
+    begin(pairs)?;
     let pieces = pairs.iter().zip(&differ).flat_map(|(pair, differs)| {
-        pair.ranges().into_iter().map(move |range| (pair, differs, range))
+        pair.ranges(PIECE).into_iter().map(move |range| (pair, differs, range))
     });
     parallel::for_each(parallel::cores(usize::MAX), pieces, |(pair, differs, range)| {
         let bytes = range.end.saturating_sub(range.start).saturating_mul(2);
@@ -70,18 +81,27 @@ pub(super) fn equal(pairs: &[Pair<'_>]) -> Result<(Vec<bool>, u64)> {
     Ok((differ.into_iter().map(|differs| !differs.into_inner()).collect(), read.into_inner()))
 }
 
-fn begin(pairs: &[Pair<'_>]) {
+/// Says how many bytes will be read, or refuses to read them out of all proportion to what there
+/// is.
+fn begin(pairs: &[Pair<'_>]) -> Result<()> {
+    let (a, b): (HashSet<_>, HashSet<_>) = pairs.iter().filter_map(Pair::places).unzip();
+    for ranges in [a, b] {
+        if let Some(error) = overlaps::refused(ranges.into_iter().collect(), "read") {
+            return Err(error);
+        }
+    }
     let bytes = pairs.iter().map(|pair| pair.a.len().saturating_add(pair.b.len()));
     cancel::begin(bytes.fold(0, u64::saturating_add));
+    Ok(())
 }
 
 /// How far the tensors of each pair are apart, which are numbers.
 pub(super) fn differences(pairs: &[Pair<'_>]) -> Result<Vec<Difference>> {
-    begin(pairs);
-    let found: Vec<Vec<_>> = pairs
-        .iter()
-        .map(|pair| pair.ranges().into_iter().map(|range| (range, OnceLock::new())).collect())
-        .collect();
+    begin(pairs)?;
+    let slots = |pair: &Pair<'_>| {
+        pair.ranges(PIECE_TO_WIDEN).into_iter().map(|range| (range, OnceLock::new())).collect()
+    };
+    let found: Vec<Vec<_>> = pairs.iter().map(slots).collect();
     let pieces =
         pairs.iter().zip(&found).flat_map(|(pair, of)| of.iter().map(move |of| (pair, of)));
     parallel::for_each(parallel::cores(usize::MAX), pieces, |(pair, (range, found))| {
@@ -124,23 +144,48 @@ impl Apart {
     }
 
     fn add(&mut self, a: f64, b: f64) {
-        self.all.elements += 1;
         let is_equal = a == b || (a.is_nan() && b.is_nan());
-        self.all.differing += u64::from(!is_equal);
         if a.is_finite() && b.is_finite() {
-            let apart = (a - b).abs();
-            self.finite += 1;
-            self.sum += apart;
-            self.all.max_abs = self.all.max_abs.max(apart);
+            self.add_finite(is_equal, (a - b).abs());
         } else {
+            self.all.elements += 1;
+            self.all.differing += u64::from(!is_equal);
             self.all.not_finite += u64::from(!is_equal);
         }
+    }
+
+    fn add_finite(&mut self, is_equal: bool, apart: f64) {
+        self.all.elements += 1;
+        self.all.differing += u64::from(!is_equal);
+        self.finite += 1;
+        self.sum += apart;
+        self.all.max_abs = self.all.max_abs.max(apart);
+    }
+
+    /// Adds integers that a float of 64 bits may not tell apart.
+    #[allow(clippy::cast_precision_loss)] // rounds, and is not zero for integers that differ
+    fn add_all<T: Element + Into<i128>>(&mut self, a: &Tensor, b: &Tensor) -> Result<()> {
+        let (a, b) = (a.to_slice::<T>()?, b.to_slice::<T>()?);
+        for (a, b) in a.iter().zip(b.iter()) {
+            let apart = ((*a).into() - (*b).into()).unsigned_abs();
+            self.add_finite(apart == 0, apart as f64);
+        }
+        Ok(())
     }
 }
 
 fn apart(a: &Tensor, b: &Tensor) -> Result<Apart> {
     let mut apart = Apart::default();
-    let (a, b) = (wide(a)?, wide(b)?);
-    a.iter().zip(&b).for_each(|(a, b)| apart.add(*a, *b));
+    match a.dtype() {
+        DataType::Int64 => apart.add_all::<i64>(a, b)?,
+        DataType::Uint64 => apart.add_all::<u64>(a, b)?,
+        dtype => {
+            let (a, b) = (wide(a)?, wide(b)?);
+            a.iter().zip(&b).for_each(|(a, b)| apart.add(*a, *b));
+            if matches!(dtype, DataType::Complex64 | DataType::Complex128) {
+                apart.all.elements /= 2;
+            }
+        }
+    }
     Ok(apart)
 }

@@ -22,6 +22,11 @@ impl<'c> Side<'c> {
         Self { container, digests: stored.tensors().collect() }
     }
 
+    /// Without digests, whatever is stored.
+    pub(super) fn without_digests(container: &'c Container) -> Self {
+        Self { container, digests: StoredDigests::new() }
+    }
+
     /// With digests that were stored when the model was loaded.
     pub(super) fn with(container: &'c Container, digests: StoredDigests) -> Self {
         Self { container, digests }

@@ -109,6 +109,9 @@ pub struct TensorChanges {
     /// Those with the same name and content that are stored at another place. Models that differ in
     /// nothing else are the same.
     pub moved: Vec<MovedTensor>,
+    /// How many tensors of one name were compared by the digests that are stored with both models,
+    /// which were not verified.
+    pub by_digests: usize,
     /// How many bytes of weights were read to know this.
     pub bytes_read: u64,
 }
@@ -168,6 +171,8 @@ struct Named<'s, 'c> {
 enum Told<'c> {
     Equal,
     Different,
+    /// By the digests that are stored with both.
+    ByDigests(bool),
     ByReading(Box<Pair<'c>>),
 }
 
@@ -175,13 +180,24 @@ impl<'c> Named<'_, 'c> {
     fn compare(&self, pairs: Vec<Tensors<'_, 'c>>, found: &mut TensorChanges) -> Result<()> {
         let (mut equal, mut changed) = (Vec::new(), Vec::new());
         let (mut unread, mut to_read, mut errors) = (Vec::new(), Vec::new(), Errors::default());
+        // Tied tensors are read once together.
+        let mut by_places = HashMap::new();
         for (a, b) in pairs {
             match self.told(a, b) {
                 Ok(Told::Equal) => equal.push((a, b)),
                 Ok(Told::Different) => changed.push((a, b)),
+                Ok(Told::ByDigests(is_equal)) => {
+                    found.by_digests += 1;
+                    if is_equal { equal.push((a, b)) } else { changed.push((a, b)) }
+                }
                 Ok(Told::ByReading(pair)) => {
-                    unread.push((a, b));
-                    to_read.push(*pair);
+                    let new = to_read.len();
+                    let key = pair.places();
+                    let number = key.map_or(new, |key| *by_places.entry(key).or_insert(new));
+                    unread.push(((a, b), number));
+                    if number == new {
+                        to_read.push(*pair);
+                    }
                 }
                 Err(error) => errors.push(error.with_tensor(a.name())),
             }
@@ -191,8 +207,10 @@ impl<'c> Named<'_, 'c> {
         }
         let (are_equal, read) = elements::equal(&to_read)?;
         found.bytes_read += read;
-        for (tensors, is_equal) in unread.into_iter().zip(are_equal) {
-            if is_equal { equal.push(tensors) } else { changed.push(tensors) }
+        for (tensors, number) in unread {
+            let missing = || Error::internal("a pair that nobody compared");
+            let is_equal = are_equal.get(number).ok_or_else(missing)?;
+            if *is_equal { equal.push(tensors) } else { changed.push(tensors) }
         }
         for (a, b) in equal {
             match moved(a, b)? {
@@ -213,7 +231,7 @@ impl<'c> Named<'_, 'c> {
             return Ok(if equal { Told::Equal } else { Told::Different });
         }
         if let Some((a, b)) = self.a.stored(a).zip(self.b.stored(b)) {
-            return Ok(if a == b { Told::Equal } else { Told::Different });
+            return Ok(Told::ByDigests(a == b));
         }
         let pair = self.pair(a, b)?;
         let is_one_source = pair.a.range().is_some_and(|range| pair.b.range() == Some(range));

@@ -144,6 +144,8 @@ struct Values<'g> {
     inputs: HashMap<&'g Str, &'g ValueInfoProto>,
     /// Dense and sparse initializers: those of the latter by their values.
     initializers: HashMap<&'g Str, &'g TensorProto>,
+    /// The dimensions of the sparse ones.
+    sparse_dims: HashMap<&'g Str, &'g Vec<i64>>,
     /// What the graph says of the types of values.
     declared: HashMap<&'g Str, &'g ValueInfoProto>,
 }
@@ -158,6 +160,10 @@ impl<'g> Values<'g> {
             let outputs = node.output.iter().filter(|name| !name.is_empty());
             producers.extend(outputs.map(|name| (name, number)));
         }
+        let sparse_dims = graph
+            .sparse_initializer
+            .iter()
+            .filter_map(|one| Some((one.values.as_deref()?.name.as_ref()?, &one.dims)));
         let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
         let tensors = graph.initializer.iter().chain(sparse);
         let initializers = tensors.filter_map(|tensor| Some((tensor.name.as_ref()?, tensor)));
@@ -167,6 +173,7 @@ impl<'g> Values<'g> {
             producers,
             inputs: by_name(&graph.input).collect(),
             initializers: initializers.collect(),
+            sparse_dims: sparse_dims.collect(),
             declared: declared.chain(by_name(&graph.input)).collect(),
         }
     }
@@ -223,7 +230,8 @@ impl<'g> Values<'g> {
         if let Some(tensor) = self.initializers.get(name) {
             let mut info = ValueInfoProto::default();
             let dtype = tensor.data_type.unwrap_or(0);
-            info.r#type = Some(Box::new(TypeProto::tensor(dtype, tensor.dims.iter().copied())));
+            let dims = self.sparse_dims.get(name).copied().unwrap_or(&tensor.dims);
+            info.r#type = Some(Box::new(TypeProto::tensor(dtype, dims.iter().copied())));
             info.name = Some(name.clone());
             return Ok(info);
         }
@@ -296,7 +304,11 @@ impl Part {
             }
             let parameters = annotation.quant_parameter_tensor_names.iter();
             let names = parameters.filter_map(|entry| entry.value.as_ref());
-            let names = names.filter(|name| values.initializers.contains_key(name)).cloned();
+            // One that is an input of the part is given from outside.
+            let is_own = |name: &&Str| {
+                values.initializers.contains_key(name) && !self.reached.contains(*name)
+            };
+            let names: Vec<_> = names.filter(is_own).cloned().collect();
             self.initializers.extend(names);
         }
     }
@@ -361,6 +373,7 @@ fn missing(values: &Values<'_>, output: &Str, name: &Str) -> Error {
 /// Gives outputs of nodes that have the name of an input another name, which nothing uses: their
 /// nodes are needed for other outputs.
 fn free_inputs(graph: &mut GraphProto, inputs: &[Str]) {
+    let inputs: HashSet<_> = inputs.iter().collect();
     let is_input = |name: &Str| inputs.contains(name);
     if !graph.node.iter().flat_map(|node| &node.output).any(is_input) {
         return;

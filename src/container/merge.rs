@@ -69,7 +69,8 @@ impl Container {
     /// connected. The weights are shared with the two containers.
     ///
     /// What the model says of itself is what this one says; metadata are those of both, and the IR
-    /// version the greater one. A local function that both have is there once.
+    /// version the greater one. A local function that both have is there once. Open dimensions of
+    /// one name are one dimension in the result, of one size.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -182,6 +183,7 @@ fn joined(
     let of_second = connected(*of_second, connections);
     let of_first = first.model.graph.as_deref_mut();
     let of_first = of_first.ok_or_else(|| Error::internal("a graph is gone"))?;
+    forget_strangers(of_first);
     refuse_collisions(of_first, &of_second)?;
     append_graph(of_first, of_second, connections);
     append_model(&mut first.model, model);
@@ -231,7 +233,19 @@ fn connected(mut graph: GraphProto, connections: &[(String, String)]) -> GraphPr
     for ((output, _), name) in renames().zip(&between) {
         renamed(BodyMut::Graph(&mut graph), name, output);
     }
+    forget_strangers(&mut graph);
     graph
+}
+
+/// Removes what `graph` says of values that it does not define: in the merged graph it would be
+/// said of those of the other one.
+fn forget_strangers(graph: &mut GraphProto) {
+    let known = defined(graph);
+    let is_known = |name: Option<&Str>| name.is_some_and(|name| known.contains(name));
+    graph.value_info.retain(|info| is_known(info.name.as_ref()));
+    if graph.quantization_annotation.iter().any(|one| !is_known(one.tensor_name.as_ref())) {
+        graph.quantization_annotation.retain(|one| is_known(one.tensor_name.as_ref()));
+    }
 }
 
 /// As many names as `count` that no value of `graph` or of its subgraphs has.
@@ -407,10 +421,42 @@ fn check_types(output: &ValueInfoProto, input: &ValueInfoProto) -> Option<Error>
                 return None;
             }
         }
-        (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => return None,
-        _ => Error::new(ErrorKind::DataType, said("different kinds of values")),
+        (a, b) if std::mem::discriminant(a) != std::mem::discriminant(b) => {
+            Error::new(ErrorKind::DataType, said("different kinds of values"))
+        }
+        _ if have_other_elements(&from, &to) => {
+            Error::new(ErrorKind::DataType, said("different types of elements"))
+        }
+        _ => return None,
     };
     Some(error.with_tensor(name(input).to_string_lossy()))
+}
+
+/// Whether two values declare elements of other types, at any depth: shapes do not count.
+fn have_other_elements(from: &TypeProto, to: &TypeProto) -> bool {
+    let known = |number: Option<i32>| number.filter(|number| *number != 0);
+    let differ =
+        |a: Option<i32>, b: Option<i32>| known(a).zip(known(b)).is_some_and(|(a, b)| a != b);
+    let inside = |a: Option<&TypeProto>, b: Option<&TypeProto>| {
+        a.zip(b).is_some_and(|(a, b)| have_other_elements(a, b))
+    };
+    match (from.value.as_ref(), to.value.as_ref()) {
+        (Some(Value::TensorType(a)), Some(Value::TensorType(b))) => {
+            differ(a.elem_type, b.elem_type)
+        }
+        (Some(Value::SequenceType(a)), Some(Value::SequenceType(b))) => {
+            inside(a.elem_type.as_deref(), b.elem_type.as_deref())
+        }
+        (Some(Value::OptionalType(a)), Some(Value::OptionalType(b))) => {
+            inside(a.elem_type.as_deref(), b.elem_type.as_deref())
+        }
+        (Some(Value::MapType(a)), Some(Value::MapType(b))) => {
+            differ(a.key_type, b.key_type)
+                || inside(a.value_type.as_deref(), b.value_type.as_deref())
+        }
+        (Some(a), Some(b)) => std::mem::discriminant(a) != std::mem::discriminant(b),
+        _ => false,
+    }
 }
 
 /// Whether the declared shapes of two tensors have different ranks, or differ in a dimension that

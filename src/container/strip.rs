@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use crate::container::Container;
 use crate::container::externalize::{ExternalizeOptions, Kept, Verdict};
+use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::files::external_data::{
     self, ExternalData, STRIPPED, is_external, is_stripped, set_inline, set_range, without_dots,
@@ -65,8 +66,31 @@ impl Container {
     /// # Errors
     /// One error for all tensors that are not valid; the container is then unchanged.
     pub fn strip(&mut self, options: impl Into<ExternalizeOptions>) -> Result<Stripped> {
+        self.stripped(&options.into(), None)
+    }
+
+    /// As [`strip`](Self::strip), of a model that was loaded without weights, so that it has its
+    /// stored digests still; tensors that shape inference reads have their elements from `loaded`,
+    /// which is the same model with its weights.
+    ///
+    /// # Errors
+    /// Those of [`strip`](Self::strip).
+    pub fn strip_with(
+        &mut self,
+        options: impl Into<ExternalizeOptions>,
+        loaded: &Self,
+    ) -> Result<Stripped> {
+        loaded.check_nesting()?;
+        self.stripped(&options.into(), Some(loaded))
+    }
+
+    fn stripped(
+        &mut self,
+        options: &ExternalizeOptions,
+        loaded: Option<&Self>,
+    ) -> Result<Stripped> {
         self.check_nesting()?;
-        let Plan { changes, report, .. } = Plan::of(self, &options.into())?;
+        let Plan { changes, report, .. } = Plan::of(self, options, loaded)?;
         // Not by way of a change of the model, which drops digests: they are those of the weights
         // that are put back.
         let mut model = ModelProto::clone(&self.model);
@@ -113,6 +137,8 @@ type Stored = (String, u64, u64);
 
 struct Plan<'c> {
     container: &'c Container,
+    /// The same model with its weights, and its tensors by their positions.
+    loaded: Option<(&'c Container, HashMap<Position, &'c TensorProto>)>,
     options: &'c ExternalizeOptions,
     operands: ShapeOperands,
     changes: HashMap<Position, Change>,
@@ -123,11 +149,19 @@ struct Plan<'c> {
 }
 
 impl<'c> Plan<'c> {
-    fn of(container: &'c Container, options: &'c ExternalizeOptions) -> Result<Self> {
+    fn of(
+        container: &'c Container,
+        options: &'c ExternalizeOptions,
+        loaded: Option<&'c Container>,
+    ) -> Result<Self> {
+        let loaded = loaded.map(|loaded| {
+            let tensors = traversal::iter(&loaded.model);
+            (loaded, tensors.map(|(place, tensor)| (place.position, tensor)).collect())
+        });
         let (changes, offsets) = (HashMap::new(), HashMap::new());
         let operands = ShapeOperands::of(&container.model);
         let (end, report) = (0, Stripped::default());
-        let mut plan = Self { container, options, operands, changes, offsets, end, report };
+        let mut plan = Self { container, loaded, options, operands, changes, offsets, end, report };
         let mut errors = Errors::default();
         for (place, tensor) in traversal::iter(&container.model) {
             if let Err(error) = plan.tensor(&place, tensor) {
@@ -162,7 +196,7 @@ impl<'c> Plan<'c> {
         let (_, len) = external_data::layout(tensor)?;
         let range = entry.range(len)?;
         if self.is_operand(tensor) {
-            if let Ok(elements) = self.container.resolve(tensor) {
+            if let Some(elements) = self.elements(place, tensor) {
                 self.changes.insert(place.position, Change::Inline(elements));
                 return Ok(());
             }
@@ -179,6 +213,19 @@ impl<'c> Plan<'c> {
         };
         self.strip(place, offset, len);
         Ok(())
+    }
+
+    /// The elements of `tensor`, if they are loaded.
+    fn elements(&self, place: &Place<'_>, tensor: &TensorProto) -> Option<Tensor> {
+        let own = self.container.resolve(tensor).ok();
+        own.or_else(|| {
+            let (container, tensors) = self.loaded.as_ref()?;
+            let same = tensors.get(&place.position).filter(|same| same.name == tensor.name)?;
+            let elements = container.resolve(same).ok()?;
+            let dtype = DataType::try_from(tensor.data_type.unwrap_or(0)).ok();
+            let is_same = Some(elements.dtype()) == dtype && *elements.dims() == *tensor.dims;
+            is_same.then_some(elements)
+        })
     }
 
     fn is_operand(&self, tensor: &TensorProto) -> bool {

@@ -104,6 +104,7 @@ pub fn share_weights<P: AsRef<Path>>(
     let GroupSaved { files, deduplicated, removed, left_behind, warnings: said } =
         group.save(options.dry_run, &unchanged)?;
     warnings.extend(said);
+    warnings.extend(models.iter().filter_map(Model::dropped_digests));
     Ok(SharedWeights { files, deduplicated, removed, left_behind, warnings })
 }
 
@@ -175,6 +176,13 @@ impl Model {
         let mut container = Container::load(path, load.clone())?;
         container.externalize(ExternalizeOptions::new())?;
         Ok(Self { path: path.to_path_buf(), container, identity: FileIdentity::new(&metadata) })
+    }
+
+    /// A warning where digests are stored with the model, which the new one does not have.
+    fn dropped_digests(&self) -> Option<Error> {
+        let reason = "the digests that were stored with this model are dropped";
+        let warning = || Error::new(ErrorKind::Unsupported, reason).with_path(&self.path);
+        self.container.had_digests().then(warning)
     }
 
     /// Refuses where the file is not the one that was read any more.

@@ -231,7 +231,10 @@ impl<'o> Transfer<'o> {
         let model = self.model()?;
         let unchanged = || self.check();
         let target = SaveTarget { ..SaveTarget::new(&self.target.path())? };
-        let folders = self.source.folders(self.files.iter().map(|(file, _)| &*file.location))?;
+        let mut folders =
+            self.source.folders(self.files.iter().map(|(file, _)| &*file.location))?;
+        let there = self.there.values().filter_map(|file| file.path.parent());
+        folders.extend(there.map(Path::to_path_buf));
         let save = EncodedSave::new(target, &model, &given, &self.options.save)?
             .reading(folders, &unchanged);
         if self.options.dry_run {

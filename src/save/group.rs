@@ -32,6 +32,7 @@ use crate::save::target::same_file::is_at;
 use crate::save::target::{SaveTarget, SavedFile};
 use crate::save::write::meter::{Meter, Metered};
 use crate::save::write::stage_files;
+use crate::tensor::initializer::Initializer;
 use crate::util::retry::retried;
 
 /// A model of the group.
@@ -103,7 +104,7 @@ impl<'c> Group<'c> {
         let places: HashMap<_, _> = in_file.collect();
         let encoded = self.encoded(&places)?;
         let deduplicated = plan.deduplicated(&weights, &equal);
-        if deduplicated.tensors == 0 {
+        if deduplicated.tensors == 0 || !are_shared(&places) {
             let reason = "the models have no equal weights: there is nothing to share";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
@@ -115,12 +116,12 @@ impl<'c> Group<'c> {
             warnings: Vec::new(),
         };
         self.check(&saved.files)?;
-        let removes = self.options.removes_old_files();
         let (old, removed) = match dry_run {
             true => {
                 unchanged()?;
                 let old = self.known_old_files(&saved.files, &mut saved.warnings);
-                (old.clone(), if removes { old } else { Vec::new() })
+                let removed = self.removed_of(&old);
+                (old, removed)
             }
             false => {
                 let (published, old) = self.write(&plan, &encoded, &saved.files, unchanged)?;
@@ -134,6 +135,12 @@ impl<'c> Group<'c> {
         saved.left_behind = paths(&mut old.iter().filter(|name| !removed.contains(name)));
         saved.removed = paths(&mut removed.iter());
         Ok(saved)
+    }
+
+    /// Those of the `old` files that the save removes: those in the folder itself, if asked for.
+    fn removed_of(&self, old: &[String]) -> Vec<String> {
+        let is_removed = |name: &&String| self.options.removes_old_files() && !name.contains('/');
+        old.iter().filter(is_removed).cloned().collect()
     }
 
     /// The [`old_files`](Self::old_files), or none and a warning where nobody can tell.
@@ -195,8 +202,8 @@ impl<'c> Group<'c> {
         Ok(())
     }
 
-    /// The weights files in the folder that only these models needed, by their names. One that is a
-    /// model itself is not listed.
+    /// The weights files in the folder and below it that only these models needed, by their paths
+    /// from it. One that is a model itself is not listed.
     fn old_files(&self, files: &[SavedFile]) -> Result<Vec<String>> {
         let folder = ModelFolder::new(self.directory, "");
         let paths: Vec<_> =
@@ -209,14 +216,15 @@ impl<'c> Group<'c> {
         names.dedup();
         let is_old = |name: &String| {
             let is_new = files.iter().any(|file| file.name == *name);
-            let is_plain = !name.contains('/') && check_location(name).is_ok();
+            let is_valid = check_location(name).is_ok();
             let path = self.directory.join(name);
             let is_file = || retried(|| path.symlink_metadata()).is_ok_and(|it| it.is_file());
-            is_plain && !is_new && is_file()
+            is_valid && !is_new && is_file()
         };
         names.retain(is_old);
         let real: Vec<_> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        let users: BTreeMap<String, Vec<PathBuf>> = folder.all_other_users(&names, None)?;
+        let users: BTreeMap<String, Vec<PathBuf>> =
+            folder.users_below(names.iter().cloned(), None)?;
         let is_ours = |user: &PathBuf| real.iter().any(|path| is_at(user, path));
         names.retain(|name| users.get(name).is_none_or(|users| users.iter().all(is_ours)));
         let mut old = Vec::new();
@@ -253,7 +261,7 @@ impl<'c> Group<'c> {
         // Under the locks: another model may need them since the weights were written.
         let mut unsure = Vec::new();
         let old = self.known_old_files(files, &mut unsure);
-        let removed = if self.options.removes_old_files() { old.clone() } else { Vec::new() };
+        let removed = self.removed_of(&old);
         let mut published = locked.publish(removed)?;
         published.warnings.extend(unsure);
         Ok((published, old))
@@ -295,6 +303,21 @@ impl<'c> Group<'c> {
     }
 }
 
+/// Whether weights of two models are in one place.
+fn are_shared(places: &HashMap<&Handle, Range<u64>>) -> bool {
+    let mut models: HashMap<(u64, u64), &str> = HashMap::new();
+    places.iter().filter(|(_, range)| range.start < range.end).any(|(handle, range)| {
+        let key = (range.start, range.end);
+        let own = model_of(handle);
+        *models.entry(key).or_insert(own) != own
+    })
+}
+
+/// The model, by its number, whose weight has this handle in the union.
+fn model_of(handle: &Handle) -> &str {
+    handle.name().split('/').next().unwrap_or_default()
+}
+
 /// The handle in the union of `handle` of the model `number`.
 fn in_union(number: usize, handle: &str) -> Handle {
     Handle::of_name(&format!("{number}/{}", handle.strip_prefix('#').unwrap_or(handle)))
@@ -304,6 +327,8 @@ fn in_union(number: usize, handle: &str) -> Handle {
 fn union_of(models: &[GroupModel<'_>]) -> Result<Container> {
     let mut graph = GraphProto::new("group");
     let mut initializers = Vec::new();
+    // Weights that are one range of one file already are one in memory too.
+    let mut by_source: HashMap<_, Initializer> = HashMap::new();
     for (number, model) in models.iter().enumerate() {
         model.container.check()?;
         let mut seen = HashSet::new();
@@ -317,6 +342,15 @@ fn union_of(models: &[GroupModel<'_>]) -> Result<Container> {
             let (dtype, dims) = (initializer.dtype().number(), initializer.dims());
             let header = TensorProto::external(own.name(), dtype, dims, own.as_str());
             graph.initializer.push(header);
+            let source = initializer.as_buffer().and_then(|bytes| {
+                let (place, file) = bytes.source()?;
+                let form = (initializer.dtype(), initializer.dims().to_vec());
+                Some((file.clone(), place.range, form))
+            });
+            let initializer = match source {
+                Some(source) => by_source.entry(source).or_insert_with(|| initializer.clone()),
+                None => initializer,
+            };
             initializers.push((own, initializer.clone()));
         }
     }

@@ -5,10 +5,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::content::Content;
+use super::names::is_named_as_a_model;
 use super::report::{FileState, LeftFile, LeftKind, ScannedFile, ScannedModel};
 use super::tree::{Place, Tree};
 use crate::error::{Error, Result};
-use crate::files::external_data::{check_location, directory_of, is_handle};
+use crate::files::external_data::{check_location, directory_of, is_handle, is_stripped};
 use crate::save::{Base, FileId, file_ids, leads_nowhere, skim_any};
 use crate::util::retry::retried;
 
@@ -35,6 +36,12 @@ impl Needed {
                 Content::Unread(_) | Content::Model { is_whole: false, .. } => {
                     needed.unclear.extend(tree.places_of(file).map(Place::folder));
                     needed.add_models(tree, contents, file);
+                }
+                // One that is called as a model needs what nobody knows.
+                Content::NotDownloaded(_)
+                    if tree.places_of(file).any(|it| is_named_as_a_model(&it.name())) =>
+                {
+                    needed.unclear.extend(tree.places_of(file).map(Place::folder));
                 }
                 Content::Index(locations) => {
                     for place in tree.places_of(file) {
@@ -135,6 +142,11 @@ impl Needed {
         };
         if is_handle(location) {
             file.reason = Some("names memory, not a file".to_owned());
+            return file;
+        }
+        if is_stripped(location) {
+            file.state = FileState::Stripped;
+            file.reason = Some("the weights were stripped: attach puts them back".to_owned());
             return file;
         }
         if let Err(error) = check_location(location) {

@@ -75,7 +75,8 @@ fn orphan(
     let (mut certainty, mut reason) = weights(&place.name(), models, is_binary(content))?;
     if needed.is_unclear(&place.folder()) && certainty > Certainty::Possible {
         certainty = Certainty::Possible;
-        reason += "; another file here cannot be read, and may be a model that needs it";
+        reason +=
+            "; another file here is not whole or cannot be read, and may be a model that needs it";
     }
     Some(Orphan {
         path: place.path.clone(),

@@ -92,7 +92,9 @@ impl ScannedModel {
 
     /// The weights files that are not there, or cannot be used.
     pub fn missing(&self) -> impl Iterator<Item = &ScannedFile> {
-        self.files.iter().filter(|file| file.state != FileState::Present)
+        let is_missing =
+            |file: &&ScannedFile| !matches!(file.state, FileState::Present | FileState::Stripped);
+        self.files.iter().filter(is_missing)
     }
 }
 
@@ -126,6 +128,8 @@ pub enum FileState {
     Missing,
     /// A failed download is in its place.
     Wrong,
+    /// The weights of the model were [stripped](crate::Container::strip): there is no such file.
+    Stripped,
     /// It is not one that a model may name, or that a process may look at.
     Refused,
 }

@@ -15,9 +15,42 @@ pub(super) struct Codes {
     codes: Box<[u64; 256]>,
 }
 
+/// Counts of which few are not zero, as those of a tensor with few elements: a model may have
+/// millions of these.
+#[derive(Debug, Clone)]
+pub(super) struct FewCodes {
+    bytes: Box<[(u8, u64)]>,
+    codes: Box<[(u8, u64)]>,
+}
+
+impl FewCodes {
+    /// The counts as tables.
+    pub(super) fn to_codes(&self) -> Codes {
+        let mut codes = Codes::new();
+        let tables = [(&mut codes.bytes, &self.bytes), (&mut codes.codes, &self.codes)];
+        for (table, few) in tables {
+            for (code, times) in few {
+                if let Some(count) = table.get_mut(usize::from(*code)) {
+                    *count += times;
+                }
+            }
+        }
+        codes
+    }
+}
+
 impl Codes {
     pub(super) fn new() -> Self {
         Self { bytes: Box::new([0; 256]), codes: Box::new([0; 256]) }
+    }
+
+    /// Those that are not zero.
+    pub(super) fn few(&self) -> FewCodes {
+        let few = |table: &[u64; 256]| {
+            let counts = (0..=u8::MAX).zip(table.iter().copied());
+            counts.filter(|(_, times)| *times > 0).collect()
+        };
+        FewCodes { bytes: few(&self.bytes), codes: few(&self.codes) }
     }
 
     /// Counts the elements of `piece`.

@@ -7,7 +7,7 @@
 use half::{bf16, f16};
 use pulp::{Arch, Simd, WithSimd};
 
-use super::codes::{self, Codes};
+use super::codes::{self, Codes, FewCodes};
 use super::number::Number;
 use super::numbers::{BLOCK, Blocks, Numbers, Real};
 use crate::dtype::{DataType, Element};
@@ -18,7 +18,7 @@ use crate::util::cancel;
 /// What is known of some pieces of one tensor.
 #[derive(Debug, Clone)]
 pub(super) enum Elements {
-    Codes(Codes),
+    Codes(FewCodes),
     Numbers(Box<Numbers>, Option<(Number, Number)>),
 }
 
@@ -29,7 +29,7 @@ impl Elements {
         if dtype.bit_width().is_some_and(|bits| bits <= 8) {
             let mut codes = Codes::new();
             codes.add(piece)?;
-            return Ok(Self::Codes(codes));
+            return Ok(Self::Codes(codes.few()));
         }
         let (numbers, exact) = match dtype {
             DataType::Float => (same(&piece.to_slice::<f32>()?, step)?, None),
@@ -58,7 +58,11 @@ impl Elements {
     /// Adds what is known of later pieces.
     pub(super) fn merge(&mut self, other: &Self) -> Result<()> {
         match (self, other) {
-            (Self::Codes(codes), Self::Codes(more)) => codes.merge(more),
+            (Self::Codes(codes), Self::Codes(more)) => {
+                let mut all = codes.to_codes();
+                all.merge(&more.to_codes());
+                *codes = all.few();
+            }
             (Self::Numbers(numbers, exact), Self::Numbers(more, more_exact)) => {
                 numbers.merge(more);
                 *exact = match (*exact, *more_exact) {
@@ -74,7 +78,7 @@ impl Elements {
     /// All that is known, of elements of this type.
     pub(super) fn finish(self, dtype: DataType) -> Result<(Numbers, Option<(Number, Number)>)> {
         match self {
-            Self::Codes(codes) => Ok((codes.finish(dtype)?, None)),
+            Self::Codes(codes) => Ok((codes.to_codes().finish(dtype)?, None)),
             Self::Numbers(numbers, exact) => Ok((*numbers, exact)),
         }
     }

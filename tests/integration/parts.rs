@@ -399,3 +399,53 @@ fn functions_do_not_take_operators_of_the_other_model() {
         assert!(error.to_string().contains(text), "{error}");
     }
 }
+
+/// An undeclared sparse weight has the shape of the whole tensor, not that of its values.
+#[test]
+fn a_sparse_weight_is_an_input_of_its_own_shape() {
+    let mut main = graph_of(&["x"], &["y"], vec![node("Add", &["x", "s"], &["y"], vec![])]);
+    let mut values = floats("s", 1, 2);
+    values.dims = vec![2];
+    let mut sparse = onnx_container::proto::SparseTensorProto::default();
+    sparse.values = Some(Box::new(values));
+    sparse.dims = vec![5];
+    main.sparse_initializer.push(sparse);
+    let part = Container::new(model(main)).extract_model(&["x", "s"], &["y"]).unwrap();
+    let input = &part.model().graph.as_ref().unwrap().input[1];
+    assert_eq!(*input, ValueInfoProto::tensor("s", TensorProto::FLOAT, [5]));
+}
+
+/// What a model says of values that it does not have is not said of those of the other one.
+#[test]
+fn stale_declarations_are_left_out() {
+    let (mut first, mut second) =
+        (one_node("Neg", &["x"], &["h"]), one_node("Exp", &["b"], &["y"]));
+    let stale = |name: &str| ValueInfoProto::tensor(name, TensorProto::INT64, [9]);
+    first.model_mut().graph.as_mut().unwrap().value_info = vec![stale("y")];
+    second.model_mut().graph.as_mut().unwrap().value_info = vec![stale("x")];
+    let both = first.merge(&second, MergeOptions::new().connect("h", "b")).unwrap();
+    let graph = both.model().graph.as_ref().unwrap();
+    assert_eq!(infos(&graph.value_info), ["h"]);
+}
+
+#[test]
+fn sequences_of_other_elements_are_not_connected() {
+    let with = |mut container: Container, is_output: bool, element: i32| {
+        use onnx_container::proto::type_proto::{Sequence, Value};
+        let mut ty = onnx_container::proto::TypeProto::default();
+        let mut sequence = Sequence::default();
+        sequence.elem_type = Some(Box::new(onnx_container::proto::TypeProto::tensor(element, [2])));
+        ty.value = Some(Value::SequenceType(Box::new(sequence)));
+        let graph = container.model_mut().graph.as_mut().unwrap();
+        let info = if is_output { &mut graph.output[0] } else { &mut graph.input[0] };
+        info.r#type = Some(Box::new(ty));
+        container
+    };
+    let first = with(one_node("SequenceMap", &["x"], &["h"]), true, TensorProto::FLOAT);
+    for (element, fits) in [(TensorProto::FLOAT, true), (TensorProto::INT64, false)] {
+        let second = with(one_node("SequenceAt", &["b"], &["y"]), false, element);
+        let merged = first.merge(&second, MergeOptions::new().connect("h", "b"));
+        assert_eq!(merged.is_ok(), fits, "{element}");
+        assert!(fits || merged.unwrap_err().kind() == ErrorKind::DataType);
+    }
+}

@@ -104,3 +104,47 @@ fn a_change_of_a_stripped_model_drops_its_digests() {
         assert_eq!(attached.digests.tensors, compared, "{change}");
     }
 }
+
+/// Digests are those of the weights that are put back, wherever shape operands are stored.
+#[test]
+fn digests_stay_where_shape_operands_are_external() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let mut external = Container::new(inline());
+    external.externalize(ExternalizeOptions::new().min_bytes(0).all_tensors(true)).unwrap();
+    external.save(&path, SaveOptions::new().sync(false).digests(true)).unwrap();
+    let loaded = Container::load(&path, MmapChoice::never()).unwrap();
+    let mut stripped = Container::load(&path, LoadOptions::new().weights(false)).unwrap();
+    let report = stripped.strip_with(1024, &loaded).unwrap();
+    assert_eq!((report.stripped, report.operands.len()), (2, 0));
+    assert_eq!(stripped.tensor("shape").unwrap().as_slice::<i64>().unwrap(), [2; 200]);
+    // Another checkpoint of the same form is refused.
+    let mut other = external.clone();
+    other.replace("w", vec![3.0_f32; 400], Default::default()).unwrap();
+    let error = stripped.attach_model(&other, AttachOptions::new()).unwrap_err();
+    assert!(error.has(ErrorKind::WrongDigest), "{error}");
+    let attached = stripped.attach_model(&loaded, AttachOptions::new()).unwrap();
+    assert_eq!(attached.digests.tensors, 3);
+}
+
+/// A small tensor that was edited is the model's own, whatever its digest was.
+#[test]
+fn tensors_that_were_edited_are_not_compared_with_digests() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let options = SaveOptions::new().sync(false).digests(true).externalize(true);
+    Container::new(inline()).save(&path, options).unwrap();
+    let original = Container::load(&path, MmapChoice::never()).unwrap();
+    let mut stripped = Container::load(&path, LoadOptions::new().weights(false)).unwrap();
+    stripped.strip(1024).unwrap();
+    // As a tool does that keeps the metadata.
+    let mut bytes = onnx_container::proto::Message::encode_to_vec(stripped.model()).unwrap();
+    let old: Vec<u8> = [7.0_f32, 8.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let at = bytes.windows(old.len()).position(|part| part == old).unwrap();
+    bytes[at] ^= 1;
+    let edited =
+        || Container::load_bytes(bytes.clone(), LoadOptions::new().weights(false)).unwrap();
+    assert!(edited().attach_model(&original, AttachOptions::new()).is_err());
+    let report = edited().attach_model(&original, AttachOptions::new().edited(true)).unwrap();
+    assert_eq!(report.differing, ["small"]);
+}

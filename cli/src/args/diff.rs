@@ -23,6 +23,9 @@ pub struct DiffArgs {
     /// Also find by how much the elements of changed tensors differ
     #[arg(long)]
     pub stats: bool,
+    /// Read weights whose digests are stored in both models too, in place of believing these
+    #[arg(long, conflicts_with = "semantic")]
+    pub ignore_stored_digests: bool,
     /// Compare what the models compute, not how they are written
     #[arg(long, conflicts_with = "stats")]
     pub semantic: bool,

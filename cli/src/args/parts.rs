@@ -34,7 +34,8 @@ pub struct ExtractModelArgs {
 #[command(after_help = "\
 The result has the inputs and outputs of both models, except those that are connected. Both have to use the \
 same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
-the name of a value of the other: a prefix keeps them apart. Connections are by the names without prefixes.\n\n\
+the name of a value of the other: a prefix keeps them apart. Connections are by the names without prefixes. An open \
+dimension that both models name alike is one dimension in the result, of one size.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]
 pub struct MergeArgs {

@@ -46,6 +46,7 @@ impl Execute for DiffArgs {
 fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let load = LoadOptions::from(reading::of(&args.read));
     let options = CompareOptions::new().load(load).differences(args.stats);
+    let options = options.ignore_stored_digests(args.ignore_stored_digests);
     let found = compare_models(&args.a, &args.b, &options)?;
     let outcome = Outcome::of(found.same);
     if args.json {
@@ -104,7 +105,13 @@ fn print(found: &Comparison, args: &DiffArgs, out: &mut Output) -> io::Result<()
     list.all(&by_files(&tensors.moved), |moved| row("moved", moved))?;
     let (equal, read) = (count(tensors.equal, "tensor"), ByteSize(tensors.bytes_read));
     let verdict = if found.same { "the same" } else { "different" };
-    out.line(format_args!("{verdict}: {equal} equal and in place; {read} of weights read"))
+    let believed = match tensors.by_digests {
+        0 => String::new(),
+        some => format!("; {} told by stored digests", count(some, "tensor")),
+    };
+    out.line(format_args!(
+        "{verdict}: {equal} equal and in place; {read} of weights read{believed}"
+    ))
 }
 
 /// Lists of which the first lines are printed.

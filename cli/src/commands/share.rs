@@ -111,7 +111,12 @@ impl Listing {
             out.row(tense("removes", "removed"), format_args!("{path}, which no model needs"))?;
         }
         for path in &self.left_behind {
-            let advice = "no model needs it any more, and --delete-old removes it";
+            let advice = match self.dry_run {
+                true => {
+                    "no model would need it any more: add --delete-old to remove what is beside"
+                }
+                false => "no model needs it any more: delete it yourself",
+            };
             out.row("left", format_args!("{path}: {advice}"))?;
         }
         if self.dry_run {

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::edit::{ExternalizeOptions, Stripped};
-use onnx_container::{ByteSize, Container, LoadOptions, WeightFiles};
+use onnx_container::{ByteSize, Container, Error, ErrorKind, LoadOptions, WeightFiles};
 use serde::Serialize;
 
 use crate::args::StripArgs;
@@ -46,11 +46,13 @@ fn run(args: &StripArgs, out: &mut Output) -> Result<Outcome, Failure> {
         return Err(Failure::Refused(reason.to_owned()));
     }
     save::refuse_weights(output, None)?;
-    let (container, stripped) = strip(args)?;
+    let (container, stripped, not_loaded) = strip(args)?;
     let options = save::options(WeightFiles::AsLoaded, None, &target);
     let saved = save::save(&container, output, options, &target)?;
     let mut written = Written::new(&container, output, &saved, &target);
     written.warn(leftovers::warnings([input.as_path()]));
+    save::print_warnings(not_loaded.as_slice());
+    written.warn(not_loaded.iter().map(ToString::to_string));
     let report = StripReport { command: "strip", input, output, stripped, written };
     if args.json {
         out.json(&report)?;
@@ -61,20 +63,25 @@ fn run(args: &StripArgs, out: &mut Output) -> Result<Outcome, Failure> {
 }
 
 /// The model without weights. Where tensors that shape inference reads are in weights files that
-/// can be loaded, it has their elements.
-fn strip(args: &StripArgs) -> Result<(Container, Stripped), Failure> {
+/// can be loaded, it has their elements; else the error says why not.
+fn strip(args: &StripArgs) -> Result<(Container, Stripped, Option<Error>), Failure> {
     let options = ExternalizeOptions::new().min_bytes(args.min_bytes);
     let reading = LoadOptions::from(reading::of(&args.read));
     let mut container = Container::load(&args.paths.input, reading.clone().weights(false))?;
+    let bare = container.clone();
     let stripped = container.strip(options)?;
     if stripped.operands.is_empty() {
-        return Ok((container, stripped));
+        return Ok((container, stripped, None));
     }
-    let Ok(mut loaded) = Container::load(&args.paths.input, reading) else {
-        return Ok((container, stripped));
-    };
-    let stripped = loaded.strip(options)?;
-    Ok((loaded, stripped))
+    match Container::load(&args.paths.input, reading) {
+        Ok(loaded) => {
+            let mut container = bare;
+            let stripped = container.strip_with(options, &loaded)?;
+            Ok((container, stripped, None))
+        }
+        Err(error) if error.has(ErrorKind::Cancelled) => Err(error.into()),
+        Err(error) => Ok((container, stripped, Some(error))),
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -212,3 +212,76 @@ fn what_cannot_be_compared_is_exit_code_2() {
         }
     }
 }
+
+/// A float of 64 bits does not tell the ends of Slice apart.
+#[test]
+fn long_integers_that_differ_by_one_differ() {
+    let folder = Folder::new();
+    let with = |last: i64| {
+        changed(|model| {
+            let bytes =
+                [i64::MIN, last].iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+            let tensor = TensorProto::new("ends", TensorProto::INT64, [2]).with_raw_data(bytes);
+            model.graph.as_mut().unwrap().initializer.push(tensor);
+        })
+    };
+    folder.save("a.onnx", &with(i64::MAX));
+    folder.save("b.onnx", &with(i64::MAX - 1));
+    let (code, found) = diff(&folder, &["a.onnx", "b.onnx", "--stats"]);
+    let apart = &found["tensors"]["changed"][0]["difference"];
+    assert_eq!((code, &apart["max_abs"], &apart["differing"]), (1, &json!(1.0), &json!(1)));
+}
+
+/// Stored digests are believed unless that is declined.
+#[test]
+fn damage_behind_stored_digests_is_found_on_request() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &small(&weights(&[])));
+    for name in ["a.onnx", "b.onnx"] {
+        folder.run(&["pack", "m.onnx", name, "--digests"]).done();
+    }
+    let mut bytes = fs::read(folder.path("b.onnx.data")).unwrap();
+    bytes[5] ^= 1;
+    fs::write(folder.path("b.onnx.data"), bytes).unwrap();
+    let run = folder.run(&["diff", "a.onnx", "b.onnx"]).done();
+    run.says(&["the same", "0 B of weights read; 2 tensors told by stored digests"]);
+    let (code, found) = diff(&folder, &["a.onnx", "b.onnx", "--ignore-stored-digests"]);
+    assert_eq!((code, found["tensors"]["by_digests"].as_u64()), (1, Some(0)));
+    assert_eq!(found["tensors"]["changed"][0]["name"], "w");
+}
+
+/// Tied tensors are read once, and ranges out of all proportion are refused.
+#[test]
+fn what_is_read_is_in_proportion_to_what_there_is() {
+    let folder = Folder::new();
+    let ranges = |location: &str, step: u64, count: u64, len: u64| {
+        let mut graph = GraphProto::new("g");
+        for number in 0..count {
+            let mut tensor = TensorProto::external(
+                format!("w{number}"),
+                TensorProto::UINT8,
+                [i64::try_from(len).unwrap()],
+                location,
+            );
+            for (key, value) in [("offset", number * step), ("length", len)] {
+                tensor.external_data.push(StringStringEntryProto::new(key, value.to_string()));
+            }
+            graph.initializer.push(tensor);
+        }
+        ModelProto::new(graph)
+    };
+    const MIB: u64 = 1 << 20;
+    for location in ["a.bin", "b.bin"] {
+        fs::File::create(folder.path(location)).unwrap().set_len(MIB + 1000).unwrap();
+    }
+    folder.save("a.onnx", &ranges("a.bin", 0, 10, MIB));
+    folder.save("b.onnx", &ranges("b.bin", 0, 10, MIB));
+    let (code, found) = diff(&folder, &["a.onnx", "b.onnx"]);
+    assert_eq!((code, found["tensors"]["bytes_read"].as_u64()), (0, Some(2 * MIB)));
+    for (args, step) in [(&["a.onnx", "b.onnx"][..], 1), (&["a.onnx", "b.onnx", "--stats"], 1)] {
+        folder.save("a.onnx", &ranges("a.bin", step, 900, MIB));
+        folder.save("b.onnx", &ranges("b.bin", step, 900, MIB));
+        let run = folder.run(&[&["diff"], args].concat());
+        assert!(run.code() == 2 && run.stderr().contains("overlap"), "{run:?}");
+    }
+}

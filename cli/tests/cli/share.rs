@@ -139,3 +139,27 @@ fn a_model_is_not_removed_as_old_weights() {
     assert_eq!(fs::read(folder.path("c.onnx")).unwrap(), before, "{run:?}");
     assert!(!folder.path("x.bin").exists() && !folder.path("y.bin").exists(), "{run:?}");
 }
+
+/// Only weights that two models have are shared.
+#[test]
+fn models_with_nothing_in_common_are_not_coupled() {
+    let folder = Folder::new();
+    save(&folder, "a.onnx", &[("one", 1.0), ("two", 1.0)]);
+    save(&folder, "b.onnx", &[("three", 3.0)]);
+    folder.run(&["share", "a.onnx", "b.onnx"]).failed(&["no equal weights"]);
+    assert_eq!(folder.names().len(), 4);
+}
+
+/// What is one range of one file already is nothing that is saved, and stored digests go aloud.
+#[test]
+fn what_was_shared_before_does_not_count() {
+    let folder = pair();
+    folder.run(&["share", "enc.onnx", "dec.onnx", "--delete-old"]).done();
+    save(&folder, "third.onnx", &[("own", 3.0)]);
+    folder.run(&["pack", "third.onnx", "third.onnx", "--digests"]).done();
+    let models = ["enc.onnx", "dec.onnx", "third.onnx"];
+    let args = [&["share"][..], &models, &["--json", "--data-name", "all.data"]].concat();
+    let json = folder.run(&args).json();
+    assert_eq!(json["deduplicated"]["tensors"], 1, "{json}");
+    assert!(json["warnings"].to_string().contains("digests"), "{json}");
+}

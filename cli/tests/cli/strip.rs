@@ -211,3 +211,16 @@ fn a_model_is_not_stripped_in_place() {
         assert_eq!(fs::read(folder.path("p.onnx")).unwrap(), before);
     }
 }
+
+/// A scan takes nothing for missing that was taken away on purpose.
+#[test]
+fn a_scan_says_of_a_stripped_model_what_it_is() {
+    let folder = Folder::with_model();
+    folder.run(&["strip", "m.onnx", "s.onnx"]).done();
+    let json = folder.run(&["scan", ".", "--json"]).done().json();
+    let models = json["scans"][0]["models"].as_array().unwrap();
+    let files = models.iter().flat_map(|model| model["files"].as_array().unwrap());
+    let states: Vec<_> = files.map(|file| file["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["stripped"], "{json}");
+    folder.run(&["scan", "."]).done().says(&["s.onnx  (its weights were stripped)"]);
+}

@@ -448,6 +448,26 @@ fn a_recovery_that_is_killed_is_gone_on_with() {
 
 /// Every error at every call of every way is 4,000 runs; without this variable most of them are
 /// left out.
+/// Calls `run` for each of the `ways` with one error, with `ALL` with every one, and with the
+/// number of the call that fails, until it says that there are not so many calls. Returns how many
+/// failed.
+fn each_fault<W>(
+    ways: &'static [W],
+    mut run: impl FnMut(usize, &'static W, usize, Errno) -> bool,
+) -> usize {
+    let all = std::env::var_os(ALL).is_some();
+    let mut faults = 0;
+    for (n, way) in ways.iter().enumerate() {
+        for (index, errno) in ERRORS.into_iter().enumerate() {
+            if all || index == n % ERRORS.len() {
+                faults += (0..).take_while(|number| run(n, way, *number, errno)).count();
+            }
+        }
+    }
+    println!("{faults} faults; all with {ALL}=1");
+    faults
+}
+
 const ALL: &str = "ONNX_CONTAINER_ALL_FAULTS";
 
 #[test]

@@ -13,7 +13,7 @@ use onnx_container::{ErrorKind, WeightFiles};
 use tempfile::TempDir;
 
 use crate::tracer::{At, Ending, Traced, trace};
-use crate::{ALL, ERRORS, SHARDED, save, value};
+use crate::{ALL, SHARDED, each_fault, save, value};
 
 /// A way to call one of the commands.
 struct Way {
@@ -193,34 +193,19 @@ fn a_model_that_moves_is_whole_wherever_the_command_is_killed() {
 
 #[test]
 fn a_model_that_moves_is_whole_whichever_call_fails() {
-    let all = std::env::var_os(ALL).is_some();
-    let mut faults = 0;
-    for (n, way) in WAYS.iter().enumerate() {
-        for (index, errno) in ERRORS.into_iter().enumerate() {
-            if !all && index != n % ERRORS.len() {
-                continue;
-            }
-            for number in 0.. {
-                let case = Case::new(way, n.is_multiple_of(2));
-                let traced = case.trace(At::Fail(number, errno));
-                let at = format!(
-                    "{:?} {:?}, {errno} at {number}: {}: {}",
-                    way.args, way.layout, traced.call, traced.stderr
-                );
-                let Ending::Exited(code) = traced.ending else { panic!("{at}: killed") };
-                if code == 0 {
-                    let new = way.new.map(|new| case.loaded(new, &at));
-                    assert_eq!(new, way.new.map(|_| Some(2.0)), "{at}");
-                }
-                case.check(&at);
-                if !traced.reached {
-                    break;
-                }
-                faults += 1;
-            }
+    let faults = each_fault(&WAYS, |n, way, number, errno| {
+        let case = Case::new(way, n.is_multiple_of(2));
+        let traced = case.trace(At::Fail(number, errno));
+        let (args, layout, call) = (way.args, way.layout, traced.call);
+        let at = format!("{args:?} {layout:?}, {errno} at {number}: {call}: {}", traced.stderr);
+        let Ending::Exited(code) = traced.ending else { panic!("{at}: killed") };
+        if code == 0 {
+            let new = way.new.map(|new| case.loaded(new, &at));
+            assert_eq!(new, way.new.map(|_| Some(2.0)), "{at}");
         }
-    }
-    println!("{faults} faults; all with {ALL}=1");
+        case.check(&at);
+        traced.reached
+    });
     assert!(faults > 150, "{faults}");
 }
 

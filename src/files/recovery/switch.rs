@@ -143,8 +143,9 @@ impl Switch {
             let found = self.mark(Some(&self.directory), name)?;
             if let Some((mark, _)) = found.filter(|(_, kind)| kind.is_replaceable()) {
                 let entry = JournalEntry { name: name.clone(), new: None, old: Some(mark) };
-                // The model stays the last one.
-                self.files.insert(self.weights().len(), entry);
+                // Before the models, which come last: they are taken away first, and put back last.
+                let weights = self.weights().len().saturating_sub(self.other_models.len());
+                self.files.insert(weights, entry);
             }
         }
         Ok(self)

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::files::external_data::check_location;
 use crate::save::target::same_file::{FileId, file_ids, is_one_entry, there};
 use crate::save::target::skim::leads_nowhere;
 use crate::util::names::fold_case;
@@ -65,12 +66,13 @@ impl Base {
         leads_nowhere(error) && path != self.path || !self.is_own && refused && !looks_like_one
     }
 
-    /// `found` in this folder, or nothing where the error is ignored: above the target's folder,
-    /// what only another user may read.
-    fn unless_passed<T: Default>(&self, found: Result<T>) -> Result<T> {
+    /// `found` at `location` in this folder, or nothing where the error is ignored: what only
+    /// another user may read, above the target's folder or where no location should lead.
+    fn unless_passed<T: Default>(&self, found: Result<T>, location: &str) -> Result<T> {
+        let is_elsewhere = !self.is_own || check_location(location).is_err();
         let is_passed = |error: &Error| {
             let refused = error.io_error().map(io::Error::kind);
-            !self.is_own && refused == Some(io::ErrorKind::PermissionDenied)
+            is_elsewhere && refused == Some(io::ErrorKind::PermissionDenied)
         };
         match found {
             Err(error) if is_passed(&error) => Ok(T::default()),
@@ -142,8 +144,8 @@ impl<'n> Wanted<'n> {
         users: &mut BTreeMap<String, Vec<PathBuf>>,
     ) -> Result<()> {
         for location in locations {
-            let named = base.unless_passed(self.named(base, location))?;
-            let reached = base.unless_passed(self.reached(base, location))?;
+            let named = base.unless_passed(self.named(base, location), location)?;
+            let reached = base.unless_passed(self.reached(base, location), location)?;
             for name in named.into_iter().chain(reached) {
                 let users = users.entry(name.clone()).or_default();
                 // One location may lead to a file by its name and by a link.
@@ -190,6 +192,25 @@ impl<'n> Wanted<'n> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A model may name a file of another user, where no location should lead.
+    #[test]
+    fn what_only_another_user_may_read_is_passed_over_only_elsewhere() {
+        let found = |kind: io::ErrorKind| -> Result<Vec<u8>> { Err(Error::io("w", kind.into())) };
+        let denied = io::ErrorKind::PermissionDenied;
+        for (is_own, location, kind, passes) in [
+            (true, "w", denied, false),
+            (true, "/root/w", denied, true),
+            (true, "../w", denied, true),
+            (false, "w", denied, true),
+            (true, "/root/w", io::ErrorKind::InvalidData, false),
+            (false, "w", io::ErrorKind::InvalidData, false),
+        ] {
+            let base = Base { path: "/models".into(), prefix: String::new(), is_own };
+            let passed = base.unless_passed(found(kind), location).is_ok();
+            assert_eq!(passed, passes, "{is_own} {location} {kind}");
+        }
+    }
 
     #[test]
     fn what_cannot_be_read_is_passed_over_only_where_it_cannot_matter() {

@@ -102,6 +102,7 @@ impl<'a> Model<'a> {
                 FileState::Present => "present",
                 FileState::Missing => "missing",
                 FileState::Wrong => "wrong",
+                FileState::Stripped => "stripped",
                 _ => "refused",
             },
             reason: file.reason.as_deref(),

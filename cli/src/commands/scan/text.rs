@@ -7,7 +7,8 @@ use std::path::Path;
 
 use onnx_container::ByteSize;
 use onnx_container::scan::{
-    Certainty, EqualWeights, LeftFile, LeftKind, Orphan, Scan, ScannedModel, WeightsPlace,
+    Certainty, EqualWeights, FileState, LeftFile, LeftKind, Orphan, Scan, ScannedModel,
+    WeightsPlace,
 };
 
 use super::found::Scanned;
@@ -68,6 +69,9 @@ fn note(model: &ScannedModel) -> String {
     match model.missing().count() {
         0 => {}
         missing => note += &format!("  ({missing} of its files missing)"),
+    }
+    if model.files.iter().any(|file| file.state == FileState::Stripped) {
+        note += "  (its weights were stripped)";
     }
     if !model.is_whole {
         note += "  (cut off or damaged)";

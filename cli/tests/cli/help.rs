@@ -1,6 +1,9 @@
-//! The help of all commands: groups, examples, and a short help that fits one screen.
+//! The help of all commands: groups, examples, a short help that fits one screen, manual pages and
+//! completions.
 
 use clap::Command;
+
+use crate::support::Folder;
 
 fn declared() -> Command {
     onnx_container_cli::declaration()
@@ -82,7 +85,7 @@ fn examples_are_valid() {
 
 #[test]
 fn manual_pages_are_made_for_every_command() {
-    let folder = crate::support::Folder::new();
+    let folder = Folder::new();
     folder.run(&["man", "pages"]).done().says(&["pages to pages"]);
     for command in declared().get_subcommands() {
         let page = folder.path(&format!("pages/onnx-container-{}.1", command.get_name()));
@@ -91,4 +94,76 @@ fn manual_pages_are_made_for_every_command() {
     }
     let page = std::fs::read_to_string(folder.path("pages/onnx-container.1")).unwrap();
     assert!(page.contains("onnx\\-container\\-pack(1)"), "{page}");
+}
+
+#[test]
+fn help_and_version_are_exit_code_0() {
+    let folder = Folder::new();
+    folder.run(&["--version"]).done().says(&["onnx-container 0."]);
+    folder.run(&["--help"]).done().says(&["pack", "split", "embed", "check", "inspect", "files"]);
+    folder.run(&["--help"]).done().says(&["inline-functions", "[alias: inline]"]);
+    folder.run(&["--help"]).done().says(&["extract", "replace"]);
+    folder.run(&["extract", "--help"]).done().says(&["--codes", "then_branch/w", "NAME[0]"]);
+    folder.run(&["replace", "--help"]).done().says(&["--tied", "stay inline", "NAME[0]"]);
+    folder.run(&["pack", "--help"]).done().says(&["--min-bytes", "--no-mmap", "--verify"]);
+    folder
+        .run(&["check", "--help"])
+        .done()
+        .says(&["Operators are not compared with their schemas"]);
+    folder.run(&["completions", "bash"]).done().says(&["onnx-container"]);
+}
+
+/// The script is run by bash, as a person's shell does after the Tab key.
+#[cfg(unix)]
+#[test]
+fn completions_complete_in_bash() {
+    let folder = Folder::new();
+    if std::process::Command::new("bash").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "there is no bash");
+        eprintln!("SKIPPED: there is no bash");
+        return;
+    }
+    let script = folder.run(&["completions", "bash"]).done().stdout();
+    let driver = r#"
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        previous=$((COMP_CWORD - 1))
+        "_onnx__container" onnx-container "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[previous]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    std::fs::write(folder.path("driver"), [&script, driver].concat()).unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["pa"], "pack"),
+        (&["verify-"], "verify-signature"),
+        (&["pack", "--shard-n"], "--shard-names"),
+        (&["pack", "--paths", "tr"], "trusted"),
+        (&["inline-functions", "--max-no"], "--max-nodes"),
+        (&["export-safetensors", "--max-sh"], "--max-shard-size"),
+        (&["verify-signature", "--sig"], "--signature"),
+        #[cfg(feature = "machine")]
+        (&["trace", "di"], "diff"),
+        #[cfg(feature = "machine")]
+        (&["trace", "diff", "--dump-a"], "--dump-a"),
+    ];
+    for (words, completed) in cases {
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["--norc", "driver", "onnx-container"]).args(*words);
+        let output = bash.current_dir(folder.path("")).output().unwrap();
+        let found = String::from_utf8(output.stdout.clone()).unwrap();
+        assert_eq!(found.trim_end(), *completed, "{words:?}: {output:?}");
+    }
+}
+
+#[test]
+fn help_fits_80_columns_and_breaks_no_word() {
+    let folder = Folder::new();
+    let commands = "pack split embed inline-functions cast import-safetensors export-safetensors check inspect \
+                    files extract replace edit mv cp rm share strip attach extract-model merge scan stats digest diff";
+    let machine =
+        if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };
+    for command in commands.split_whitespace().chain(machine.iter().copied()) {
+        let mut run = folder.command(&[command, "--help"]);
+        let help = String::from_utf8(run.env("COLUMNS", "80").output().unwrap().stdout).unwrap();
+        let long: Vec<_> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty() && help.len() > 300, "{command}: {long:#?}");
+    }
 }

@@ -38,7 +38,7 @@ pub use evaluate::{
 };
 pub use inline::InlineArgs;
 pub use inspect::{InspectArgs, SortKey};
-pub use layout::{LayoutArgs, PackedArgs};
+pub use layout::{LayoutArgs, PackedArgs, ShardNameArg};
 pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, ShareArgs, TransferArgs};
 pub use parts::{ExtractModelArgs, MergeArgs};
 use paths::{model_to_read, model_to_write};
@@ -76,6 +76,10 @@ pub struct PackArgs {
     pub moving: MovingArgs,
     #[command(flatten)]
     pub layout: LayoutArgs,
+    /// Write the number of weights files into FILE. FILE is the config.json of the model, where
+    /// transformers.js looks for it; its other entries stay. Needs --shard-names transformers-js
+    #[arg(long, value_name = "FILE", requires = "shard_names")]
+    pub config: Option<PathBuf>,
     #[command(flatten)]
     pub write: WriteArgs,
 }

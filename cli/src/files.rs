@@ -3,3 +3,4 @@
 pub(crate) mod sha256;
 pub(crate) mod staged;
 pub(crate) mod tensor_file;
+pub(crate) mod transformers_config;

@@ -14,7 +14,8 @@ use onnx_container::edit::{ExternalizeOptions, Externalized};
 use onnx_container::{Container, Outline, SaveOptions, Saved, WeightFiles};
 
 use crate::args::{
-    EmbedArgs, ImportArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs,
+    EmbedArgs, ImportArgs, InOut, LayoutArgs, MovingArgs, PackArgs, ShardNameArg, SplitArgs,
+    WriteArgs,
 };
 use crate::commands::Execute;
 use crate::commands::leftovers;
@@ -22,6 +23,7 @@ use crate::commands::write::import::Imported;
 pub use crate::commands::write::report::Read;
 use crate::commands::write::report::WriteReport;
 pub use crate::commands::write::verify::{Verified, verify};
+use crate::files::transformers_config::TransformersConfig;
 use crate::model::vouched::Vouched;
 use crate::model::{kept_name, reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
@@ -82,7 +84,15 @@ impl Execute for PackArgs {
 /// `pack IN OUT`: one weights file, or shards of it.
 fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
-    WriteJob::packed("pack", input, output, &args.write, &args.moving, &args.layout).run(out)
+    let mut job = WriteJob::packed("pack", input, output, &args.write, &args.moving, &args.layout);
+    if let Some(config) = &args.config {
+        if args.layout.shard_names != Some(ShardNameArg::TransformersJs) {
+            let reason = "--config is read by transformers.js: add --shard-names transformers-js";
+            return Err(Failure::Usage(reason.to_owned()));
+        }
+        job.config = Some(TransformersConfig::read(config)?);
+    }
+    job.run(out)
 }
 
 impl Execute for SplitArgs {
@@ -148,6 +158,8 @@ struct WriteJob<'a> {
     /// Which tensors are moved out of the model; `None` when all are moved in.
     moving: Option<ExternalizeOptions>,
     options: SaveOptions,
+    /// Where the number of weights files is written.
+    config: Option<TransformersConfig>,
 }
 
 impl<'a> WriteJob<'a> {
@@ -165,7 +177,7 @@ impl<'a> WriteJob<'a> {
         // These commands choose where the bytes are: in graph order, aligned, without gaps.
         let options = options.keep_placement(false);
         let moving = moving.map(externalizing);
-        Self { command, input, output, args, moving, options }
+        Self { command, input, output, args, moving, options, config: None }
     }
 
     /// A job that writes packed weights.
@@ -214,7 +226,7 @@ impl<'a> WriteJob<'a> {
 
     /// Writes `container`, which was read and perhaps filled.
     fn write(
-        self,
+        mut self,
         mut container: Container,
         filled: Option<Imported>,
         out: &mut Output,
@@ -229,6 +241,12 @@ impl<'a> WriteJob<'a> {
         };
         let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
         let verified = original.map(|original| self.verify(&original, &saved));
+        if let Some(config) = self.config.take().filter(|_| !self.args.target.dry_run) {
+            let count = saved.files.len().saturating_sub(1);
+            let name = self.output.file_name().unwrap_or_default().to_string_lossy();
+            let written = config.write(&name, count);
+            written.map_err(|error| error.and("the model is written, this entry is not"))?;
+        }
         let report = WriteReport::new(&self, &container, read, moved, &saved, verified, filled);
         self.print(report, out)
     }

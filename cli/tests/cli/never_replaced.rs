@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 35] = [
+const PLACES: [Place; 36] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -84,6 +84,18 @@ const PLACES: [Place; 35] = [
         &["sign", "m.onnx", "--key", "keys/P-256.pem", "-o", "t/x.sig"],
     ),
     of_model(("man", "folder"), "onnx-container-pack.1", &["man", "t"]),
+    of_model(
+        ("pack", "config"),
+        "config.json",
+        &[
+            "pack",
+            "m.onnx",
+            "o.onnx",
+            "--max-shard-size=1GB",
+            "--shard-names=transformers-js",
+            "--config=t/config.json",
+        ],
+    ),
     of_model(("pack", "output"), "o.onnx", &["pack", "m.onnx", "t/o.onnx"]),
     of_model(
         ("pack", "data_name"),

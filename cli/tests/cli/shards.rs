@@ -210,3 +210,45 @@ fn a_replaced_tensor_that_joins_shards_says_so() {
         fs::remove_file(folder.path("r.onnx")).unwrap();
     }
 }
+
+/// The entry that transformers.js reads goes to config.json on request; all else there stays.
+#[test]
+fn the_number_of_files_is_written_to_the_configuration() {
+    let folder = Folder::with_model();
+    let pack =
+        ["pack", "m.onnx", "p.onnx", "--max-shard-size=6KB", "--shard-names=transformers-js"];
+    let with = |options: &[&str]| folder.run(&[&pack[..], options].concat());
+    let config = || -> serde_json::Value {
+        serde_json::from_slice(&fs::read(folder.path("config.json")).unwrap()).unwrap()
+    };
+    with(&["--config=config.json", "--dry-run"]).done();
+    assert!(!folder.path("config.json").exists());
+    let count = with(&["--config=config.json"]).done().stdout().matches("p.onnx_data").count();
+    let entry = |count: usize| serde_json::json!({"use_external_data_format": {"p.onnx": count}});
+    assert_eq!(config(), serde_json::json!({"transformers.js_config": entry(count)}));
+    let before = r#"{"model_type": "bert", "eps": 1e-12, "transformers.js_config":
+        {"dtype": "q4", "use_external_data_format": {"p.onnx": 9, "other.onnx": 1}}}"#;
+    fs::write(folder.path("config.json"), before).unwrap();
+    with(&["--config=config.json"]).done();
+    let mut expected: serde_json::Value = serde_json::from_str(before).unwrap();
+    expected["transformers.js_config"]["use_external_data_format"]["p.onnx"] = count.into();
+    assert_eq!(config(), expected);
+    for (text, said) in [
+        ("[1]", "not a JSON object"),
+        ("{", "not a JSON object"),
+        (r#"{"transformers.js_config": {"use_external_data_format": 3}}"#, "of another kind"),
+    ] {
+        fs::write(folder.path("config.json"), text).unwrap();
+        with(&["--config=config.json"]).failed(&["config.json", said]);
+        assert_eq!(fs::read_to_string(folder.path("config.json")).unwrap(), text);
+    }
+    let numbered = [
+        "pack",
+        "m.onnx",
+        "n.onnx",
+        "--max-shard-size=3000",
+        "--shard-names=numbered",
+        "--config=c",
+    ];
+    folder.run(&numbered).misused(&["--shard-names transformers-js"]);
+}

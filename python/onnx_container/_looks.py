@@ -204,6 +204,8 @@ class ModelDiff:
     """Tensors with the same content and another name: ``from``, ``to``."""
     moved: list[dict[str, Any]]
     """Tensors that are stored at another place. They are no difference."""
+    by_digests: int
+    """How many tensors were compared by the digests that are stored with both models, which were not verified."""
     bytes_read: int
     """How many bytes of weights were read to know this."""
 
@@ -219,7 +221,8 @@ class ModelDiff:
             lines += [f"{kind} {_told(it)}" for it in tensors[:_MOST_ROWS]]
             lines += [f"and {len(tensors) - _MOST_ROWS} more {kind}"] if len(tensors) > _MOST_ROWS else []
         lines += [f"{len(self.moved)} tensors are stored elsewhere"] if self.moved else []
-        return "\n".join([*lines, f"{'the same' if self.same else 'different'}: {self.equal} tensors equal"])
+        told = f"; {self.by_digests} told by stored digests" if self.by_digests else ""
+        return "\n".join([*lines, f"{'the same' if self.same else 'different'}: {self.equal} tensors equal{told}"])
 
 
 def inspect(path: Path, *, mmap: bool = True, **options: Unpack[LoadOptions]) -> Summary:
@@ -235,6 +238,7 @@ def diff(
     b: Path | Container,
     *,
     stats: bool = False,
+    ignore_stored_digests: bool = False,
     mmap: bool = True,
     **options: Unpack[LoadOptions],
 ) -> ModelDiff:
@@ -245,13 +249,15 @@ def diff(
 
     Args:
         stats: also finds how far the elements of changed tensors are apart.
+        ignore_stored_digests: reads the weights whose digests are stored with both models too.
     """
     from ._container import Container
 
     if isinstance(a, Container) or isinstance(b, Container):
         sides = [it if isinstance(it, Container) else Container.load(it, mmap, **options) for it in (a, b)]
-        return _diff_of(sides[0]._core.compare(sides[1]._core, stats))
-    return _diff_of(_core.diff(a, b, _load("diff", {"mmap": mmap, **options}), stats))
+        return _diff_of(sides[0]._core.compare(sides[1]._core, stats, ignore_stored_digests))
+    load = _load("diff", {"mmap": mmap, **options})
+    return _diff_of(_core.diff(a, b, load, stats, ignore_stored_digests))
 
 
 def stats(

@@ -411,9 +411,15 @@ impl Container {
     }
 
     /// What differs from another container, as JSON.
-    fn compare(&self, py: Python<'_>, other: &Self, stats: bool) -> PyResult<String> {
-        let other = other.now(py);
-        self.read(py, |container| looks::compare(container, &other, stats))
+    fn compare(
+        &self,
+        py: Python<'_>,
+        other: &Self,
+        stats: bool,
+        ignore_stored_digests: bool,
+    ) -> PyResult<String> {
+        let (other, options) = (other.now(py), looks::comparing(stats, ignore_stored_digests));
+        self.read(py, |container| looks::compare(container, &other, &options))
     }
 
     fn semantic_digest(&self, py: Python<'_>) -> PyResult<String> {

@@ -44,14 +44,26 @@ pub fn stats(container: &Container, names: Option<&[String]>) -> Result<String> 
 }
 
 /// What differs between two containers.
-pub fn compare(a: &Container, b: &Container, stats: bool) -> Result<String> {
-    compared(&compare_with(a, b, &CompareOptions::new().differences(stats))?)
+pub fn compare(a: &Container, b: &Container, options: &CompareOptions) -> Result<String> {
+    compared(&compare_with(a, b, options)?)
+}
+
+/// How two models are compared.
+pub fn comparing(stats: bool, ignore_stored_digests: bool) -> CompareOptions {
+    CompareOptions::new().differences(stats).ignore_stored_digests(ignore_stored_digests)
 }
 
 /// What differs between the models at two paths.
 #[pyfunction]
-pub fn diff(py: Python<'_>, a: PathBuf, b: PathBuf, load: Load, stats: bool) -> PyResult<String> {
-    let options = CompareOptions::new().load(load.options()?).differences(stats);
+pub fn diff(
+    py: Python<'_>,
+    a: PathBuf,
+    b: PathBuf,
+    load: Load,
+    stats: bool,
+    ignore_stored_digests: bool,
+) -> PyResult<String> {
+    let options = comparing(stats, ignore_stored_digests).load(load.options()?);
     detached(py, || compared(&compare_models(a, b, &options)?))
 }
 

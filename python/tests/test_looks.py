@@ -119,3 +119,16 @@ def test_differences_are_told(tmp_path: Path) -> None:
     assert same.same and not same and same.equal == 2
     with pytest.raises(FileNotFoundError):
         oc.diff(tmp_path / "a.onnx", tmp_path / "gone.onnx")
+
+
+def test_stored_digests_are_believed_until_told_otherwise(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        container = Container(holding(w=np.ones(400, np.float32)))
+        container.save(tmp_path / f"{name}.onnx", digests=True, externalize=True)
+    data = tmp_path / "b.onnx.data"
+    data.write_bytes(b"\xff" * data.stat().st_size)
+    found = oc.diff(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert (found.same, found.by_digests, found.bytes_read) == (True, 1, 0)
+    assert "1 told by stored digests" in repr(found)
+    read = oc.diff(tmp_path / "a.onnx", tmp_path / "b.onnx", ignore_stored_digests=True)
+    assert (read.same, read.by_digests) == (False, 0)

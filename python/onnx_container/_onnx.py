@@ -18,7 +18,7 @@ from ._formats import is_other
 if TYPE_CHECKING:
     import onnx
 
-    from ._options import Path, SaveOptions
+    from ._options import Path, SaveOptions, Size
 
 __all__ = ["load_model", "load_model_from_string", "save_model"]
 
@@ -41,7 +41,7 @@ def save_model(
     save_as_external_data: bool = False,
     all_tensors_to_one_file: bool = True,
     location: str | None = None,
-    size_threshold: int = 1024,
+    size_threshold: Size = 1024,
     convert_attribute: bool = False,
     **options: Unpack[SaveOptions],
 ) -> None:
@@ -61,9 +61,10 @@ def save_model(
         if options:
             raise TypeError(f"save_model(): {', '.join(sorted(options))} is for files of protobuf")
         message = _message(proto)
+        threshold: int = _options.size("save_model", "size_threshold", size_threshold)
         _entries.refuse_handles(_entries.every_tensor(message))
         return _save_by_onnx(
-            message, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
+            message, f, format, save_as_external_data, all_tensors_to_one_file, location, threshold, convert_attribute
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
     _refuse_others(proto)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,19 @@ class Tensor(_core.Initializer):
         return math.prod(super().dims)
 
     @property
+    def location(self) -> str | None:
+        """The file that the elements are mapped from, which this tensor keeps mapped; None where
+        they are in memory."""
+        found = self.file_range()
+        return None if found is None else os.fsdecode(found[0])
+
+    @property
+    def offset(self) -> int | None:
+        """Where the elements begin in the file, in bytes."""
+        found = self.file_range()
+        return None if found is None else found[1]
+
+    @property
     def metadata_props(self) -> dict[str, str]:
         """Metadata that a serializer may write."""
         if self._metadata_props is None:
@@ -146,6 +160,22 @@ class Tensor(_core.Initializer):
         ndarray, dtype = array_type(number)
         array = ndarray(dims, dtype, memory)
         return array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The only element, as a number of Python.
+
+        Raises:
+            ValueError: there are more, or none.
+        """
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as numbers of Python, in lists as nested as the shape."""
+        return self.numpy().tolist()
+
+    def astype(self, dtype: Any) -> np.ndarray:
+        """The elements as an array of another type, which is one that :meth:`DataType.of` takes."""
+        return self.numpy().astype(to_numpy(DataType.of(dtype)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()

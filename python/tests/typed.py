@@ -47,7 +47,7 @@ def mistyped(container: Container, other: ModelContainer, path: str) -> None:
     """Each line has an error that is found before anything runs: mypy says so where one is not."""
     container.save(path, fils="packed")  # type: ignore[call-arg]
     container.save(path, files="paked")  # type: ignore[arg-type]
-    container.save(path, max_shard_bytes="2GB")  # type: ignore[arg-type]
+    container.save(path, max_shard_bytes=2.5)  # type: ignore[arg-type]
     Container.load(path, wieghts=False)  # type: ignore[call-arg]
     container.fill({}, strip=True)  # type: ignore[call-arg]
     container.inline_functions(only=3)  # type: ignore[arg-type]

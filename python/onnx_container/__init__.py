@@ -48,6 +48,7 @@ from ._dtypes import DataType
 from ._looks import Histogram, ModelDiff, Summary, TensorStats, TensorSummary, ValueSummary, diff, inspect, stats
 from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
+from ._patch import Patch, patch
 from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
@@ -122,6 +123,7 @@ __all__ = [
     "ModelDiff",
     "ModelFiles",
     "Orphan",
+    "Patch",
     "Recovered",
     "Saved",
     "Scan",
@@ -161,6 +163,7 @@ __all__ = [
     "merge",
     "model_that_needs",
     "move",
+    "patch",
     "recover",
     "save",
     "save_external_data",

@@ -14,6 +14,7 @@ from ._container import Container, _is_model, _parsed
 from ._core import Error, byte_len, model_that_needs, save_encoded
 from ._dtypes import DataType
 from ._formats import is_other
+from ._patch import genuine
 
 if TYPE_CHECKING:
     import onnx
@@ -394,7 +395,7 @@ def _save_by_onnx(
 ) -> None:
     import onnx
 
-    onnx.save_model(
+    genuine(onnx.save_model)(
         proto,
         f,
         format,
@@ -412,7 +413,7 @@ def load_model(f: IO[bytes] | Path, format: str | None = None, load_external_dat
     import onnx
 
     if is_other(f, format):
-        return onnx.load_model(f, format, load_external_data)
+        return genuine(onnx.load_model)(f, format, load_external_data)
     path = os.fsdecode(cast("Path", f))
     if not load_external_data:
         return _parsed(Container.load(path, weights=False).model_bytes)
@@ -426,4 +427,4 @@ def load_model_from_string(s: bytes | str, format: str = "protobuf") -> onnx.Mod
     """The model of these bytes, as ``onnx.load_model_from_string``."""
     import onnx
 
-    return onnx.load_model_from_string(s, format)
+    return genuine(onnx.load_model_from_string)(s, format)

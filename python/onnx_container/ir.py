@@ -22,6 +22,7 @@ from ._convert import initializer
 from ._core import Bytes, map_file
 from ._dtypes import of_numpy
 from ._formats import is_other
+from ._patch import genuine
 from ._tensor import Tensor as _Tensor
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def load(path: Path, format: str | None = None) -> onnx_ir.Model:
     import onnx_ir
 
     if is_other(path, format):
-        return onnx_ir.load(path, format)
+        return genuine(onnx_ir.load)(path, format)
     return from_container(Container.load(path))
 
 
@@ -330,7 +331,7 @@ def save(
         if value is not None and value <= 0:
             raise ValueError(f"{name} is {value}, and has to be more than 0")
     if is_other(path, format):
-        onnx_ir.save(model, path, format, external_data, threshold, most, callback)
+        genuine(onnx_ir.save)(model, path, format, external_data, threshold, most, callback)
         return
     if external_data is not None:
         if doubled := {"files", "data_name", "max_shard_bytes"} & given.keys():
@@ -425,7 +426,7 @@ def save_safetensors(
 
         if options:
             raise TypeError(f"save_safetensors(): {', '.join(sorted(options))} is for one file, beside a model of protobuf")
-        onnx_ir.save_safetensors(
+        genuine(onnx_ir.save_safetensors)(
             model,
             path,
             format=format,

@@ -12,9 +12,11 @@
 torch, onnx_ir and onnxruntime are imported when they are used.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import external_data_helper, ir
+from ._check import Checked, CheckedFolder, CheckedModel, check
 from ._container import (
     Attached,
     CastReport,
@@ -79,15 +81,16 @@ save = save_model
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FROM_MODEL_CONTAINER} - {"Any", "TYPE_CHECKING"})
+    private = {name for name in globals() if name.startswith("__")}
+    return sorted({*__all__, "model_container"} | private)
 
 
 def __getattr__(name: str) -> Any:
     """What is built on onnx's own class: onnx is imported when it is asked for."""
-    if name in _FROM_MODEL_CONTAINER:
-        from . import model_container
-
-        return getattr(model_container, name)
+    if name == "model_container" or name in _FROM_MODEL_CONTAINER:
+        # An import by `from` would ask this function for it.
+        model_container = importlib.import_module(f"{__name__}.model_container")
+        return model_container if name == "model_container" else getattr(model_container, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -107,6 +110,9 @@ __all__ = [
     "BuildStats",
     "Bytes",
     "CastReport",
+    "Checked",
+    "CheckedFolder",
+    "CheckedModel",
     "Container",
     "DataType",
     "EqualWeights",
@@ -140,6 +146,7 @@ __all__ = [
     "VerifiedSignature",
     "WeightMapping",
     "__version__",
+    "check",
     "check_model",
     "convert_model_from_external_data",
     "convert_model_to_external_data",

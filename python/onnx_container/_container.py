@@ -357,6 +357,7 @@ class Container:
         Raises:
             Error: what is wrong with the model or its files.
         """
+        path = _a_path("load", path)
         given, clock, first = _options.load("load", mmap, **options), _log.Clock(), _origin.before(path)
         with _log.told("load of %r", os.fsdecode(path)):
             core = _core.Container.load(path, given)
@@ -955,6 +956,7 @@ class Container:
         own = {"data_suffix": data_suffix, "remove_superseded": replaces}
         with _log.told("save to %r", os.fsdecode(path)), _progress.shown("save", given) as given:
             report = self._core.save(path, {**given, **own})
+        _log.logger.debug("the seconds of the save to %r: %s", os.fsdecode(path), report["seconds"])
         clock.info("saved %r, %d files", os.fsdecode(path), len(report["files"]), nbytes=report["nbytes"])
         for missing in report["missing"]:
             _options.warn(missing)
@@ -1174,7 +1176,8 @@ def _checking(function: str, contents: bool, digests: bool, options: Any) -> tup
 
 def _a_path(function: str, path: Any) -> Path:
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"{function}() reads a model and its weights from a path, not {type(path).__name__}")
+        hint = ": from_bytes() takes the bytes of a model" if function == "load" else ""
+        raise TypeError(f"{function}() reads a model and its weights from a path, not {type(path).__name__}{hint}")
     return path
 
 

@@ -48,6 +48,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__} | {name for name in globals() if name.startswith("_")})
+
+
 def set_external_data(
     tensor: onnx.TensorProto,
     location: str | os.PathLike[str],

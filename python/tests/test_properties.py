@@ -121,13 +121,6 @@ def test_an_export_over_its_own_weights_is_refused(path: Path, tmp_path: Path) -
             loaded.export_safetensors(target, names)
 
 
-def test_a_state_dict_is_of_torch(path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    state = Container.load(path).state_dict()
-    assert {*state} == {"a", "b"} and all(isinstance(it, torch.Tensor) for it in state.values())
-    assert {*Container.load(path).state_dict("a")} == {"a"}
-
-
 def test_a_tensor_says_where_it_is(path: Path) -> None:
     container = Container.load(path)
     found = {name: (tensor.location, tensor.offset) for name, tensor in container.tensors().items()}

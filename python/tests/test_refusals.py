@@ -155,6 +155,7 @@ def test_parts_take_no_options_of_files(options: dict[str, Any]) -> None:
         (lambda c, p: oc.check_model(p, weights=False, digests=True), ValueError, "weights=False"),
         (lambda c, p: oc.findings(p, verify_digests="no"), TypeError, "verify_digests is True or False"),
         (lambda c, p: Container.load(p, alignment=3), ValueError, "a power of two"),
+        (lambda c, p: Container.load(b"m.onnx"), TypeError, r"from a path, not bytes: from_bytes\(\)"),
         (lambda c, p: Container.load(p, limits=[("nodes", 3)]), TypeError, "limits maps names"),
         (lambda c, p: Container.load(p, limits={"nodes": True}), TypeError, "limits maps names"),
         (lambda c, p: c.externalize(min_bytes=-1), TypeError, "min_bytes"),

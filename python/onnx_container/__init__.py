@@ -1,11 +1,10 @@
 """A container for large ONNX models: external data in and out, mapped, verified and crash-safe.
 
-    import onnx_container
-
-    container = onnx_container.Container.load("model.onnx")     # weights are mapped
-    container.tensor("encoder.weight").numpy()                  # read-only, not copied
-    container.save("packed.onnx")                               # packed.onnx and packed.onnx.data
-    session = container.inference_session()                     # onnxruntime, on the same maps
+    >>> import onnx_container
+    >>> container = onnx_container.Container.load("encoder.onnx")   # weights are mapped
+    >>> weight = container.tensor("layer0.qkv").numpy()             # read-only, not copied
+    >>> saved = container.save("packed.onnx")                       # and packed.onnx.data
+    >>> session = container.inference_session()                     # onnxruntime, on the same maps
 
 ``ExtendedModelContainer`` and ``ModelContainer`` are the classes of yobx and onnx; ``save_model``, ``load_model`` and
 ``external_data_helper`` have onnx's functions, ``onnx_container.ir`` those of onnx_ir. No other package is needed: numpy, onnx,

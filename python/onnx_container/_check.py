@@ -108,6 +108,10 @@ def check(
 
     Raises:
         Error: a folder cannot be read.
+
+        >>> check("encoder.onnx")
+        ok      encoder.onnx: nothing is wrong
+        ok: 1 model
     """
     given = {"strict": strict, "finite": finite}
     given = _options.checked("check", given, dict.fromkeys(given, False))

@@ -298,9 +298,12 @@ class Container:
     weights: :class:`Tensor`, an array, a torch tensor, a ``TensorProto``, bytes, or a callable that returns one of
     these when a save comes to it. It is a mapping from handles to tensors.
 
-        container = Container(model)
-        container["#w"] = array
-        container.save("model.onnx")
+        >>> container = Container.load("encoder.onnx")
+        >>> container["#embedding"]
+        Tensor<FLOAT,[256, 64]>(name='#embedding')
+        >>> container["#embedding"] = np.zeros((256, 64), np.float32)
+        >>> container.save("model.onnx").files[0]
+        ('model.onnx.data', 288768)
 
     ``container[handle]`` goes by handles alone, to read and to write, and a handle begins with ``#``. :meth:`tensor`,
     :meth:`replace` and :meth:`fill` go by the names of tensors, which may change while the handles stay.
@@ -356,6 +359,10 @@ class Container:
 
         Raises:
             Error: what is wrong with the model or its files.
+
+            >>> with Container.load("encoder.onnx") as container:
+            ...     container.tensor("layer0.qkv").numpy().shape
+            (64, 192)
         """
         path = _a_path("load", path)
         given, clock, first = _options.load("load", mmap, **options), _log.Clock(), _origin.before(path)
@@ -607,7 +614,11 @@ class Container:
 
     def find(self, pattern: str | Iterable[str]) -> list[str]:
         """The names of the tensors that match a pattern, or one of several: ``*`` stands for any characters, ``?`` for
-        one, ``[ab]`` for one of these. None may match."""
+        one, ``[ab]`` for one of these. None may match.
+
+            >>> Container.load("encoder.onnx").find("*.qkv")
+            ['layer0.qkv', 'layer1.qkv']
+        """
         return _patterns.matching("find", self._names(), pattern)[0]
 
     def _names(self) -> list[str]:
@@ -639,6 +650,10 @@ class Container:
 
         Warns:
             UserWarning: of other tensors that changed, where ``tied`` is not given.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.replace("embedding", np.zeros((256, 64), np.float32), tied="all")
+            ['embedding_again']
         """
         if tied not in ("all", "this", None):
             raise ValueError(f"tied is {tied!r}, not one of 'all', 'this'")
@@ -652,7 +667,13 @@ class Container:
 
     @property
     def metadata(self) -> MutableMapping[str, str]:
-        """The keys and values of the model's metadata: what is set or deleted here is changed in the model."""
+        """The keys and values of the model's metadata: what is set or deleted here is changed in the model.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.metadata["license"] = "mit"
+            >>> container.summary().metadata["license"]
+            'mit'
+        """
         return _Metadata(self._core)
 
     def rename(self, name: str, to: str, what: Literal["value", "input", "output"] = "value") -> int:
@@ -664,6 +685,10 @@ class Container:
 
         Raises:
             Error: there is no such value, or another one is called ``to``.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.rename("tokens", "input_ids", "input")
+            4
         """
         if what not in ("value", "input", "output"):
             raise ValueError(f"what is {what!r}, not one of 'value', 'input', 'output'")
@@ -678,6 +703,10 @@ class Container:
 
         Raises:
             Error: there is no such initializer, it belongs to a node, or it is used.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.remove("positions", used=True)
+            1
         """
         used = _options.checked("remove", {"used": used}, {"used": False})["used"]
         return _core.delete_initializer(self._core, name, used)
@@ -703,6 +732,11 @@ class Container:
         those that readers need in the model. Types and shapes stay; :meth:`attach` puts the weights back.
 
         No weight is read, so a container that was loaded with ``weights=False`` will do. A save writes the model alone.
+
+            >>> structure = Container.load("encoder.onnx", weights=False)
+            >>> structure.strip().stripped
+            15
+            >>> structure.attach("encoder.onnx")
         """
         given = _options.checked("strip", {"min_bytes": min_bytes}, {"min_bytes": None})
         return Stripped(*_core.strip(self._core, given["min_bytes"]))
@@ -736,6 +770,10 @@ class Container:
 
         Raises:
             Error: there is no such value, no output needs an input, or an output needs what no input gives.
+
+            >>> part = Container.load("encoder.onnx").extract_model(None, ["logits"])
+            >>> [value.name for value in part.outputs]
+            ['logits']
         """
         for what, given in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(given, str):
@@ -870,6 +908,10 @@ class Container:
         Raises:
             Error: there are no weights to cast, they were not loaded, or cannot be cast. The container is then as it was.
             ValueError: no tensor has a name like one of ``except_``.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.cast("fp16", except_="*scale*").cast
+            12
         """
         given = _options.cast(**options)
         if given["from_"] is not None:
@@ -889,7 +931,13 @@ class Container:
         self._core.check()
 
     def digest(self) -> str:
-        """``sha256:`` and the digest of model and weights: the same however they are stored."""
+        """``sha256:`` and the digest of model and weights: the same however they are stored.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> _ = container.save("single.onnx", files="embedded")
+            >>> Container.load("single.onnx").digest() == container.digest()
+            True
+        """
         return self._core.digest()[0]
 
     def tensor_digests(self) -> list[tuple[str, str]]:
@@ -939,6 +987,11 @@ class Container:
 
         Raises:
             Error: nothing was replaced.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> saved = container.save("packed.onnx", digests=True, max_shard_bytes="200 KB")
+            >>> [name for name, _ in saved.files]
+            ['packed-00001-of-00002.onnx.data', 'packed-00002-of-00002.onnx.data', 'packed.onnx']
         """
         saved = self._save(path, one_file, options)
         idle = sorted({"data_name", "max_shard_bytes"} & options.keys())
@@ -994,6 +1047,10 @@ class Container:
         Raises:
             Error: nothing was replaced.
             ValueError: no tensor has a name like one of ``names``.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.export_safetensors("weights.safetensors", "*.qkv").tensors
+            2
         """
         export, given = _options.export(names is not None, options)
         if names is not None:
@@ -1123,6 +1180,11 @@ def merge(
 
     Raises:
         Error: one for all that does not fit: versions of operators, names, types, functions and metadata.
+
+        >>> first = Container.load("encoder.onnx").extract_model(None, ["logits"])
+        >>> both = merge(first, "encoder.onnx", prefix_first="first.")
+        >>> [value.name for value in both.outputs]
+        ['first.logits', 'logits', 'best']
     """
 
     def opened(model: Container | Path) -> Container:
@@ -1145,6 +1207,9 @@ def findings(
 
     Raises:
         Error: the model cannot be read.
+
+        >>> findings("encoder.onnx")
+        []
     """
     given, digests = _checking("findings", contents, digests, options)
     return _core.check_model(_a_path("findings", path), given, contents, digests)[0]

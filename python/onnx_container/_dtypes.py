@@ -78,6 +78,9 @@ class DataType(enum.IntEnum):
 
         Raises:
             TypeError: ONNX has no such type.
+
+            >>> DataType.of("fp16"), DataType.of(np.int8)
+            (<DataType.FLOAT16: 10>, <DataType.INT8: 3>)
         """
         # Python's float has 64 bits, and its name is that of the type with 32.
         if isinstance(dtype, bool) or dtype is float:

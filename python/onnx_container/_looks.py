@@ -229,6 +229,10 @@ def inspect(path: Path, *, mmap: bool = True, **options: Unpack[LoadOptions]) ->
     """What is in the model ``path``, or in a ``.safetensors`` file or the index of several. No weights are read.
 
     Options are those of :meth:`Container.load`.
+
+        >>> summary = inspect("encoder.onnx")
+        >>> summary.parameters, [str(value) for value in summary.inputs]
+        (90606, ['tokens: INT64 [batch,length]', 'careful: BOOL []'])
     """
     return summary_of(_core.inspect(path, _load("inspect", {"mmap": mmap, **options})))
 
@@ -250,6 +254,12 @@ def diff(
     Args:
         stats: also finds how far the elements of changed tensors are apart.
         ignore_stored_digests: reads the weights whose digests are stored with both models too.
+
+        >>> container = Container.load("encoder.onnx")
+        >>> container.metadata["license"] = "mit"
+        >>> diff("encoder.onnx", container)
+        metadata license: None -> mit
+        different: 35 tensors equal
     """
     from ._container import Container
 
@@ -273,6 +283,10 @@ def stats(
 
     Args:
         names: patterns such as ``"layers.3.*"``; all tensors without. Each has to match a tensor.
+
+        >>> found = stats("encoder.onnx", "*.qkv")
+        >>> list(found), found["layer0.qkv"].nan
+        (['layer0.qkv', 'layer1.qkv'], 0)
     """
     from ._container import Container
 

@@ -28,8 +28,9 @@ def patch(onnx_ir: bool = False) -> Patch:
     ``save_model``, ``load_model``, ``save``, ``load``, ``load_from_string`` and those of ``external_data_helper``. Tools that
     call them, such as the quantizer of onnxruntime, then read maps, and replace files when all is written.
 
-        with onnx_container.patch():
-            quantize_dynamic("model.onnx", "model.int8.onnx", use_external_data_format=True)
+        >>> import onnx
+        >>> with patch():
+        ...     onnx.save(onnx.load("encoder.onnx"), "tool.onnx", save_as_external_data=True)
 
     Several at once are as one: the functions are put back by the last ``undo``. They are replaced for all threads.
 

@@ -102,6 +102,9 @@ def scan(
     Args:
         equal: finds equal weights of different models too, which reads those that have the same length.
         min_equal_bytes: how long the weights are that are compared.
+
+        >>> [os.fspath(model.path) for model in scan(".").models]
+        ['encoder.onnx']
     """
     given = _options.checked("scan", {"min_equal_bytes": min_equal_bytes}, {"min_equal_bytes": 1024})
     report = _core.scan(folder, equal, given["min_equal_bytes"], _load(options))

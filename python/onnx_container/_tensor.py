@@ -33,6 +33,12 @@ class Tensor(_core.Initializer):
     ``Tensor(weights)`` takes whatever a container takes: an array, a torch tensor, a ``TensorProto``; ``Tensor(raw, dtype, dims)``
     packed little-endian bytes. ``raw`` gives these; ``numpy.asarray(tensor)``, ``memoryview(tensor)`` and DLPack give
     elements, for the types that the other side has.
+
+        >>> tensor = Tensor(np.array([[1, 2], [3, 4]], np.int8), name="w")
+        >>> tensor
+        Tensor<INT8,[2, 2]>(name='w')
+        >>> tensor.tolist(), tensor.tobytes()
+        ([[1, 2], [3, 4]], b'\\x01\\x02\\x03\\x04')
     """
 
     # On the class, because models have many tensors and most have no more than a name.

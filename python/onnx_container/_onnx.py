@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
-from . import _entries, _options, external_data_helper
+from . import _entries, _log, _options, external_data_helper
 from ._container import Container, _is_model, _parsed
 from ._core import Error, byte_len, model_that_needs, save_encoded
 from ._dtypes import DataType
@@ -352,8 +352,11 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool, nam
     elif any("\ud800" <= letter <= "\udfff" for letter in os.path.basename(target)):
         _replace_alone(target, message, sync)
     else:
+        clock = _log.Clock()
         for warning in save_encoded(target, message, [(at, parts, named) for at, parts in files.items()], sync):
             _options.warn(warning)
+        lengths = (memoryview(part).nbytes for parts in files.values() for part in parts)
+        clock.info("saved %r, %d files", target, 1 + len(files), nbytes=len(message) + sum(lengths))
 
 
 def _replace_alone(target: str, message: bytes, sync: bool) -> None:

@@ -89,12 +89,12 @@ class Tensor(_core.Initializer):
         return f"Tensor<{self.dtype},{list(self.shape)}>(name={self.name!r})"
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DataType:
         """The element type, a :class:`DataType`."""
         return DataType(super().dtype)
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> tuple[int, ...]:
         """The dimensions."""
         return super().dims
 

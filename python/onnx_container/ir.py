@@ -64,14 +64,14 @@ class Tensor(_Tensor):
     """A tensor of a container as an ``onnx_ir.TensorProtocol``."""
 
     @property
-    def dtype(self) -> onnx_ir.DataType:
+    def dtype(self) -> onnx_ir.DataType:  # type: ignore[override]
         """The element type."""
         import onnx_ir
 
         return onnx_ir.DataType(int(super().dtype))
 
     @property
-    def shape(self) -> onnx_ir.Shape:
+    def shape(self) -> onnx_ir.Shape:  # type: ignore[override]
         """The dimensions."""
         import onnx_ir
 

@@ -38,6 +38,16 @@ def test_loads_and_saves_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert {it.name for it in caplog.records} == {"onnx_container"}
 
 
+def test_saves_of_onnx_functions_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "onnx_container")
+    model = models.matmul(inline=True)[0]
+    oc.save_model(model, tmp_path / "inline.onnx")
+    oc.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, all_tensors_to_one_file=False)
+    oc.save_model(model, tmp_path / "n.onnx", save_as_external_data=True, location="sub.onnx")
+    files = [re.search(r"(\w+\.onnx)', (\d) files", it.getMessage()) for it in caplog.records]
+    assert [it and it.groups() for it in files] == [("inline.onnx", "1"), ("m.onnx", "3"), ("n.onnx", "2")]
+
+
 def test_nothing_is_printed_unless_it_is_asked_for(tmp_path: Path) -> None:
     """Without a handler, logging would print what is a warning or worse."""
     code = f"import onnx_container as oc; oc.Container(b'\\x08\\x0a').save({str(tmp_path / 'm.onnx')!r})"

@@ -40,5 +40,5 @@ def test_a_module_of_the_package_is_there_without_its_import() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'Containr'"):
-        onnx_container.Containr  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'NoSuchName'"):
+        onnx_container.NoSuchName  # noqa: B018

@@ -47,6 +47,11 @@ def test_every_number_of_bytes_may_be_a_text(tmp_path: Path) -> None:
     assert "t.onnx.data" not in files(tmp_path)
     ir.save(ir.load(tmp_path / "s.onnx"), tmp_path / "u.onnx", external_data="u.data", size_threshold_bytes="1K", max_shard_size_bytes="17K")
     assert "u-00001-of-00002.data" in files(tmp_path)
+    model = models.matmul(inline=True)[0]
+    oc.convert_model_to_external_data(model, location="c.data", size_threshold="17 KB")
+    assert not any(map(oc.uses_external_data, model.graph.initializer))
+    oc.convert_model_to_external_data(model, location="c.data", size_threshold="16K")
+    assert all(map(oc.uses_external_data, model.graph.initializer))
     assert oc.scan(tmp_path, equal=True, min_equal_bytes="1MB").equal == []
     Container.load(tmp_path / "s.onnx", limits={"memory": "1MB"})
     with pytest.raises(oc.Error, match="name"):

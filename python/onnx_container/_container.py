@@ -397,10 +397,8 @@ class Container:
             TypeError: it has no path, or was changed since it was loaded.
             ValueError: its files were replaced since then.
         """
-        changes = self._core.changes()
-        if self.closed:
-            self._core.warnings()  # raises
-        return _unpickled, _origin.reduced(self._loaded, changes)
+        self._refuse_closed()
+        return _unpickled, _origin.reduced(self._loaded, self._core.changes(), lambda: self.files)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Container:
         """A copy whose weights nobody else can change: memory of arrays is copied."""
@@ -445,9 +443,12 @@ class Container:
         """Whether it was closed."""
         return self._core.is_closed()
 
+    def _refuse_closed(self) -> None:
+        """Raises what each call of a closed container does."""
+        self._core.warnings()
+
     def __enter__(self) -> Self:
-        if self.closed:
-            self._core.warnings()  # raises
+        self._refuse_closed()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -1019,7 +1020,10 @@ class Container:
 
     def dry_run(self, path: Path, one_file: bool | None = None, **options: Unpack[SaveOptions]) -> Saved:
         """What :meth:`save` would write; nothing is written, and no weights are read."""
-        return _saved(self._core.dry_run(path, _options.save("dry_run", one_file, **options)))
+        given = _options.save("dry_run", one_file, **options)
+        if isinstance(given["progress"], bool):
+            given["progress"] = None  # nothing is written
+        return _saved(self._core.dry_run(path, given))
 
     def to_parts(
         self, one_file: bool | None = None, **options: Unpack[SaveOptions]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 
 if TYPE_CHECKING:
+    import pathlib
+
     from ._options import Path
 
 __all__: list[str] = []
@@ -29,6 +33,8 @@ class Origin:
     options: dict[str, Any]
     stamps: dict[str, Stamp]
     """The model, and the files that its weights are mapped from, as they were when it was loaded."""
+    time: int
+    """When that was, in nanoseconds."""
 
     @property
     def folder(self) -> str:
@@ -59,11 +65,14 @@ def of_load(
         return None
     if folder := options.get("base_dir"):
         options = {**options, "base_dir": os.path.abspath(os.fsdecode(folder))}
-    return Origin(os.fsdecode(path), absolute, mmap, options, stamps)
+    return Origin(os.fsdecode(path), absolute, mmap, options, stamps, time.time_ns())
 
 
-def reduced(origin: Origin | None, changes: int) -> tuple[Any, ...]:
-    """What a pickle of the container has: path, options, and the digest of the model file.
+def reduced(
+    origin: Origin | None, changes: int, files: Callable[[], list[pathlib.Path]]
+) -> tuple[Any, ...]:
+    """What a pickle of the container has: path, options, the digest of the model file, and the
+    stamps of all ``files``.
 
     Raises:
         TypeError: another process could not load the same.
@@ -74,8 +83,20 @@ def reduced(origin: Origin | None, changes: int) -> tuple[Any, ...]:
     if changes:
         raise TypeError(f"a container that was changed since it was loaded cannot be pickled: {way_out}")
     _refuse_replaced(origin.stamps, "was replaced since it was loaded")
+    stamps = {**_unmapped(origin, files()), **origin.stamps}
     digest = _digest(origin.absolute)
-    return origin.absolute, origin.mmap, origin.options, digest, origin.stamps
+    return origin.absolute, origin.mmap, origin.options, digest, stamps
+
+
+def _unmapped(origin: Origin, files: list[pathlib.Path]) -> dict[str, Stamp]:
+    """The stamps of weights files that were read, or not loaded: nothing but their times says that
+    they were replaced since."""
+    paths = {os.path.abspath(path) for path in files} - origin.stamps.keys()
+    stamps = {path: _stamp(path) for path in paths if os.path.exists(path)}
+    for path, (_, written) in stamps.items():
+        if written > origin.time:
+            raise ValueError(f"{path} was replaced since it was loaded: load the container anew, and pickle that")
+    return stamps
 
 
 def refuse_other(path: str, digest: str) -> None:

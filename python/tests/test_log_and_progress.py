@@ -74,6 +74,7 @@ def test_progress_is_shown_in_lines_on_stderr(tmp_path: Path, capsys: pytest.Cap
     container.export_safetensors(tmp_path / "w.safetensors", progress=True)
     assert capsys.readouterr().err == "export: 100 % of 33 kB\n"
     container.save(tmp_path / "o.onnx", progress=False)
+    container.dry_run(tmp_path / "p.onnx", progress=True)
     assert capsys.readouterr().err == ""
 
 

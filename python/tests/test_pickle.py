@@ -90,15 +90,21 @@ def removed(path: Path) -> None:
 CHANGES = [(replaced, ValueError), (refilled, ValueError), (removed, FileNotFoundError)]
 
 
+@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize(("change", "error"), CHANGES)
-def test_files_that_were_replaced_are_refused(path: Path, change: Callable[[Path], None], error: type[Exception]) -> None:
-    container = Container.load(path)
+def test_files_that_were_replaced_are_refused(path: Path, change: Callable[[Path], None], error: type[Exception], mmap: bool) -> None:
+    container = Container.load(path, mmap=mmap)
     text = pickle.dumps(container)
     change(path)
     with pytest.raises(error, match="since the container was pickled|No such file"):
         pickle.loads(text)
     with pytest.raises(error, match="since it was loaded|No such file"):
         pickle.dumps(container)
+
+
+def test_weights_that_are_not_there_are_not_asked_for(path: Path) -> None:
+    path.with_name("m.onnx.data").unlink()
+    assert pickle.loads(pickle.dumps(Container.load(path, weights=False))).find("*") == ["a", "b"]
 
 
 def test_a_copy_of_the_files_is_the_same_model(path: Path, tmp_path: Path) -> None:

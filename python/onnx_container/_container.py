@@ -411,8 +411,8 @@ class Container:
         what = "a model" if self._loaded is None else repr(self._loaded.path)
         if self.closed:
             return f"<Container of {what}, closed>"
-        nbytes = _core.size_text(self._core.nbytes())
-        return f"<Container of {what} and {len(self)} large initializers ({nbytes})>"
+        nbytes, count = _core.size_text(self._core.nbytes()), len(self)
+        return f"<Container of {what} and {count} large initializer{'' if count == 1 else 's'} ({nbytes})>"
 
     def _repr_html_(self) -> str | None:
         """For notebooks: the summary."""

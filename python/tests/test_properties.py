@@ -29,6 +29,7 @@ def test_a_container_says_what_it_is(path: Path) -> None:
     assert repr(container) == f"<Container of {str(path)!r} and 2 large initializers (33 kB)>"
     assert "<table>" in (container._repr_html_() or "")
     assert container._ipython_key_completions_() == ["#a", "#b"]
+    assert repr(Container(b"", {"#w": np.zeros(2, np.int8)})) == "<Container of a model and 1 large initializer (2 B)>"
     new = Container(models.matmul(inline=True)[0])
     assert (new.path, new.files, repr(new)) == (None, [], "<Container of a model and 0 large initializers (0 B)>")
 

@@ -331,7 +331,10 @@ def save(
         if value is not None and value <= 0:
             raise ValueError(f"{name} is {value}, and has to be more than 0")
     if is_other(path, format):
-        genuine(onnx_ir.save)(model, path, format, external_data, threshold, most, callback)
+        # Older versions have no shards, and another order.
+        shards = {} if most is None else {"max_shard_size_bytes": most}
+        files = {"external_data": external_data, "size_threshold_bytes": threshold, "callback": callback}
+        genuine(onnx_ir.save)(model, path, format, **files, **shards)
         return
     if external_data is not None:
         if doubled := {"files", "data_name", "max_shard_bytes"} & given.keys():

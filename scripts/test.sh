@@ -285,6 +285,17 @@ test_program() {
         sed -n 's/.*"executable":"\([^"]*\/bits-[^"]*\)".*/\1/p' | tail -n 1
 }
 
+# Completions in the shells themselves.
+run_in_shells() {
+    [[ -x $VENV/bin/python ]] || skip 'no Python environment'
+    if ! { command -v zsh && command -v fish; } && [[ ${CI:-} == true ]]; then
+        as_root apt-get update -qq && as_root apt-get install -y -qq zsh fish >/dev/null || true
+    fi
+    command -v bash && command -v zsh && command -v fish || offline 'no zsh or fish: completions are not tried in them'
+    build_programs
+    ONNX_CONTAINER_BIN=$BUILD/debug/onnx-container "$VENV/bin/python" tests/interop/shells.py
+}
+
 as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
 
 # What tch computes is computed by onnxruntime, and a save of a tensor takes no memory.
@@ -618,6 +629,7 @@ section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
+section 'shells' run_in_shells
 section 'processors' run_on_processors
 section 'PyTorch interop' with_libtorch run_torch_interop
 join_beside "$beside_process" "$beside"

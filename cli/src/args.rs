@@ -330,6 +330,9 @@ pub struct ManArgs {
 
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell. bash looks for the script in ~/.local/share/bash-completion/completions as
+    /// onnx-container, fish in ~/.config/fish/completions as onnx-container.fish, zsh in a folder
+    /// of $fpath as _onnx-container; packages put it into /usr/share/bash-completion/completions,
+    /// /usr/share/fish/vendor_completions.d and /usr/share/zsh/site-functions
     pub shell: clap_complete::Shell,
 }

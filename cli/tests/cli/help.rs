@@ -153,6 +153,17 @@ fn completions_complete_in_bash() {
     }
 }
 
+/// `clap_complete` puts the texts of values into double quotes and escapes none in them: fish then
+/// takes the rest of a text for commands, and a `>` in it for a redirection.
+#[test]
+fn no_text_ends_the_quotes_of_a_script_for_fish() {
+    let script = Folder::new().run(&["completions", "fish"]).done().stdout();
+    let script = script.replace("test -z \"$cmd\"", "");
+    let quoted = script.matches("-n \"").count() + script.matches("-a \"").count();
+    assert!(quoted > 500, "{quoted}");
+    assert_eq!(script.matches('"').count(), 2 * quoted);
+}
+
 #[test]
 fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();

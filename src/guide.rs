@@ -1,6 +1,6 @@
 //! The guide: jobs with their code, the formats, and what this library promises.
 //!
-//! - First: [`recipes`].
+//! - First: [`recipes`], [`questions`].
 //! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`].
 //! - Save and ship: [`format`](mod@format), [`safety`], [`safetensors`], [`inlining`].
 //! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
@@ -30,6 +30,7 @@ pages! {
     plan,
     python,
     pytorch,
+    questions,
     recipes,
     safetensors,
     safety,

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod diff;
 pub(crate) mod digest;
+pub(crate) mod each;
 pub(crate) mod edit;
 #[cfg(feature = "machine")]
 pub(crate) mod evaluate;

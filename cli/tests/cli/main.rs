@@ -25,6 +25,7 @@ mod hostile;
 mod hostile_cases;
 mod inline;
 mod inspect;
+mod jobs;
 mod json;
 #[cfg(feature = "machine")]
 mod kinds;
@@ -48,6 +49,7 @@ mod plan;
 mod protected;
 #[cfg(feature = "machine")]
 mod protected_runs;
+mod questions;
 mod replace;
 mod replaced;
 #[cfg(feature = "machine")]

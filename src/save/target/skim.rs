@@ -31,7 +31,7 @@ pub(crate) struct Skimmed {
     /// Whether it is one beyond doubt: whole and with a version, or with files that it refers to.
     /// Of random bytes, some in ten thousand files begin as a model does.
     pub(crate) is_certain: bool,
-    /// Whether the walk came to its end.
+    /// Whether the walk came to its end, and no message is longer than what is there of it.
     pub(crate) is_whole: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
     let end = walk.len;
     let (mut entered_graph, mut whole) = (false, false);
     match walk.model(end, &mut entered_graph) {
-        Ok(()) => whole = true,
+        Ok(()) => whole = !walk.is_cut,
         Err(Fault::NoModel) => {}
         Err(Fault::TooLong) => {
             let reason = "goes on for too long to see which files it needs";
@@ -139,6 +139,8 @@ struct Walk {
     /// How many bytes were read and not skipped.
     read: u64,
     has_version: bool,
+    /// Whether a message would be longer than what is around it.
+    is_cut: bool,
     locations: BTreeSet<String>,
 }
 
@@ -146,7 +148,7 @@ impl Walk {
     fn new(file: File) -> io::Result<Self> {
         let len = retried(|| file.metadata())?.len();
         let (ways, file, locations) = (&*WAYS, Blocks::new(file), BTreeSet::new());
-        Ok(Self { ways, file, len, at: 0, read: 0, has_version: false, locations })
+        Ok(Self { ways, file, len, at: 0, read: 0, has_version: false, is_cut: false, locations })
     }
 
     /// Walks the model, which ends at byte `end`.
@@ -197,9 +199,11 @@ impl Walk {
         // A truncated file ends inside its messages.
         let len = self.varint()?;
         let inner = self.at.saturating_add(len).min(end);
+        self.is_cut |= len > inner - self.at.min(inner);
         let len = usize::try_from(inner - self.at.min(inner)).unwrap_or(usize::MAX);
         if let Some(bytes) = self.file.whole(len)? {
-            let mut found = InMemory { ways: self.ways, locations: &mut self.locations };
+            let (locations, is_cut) = (&mut self.locations, &mut self.is_cut);
+            let mut found = InMemory { ways: self.ways, locations, is_cut };
             let walked = found.child(child, bytes, depth + 1);
             self.pass(len)?;
             return walked;
@@ -311,6 +315,7 @@ impl Walk {
 struct InMemory<'w> {
     ways: &'static Ways,
     locations: &'w mut BTreeSet<String>,
+    is_cut: &'w mut bool,
 }
 
 impl InMemory<'_> {
@@ -328,7 +333,11 @@ impl InMemory<'_> {
                 return Err(Fault::NoModel);
             }
             match self.ways.child(message, number).filter(|_| wire == 2) {
-                Some(child) => self.child(child, truncated(&mut bytes)?, depth + 1)?,
+                Some(child) => {
+                    let (inner, is_cut) = truncated(&mut bytes)?;
+                    *self.is_cut |= is_cut;
+                    self.child(child, inner, depth + 1)?;
+                }
                 None => skip_field(&mut bytes, number, wire, depth)?,
             }
         }
@@ -404,10 +413,11 @@ fn payload<'b>(bytes: &mut &'b [u8]) -> Walked<&'b [u8]> {
     take(bytes, usize::try_from(len).map_err(|_| Fault::NoModel)?)
 }
 
-/// As [`payload`], or fewer bytes where the file is truncated.
-fn truncated<'b>(bytes: &mut &'b [u8]) -> Walked<&'b [u8]> {
+/// As [`payload`], or fewer bytes and true where the file is truncated.
+fn truncated<'b>(bytes: &mut &'b [u8]) -> Walked<(&'b [u8], bool)> {
     let len = usize::try_from(varint(bytes)?).unwrap_or(usize::MAX);
-    take(bytes, len.min(bytes.len()))
+    let there = len.min(bytes.len());
+    Ok((take(bytes, there)?, there < len))
 }
 
 /// The number and the wire type of a field, from its tag.
@@ -570,6 +580,16 @@ mod tests {
         for path in [".", "/dev/null", "no such file"] {
             assert_eq!(skim(Path::new(path)).unwrap(), Skimmed::default(), "{path}");
         }
+    }
+
+    #[test]
+    fn no_part_of_a_graph_is_whole() {
+        let model = of(&["a.bin", "b.bin"]);
+        let graph = model.iter().position(|byte| *byte == 7 << 3 | 2).unwrap();
+        for end in graph + 2..model.len() {
+            assert!(!skimmed(&model[..end]).is_whole, "{end}");
+        }
+        assert!(skimmed(&model).is_whole);
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod json;
 #[cfg(feature = "machine")]
 mod kinds;
 mod leftovers;
+mod mistakes;
 #[cfg(unix)]
 mod model_files;
 #[cfg(unix)]

@@ -213,30 +213,6 @@ fn json_is_one_object_with_its_command_also_on_failure() {
     }
 }
 
-/// What is said to who made a frequent mistake.
-#[test]
-fn mistakes_are_answered_with_what_to_do() {
-    let folder = Folder::with_model();
-    let cases: &[(&[&str], i32, &str)] = &[
-        (&["pack", "m.onnx", "new/o.onnx"], 1, "`mkdir -p new` makes it"),
-        (&["extract", "m.onnx", "w", "-o", "new/w.npy"], 1, "`mkdir -p new` makes it"),
-        (&["pack", "m.onnx", "o.onnx", "--max-shard-size", "2"], 0, "2GB is 2 * 10^9"),
-        #[cfg(feature = "machine")]
-        (&["verify", "m.onnx"], 2, "check MODEL --digests"),
-        #[cfg(feature = "machine")]
-        (&["run", "m.onnx", "--input", "in/x.npy"], 2, "such as x=in/x.npy"),
-    ];
-    for (args, code, said) in cases {
-        let run = folder.run(args);
-        assert_eq!(run.code(), *code, "{run:?}");
-        assert!(run.stderr().contains(said), "no {said:?} in {run:?}");
-    }
-    // As everywhere else.
-    for size in ["1.5KB", "1.5 KiB", "1e3"] {
-        folder.run(&["pack", "m.onnx", "s.onnx", "--min-bytes", size]).done();
-    }
-}
-
 #[test]
 fn a_file_that_is_not_a_model_is_named() {
     let folder = Folder::new();

@@ -64,7 +64,7 @@ fn bytes_that_readers_take_differently_are_advice() {
 fn nodes_that_cannot_run_are_errors_when_asked_for() {
     use onnx_container::proto::{NodeProto, OperatorSetIdProto};
     let folder = Folder::new();
-    let mut model = crate::run::model();
+    let mut model = crate::support::sums();
     folder.save("good.onnx", &model);
     for name in ["first", "second"] {
         let mut node = NodeProto::new("Frobnicate", ["x"], [name]);
@@ -148,11 +148,11 @@ fn run_refuses_what_check_runnable_names() {
         ),
     ];
     let folder = Folder::new();
-    folder.save("m.onnx", &crate::run::model());
+    folder.save("m.onnx", &crate::support::sums());
     folder.run(&["check", "m.onnx", "--runnable"]).done();
     folder.run(&["run", "m.onnx", "--seed", "1", "--dim", "batch=2"]).done();
     for (change, expected) in cases {
-        let mut model = crate::run::model();
+        let mut model = crate::support::sums();
         change(&mut model);
         folder.save("m.onnx", &model);
         folder.run(&["check", "m.onnx", "--runnable"]).failed(&[]).says(&[expected]);

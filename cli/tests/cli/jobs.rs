@@ -1,10 +1,8 @@
 //! What people do with large models, job by job, with the calls that they would type. Each job has
 //! a folder of its own with the same models.
 
-use onnx_container::proto::tensor_shape_proto::DimensionValue;
-use onnx_container::proto::{
-    GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, type_proto,
-};
+use onnx_container::DataType;
+use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 
 use crate::support::{Folder, Run, tensors};
 
@@ -17,13 +15,7 @@ fn weight(name: &str, dims: [i64; 2], first: f32) -> TensorProto {
 
 /// A value of FLOAT `[N, width]`.
 fn rows(name: &str, width: i64) -> ValueInfoProto {
-    let mut value = ValueInfoProto::tensor(name, TensorProto::FLOAT, [-1, width]);
-    let Some(type_proto::Value::TensorType(tensor)) = &mut value.r#type.as_mut().unwrap().value
-    else {
-        unreachable!("it was made as a tensor");
-    };
-    tensor.shape.as_mut().unwrap().dim[0].value = Some(DimensionValue::DimParam("N".into()));
-    value
+    ValueInfoProto::tensor_with(name, DataType::Float, ["N".into(), width.into()])
 }
 
 /// x `[N, 4]`, twice multiplied by a weight: y `[N, 2]`.

@@ -243,8 +243,8 @@ fn runnable(folder: &Folder) {
     use onnx_container::DataType;
     use onnx_container::proto::{GraphProto, ValueInfoProto};
 
-    folder.save("r.onnx", &crate::run::model());
-    let mut neg = crate::run::model();
+    folder.save("r.onnx", &crate::support::sums());
+    let mut neg = crate::support::sums();
     neg.graph.as_mut().unwrap().node[1] = NodeProto::new("Neg", ["x"], ["z"]);
     folder.save("neg.onnx", &neg);
     let mut graph = GraphProto::new("g");

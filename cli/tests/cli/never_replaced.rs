@@ -11,9 +11,9 @@ use onnx_container::Buffer;
 use onnx_container::proto::{Message, ModelProto};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::run::model;
 use crate::signing::make_keys;
 use crate::support::Folder;
+use crate::support::sums as model;
 
 /// A file that a command writes, in the folder `t`.
 struct Place {

@@ -3,8 +3,8 @@
 use onnx_container::proto::{ModelProto, NodeProto};
 use serde_json::json;
 
-use crate::run::model;
 use crate::support::Folder;
+use crate::support::sums as model;
 
 const DIM: [&str; 2] = ["--dim", "batch=2"];
 

@@ -66,6 +66,7 @@ fn long_help_has_everything() {
 }
 
 /// The examples are calls that the command line takes.
+#[cfg(feature = "machine")]
 #[test]
 fn examples_are_valid() {
     let mut cli = declared();

@@ -26,6 +26,7 @@ mod hostile_cases;
 mod inline;
 mod inspect;
 mod jobs;
+#[cfg(feature = "machine")]
 mod json;
 #[cfg(feature = "machine")]
 mod kinds;

@@ -225,6 +225,18 @@ pub struct WriteArgs {
     pub read: ReadArgs,
 }
 
+/// What becomes of the weights files of a model that is replaced.
+#[derive(Debug, Default, Args)]
+pub struct OldFiles {
+    /// Keep old weights files that no model needs any more
+    #[arg(long, conflicts_with = "delete_old")]
+    pub keep_old: bool,
+    /// Remove old weights files that no model needs any more [default]. They are beside a model that
+    /// is replaced, and only it needed them; their names do not matter
+    #[arg(long)]
+    pub delete_old: bool,
+}
+
 /// The options of every command that writes a model.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
@@ -234,10 +246,8 @@ pub struct TargetArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
-    /// Also remove old weights files that no model needs. They are beside the model, and only the
-    /// replaced model needed them; their names do not matter
-    #[arg(long)]
-    pub delete_old: bool,
+    #[command(flatten)]
+    pub old: OldFiles,
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,

@@ -240,7 +240,7 @@ fn job_18_broken_and_orphaned_files_in_a_tree() {
 fn job_19_one_copy_of_weights_for_two_models() {
     let folder = folder();
     let before = [tensors(&folder.path("old.onnx")), tensors(&folder.path("new.onnx"))];
-    call(&folder, 0, "share old.onnx new.onnx --data-name shared.data --delete-old", &[]);
+    call(&folder, 0, "share old.onnx new.onnx --data-name shared.data", &[]);
     assert_eq!(folder.names(), ["new.onnx", "old.onnx", "shared.data"]);
     // Two weights of 6,400 bytes that differ, and one of 3,200 that is equal.
     let length = std::fs::metadata(folder.path("shared.data")).unwrap().len();

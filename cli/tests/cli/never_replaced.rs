@@ -352,7 +352,7 @@ const READ: [(&str, &str); 49] = [
     ("scan", "folders"),
     ("diff", "a"),
     ("diff", "b"),
-    ("digest", "model"),
+    ("digest", "models"),
     ("edit", "input"),
     ("embed", "input"),
     ("export-safetensors", "model"),

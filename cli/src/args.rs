@@ -231,8 +231,8 @@ pub struct OldFiles {
     /// Keep old weights files that no model needs any more
     #[arg(long, conflicts_with = "delete_old")]
     pub keep_old: bool,
-    /// Remove old weights files that no model needs any more [default]. They are beside a model that
-    /// is replaced, and only it needed them; their names do not matter
+    /// Remove old weights files that no model needs any more [default]. They are beside a model
+    /// that is replaced, and only it needed them; their names do not matter
     #[arg(long)]
     pub delete_old: bool,
 }

@@ -46,11 +46,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
 const COMMON: [&str; 5] = ["json", "quiet", "no_mmap", "paths", "limits"];
 
 /// What few people need: `--help` has them.
-const RARE: [&str; 28] = [
+const RARE: [&str; 27] = [
     "align_large",
     "all_tensors",
     "allow_over_2gib",
-    "atol",
     "checksums",
     "delete_old",
     "dump_a",

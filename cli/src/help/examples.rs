@@ -60,7 +60,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "plan" => &["model.onnx --dim batch=1", "model.onnx --dim batch=1 --svg plan.svg"],
         "run" => &["model.onnx --dim batch=1", "model.onnx --input x=x.npy -o out --timings"],
         "trace" => &["model.onnx -o run.jsonl", "diff old.onnx new.onnx"],
-        "verify" => &["model.onnx packed.onnx", "model.onnx half.onnx --rtol 1e-2"],
+        "verify" => &["model.onnx packed.onnx", "model.onnx half.onnx --rtol 1e-2 --atol 1e-2"],
         "completions" => &["bash > onnx-container.bash", "zsh > ~/.zfunc/_onnx-container"],
         "man" => &["man/", "~/.local/share/man/man1"],
         _ => &[],

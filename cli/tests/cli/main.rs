@@ -16,6 +16,8 @@ mod dedup;
 mod diff;
 mod digest;
 mod edit;
+#[cfg(all(unix, feature = "machine"))]
+mod examples;
 mod exported;
 mod extract;
 mod files;

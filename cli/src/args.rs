@@ -27,7 +27,7 @@ mod verify;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, FromArgMatches};
 
 pub use cast::CastArgs;
 pub use diff::DiffArgs;
@@ -41,7 +41,7 @@ pub use inspect::{InspectArgs, SortKey};
 pub use layout::{LayoutArgs, PackedArgs, ShardNameArg};
 pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, ShareArgs, TransferArgs};
 pub use parts::{ExtractModelArgs, MergeArgs};
-use paths::{model_to_read, model_to_write};
+use paths::{model_or_folder_to_write, model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
@@ -58,14 +58,53 @@ use values::{expected, pair, prefixes, setting};
 pub use verify::VerifyArgs;
 
 /// The model to read and the one to write.
-#[derive(Debug, Args)]
+#[derive(Debug)]
 pub struct InOut {
+    pub input: PathBuf,
+    /// Never a folder that is there.
+    pub output: PathBuf,
+}
+
+/// [`InOut`] as it is written on the command line.
+#[derive(Debug, Args)]
+struct GivenInOut {
     /// The model to read
     #[arg(value_name = "IN", value_parser = model_to_read())]
-    pub input: PathBuf,
-    /// The model to write, which may be IN itself; an existing model is replaced
-    #[arg(value_name = "OUT", value_parser = model_to_write())]
-    pub output: PathBuf,
+    input: PathBuf,
+    /// The model to write, which may be IN itself; an existing model is replaced. In a folder that
+    /// is there, it gets the name of IN
+    #[arg(value_name = "OUT", value_parser = model_or_folder_to_write())]
+    output: PathBuf,
+}
+
+impl From<GivenInOut> for InOut {
+    fn from(GivenInOut { input, output }: GivenInOut) -> Self {
+        match input.file_name() {
+            Some(name) if output.is_dir() => Self { output: output.join(name), input },
+            _ => Self { input, output },
+        }
+    }
+}
+
+impl Args for InOut {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        GivenInOut::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        GivenInOut::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for InOut {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        GivenInOut::from_arg_matches(matches).map(Self::from)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -87,13 +87,16 @@ pub(crate) enum Command {
     /// Write the large tensors to safetensors files
     ExportSafetensors(ExportArgs),
     /// Write the model in another float type
+    #[command(alias = "convert")]
     Cast(CastArgs),
     /// List everything that is wrong with models and their files
     #[command(after_help = "\
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
+    #[command(alias = "validate")]
     Check(CheckArgs),
     /// Show what is in models, without reading their weights
+    #[command(aliases = ["info", "show"])]
     Inspect(InspectArgs),
     /// Show range, mean, deviation and NaN of tensors
     Stats(StatsArgs),
@@ -114,6 +117,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     /// Print a digest of what a model contains or computes
     Digest(DigestArgs),
     /// Tell where two models differ
+    #[command(alias = "compare")]
     Diff(DiffArgs),
     /// Sign a model: its files and its content
     Sign(SignArgs),
@@ -124,6 +128,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     /// Write the model with other elements in one tensor
     Replace(ReplaceArgs),
     /// Write the model with other names and metadata
+    #[command(aliases = ["metadata", "rename"])]
     Edit(EditArgs),
     /// Write the model without the elements of its weights
     Strip(StripArgs),

@@ -105,7 +105,6 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
             ("-", "a model must be a file"),
             ("new/", "this is a folder: give the name of the model in it, such as new/model.onnx"),
             ("new/.", "a folder"),
-            ("new/..", "a folder"),
             ("", "empty"),
         ] {
             folder.run(&[command, "m.onnx", out]).misused(&[reason]);
@@ -116,6 +115,30 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
         folder.run(&[command, "-"]).misused(&["a model must be a file"]);
     }
     assert_eq!(folder.names(), ["m.onnx"]);
+}
+
+/// As with `mv` and `cp`.
+#[test]
+fn a_folder_that_is_there_takes_the_name_of_the_model() {
+    let folder = Folder::with_model();
+    std::fs::create_dir(folder.path("out")).unwrap();
+    for (command, options) in [
+        ("pack", &["--verify"][..]),
+        ("embed", &[]),
+        ("edit", &["--producer", "p"]),
+        ("cast", &["--to", "half", "--dry-run"]),
+        ("inline", &[]),
+    ] {
+        for out in ["out", "out/", "out/."] {
+            let args = [&[command, "m.onnx", out], options].concat();
+            let said = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+            assert_eq!(said["output"], format!("{}/m.onnx", out.trim_end_matches('/')), "{args:?}");
+            assert!(folder.path("out/m.onnx").is_file());
+        }
+    }
+    // In place: the folder of the model.
+    folder.run(&["pack", "m.onnx", "."]).done();
+    assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "out"]);
 }
 
 #[test]

@@ -387,7 +387,7 @@ run_python_with_torch() {
     else
         printf '!!! SKIPPED in part: too little memory for 4 GB of weights, so they are 256 MiB\n'
     fi
-    pytest "$interpreter" python/tests/test_torch.py python/tests/test_pipelines.py python/tests/test_match.py
+    pytest "$interpreter" python/tests/test_torch.py python/tests/test_pipelines.py python/tests/test_match.py python/tests/test_cookbook.py
 }
 
 # mount_new KIND FOLDER [OPTION...]: a new file system of this kind, in a file, mounted in the

@@ -1,7 +1,8 @@
 //! The guide: jobs with their code, the formats, and what this library promises.
 //!
 //! - First: [`recipes`], [`questions`].
-//! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`].
+//! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`],
+//!   [`python_cookbook`], [`python_api`].
 //! - Save and ship: [`format`](mod@format), [`safety`], [`safetensors`], [`inlining`].
 //! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
 //! - Script: [`commands`], [`json`].
@@ -29,6 +30,8 @@ pages! {
     ownership,
     plan,
     python,
+    python_api,
+    python_cookbook,
     pytorch,
     questions,
     recipes,

@@ -22,6 +22,14 @@ pub use crate::terminal::memory::{Counted, fail_without_memory};
 use crate::terminal::output::{Output, print_on_stderr};
 use crate::terminal::{memory, progress, stop};
 
+/// The number of bytes that `text` says, as options of the command do: `1024`, `16K`, `1.5 GB`.
+///
+/// # Errors
+/// What a size looks like, where `text` is not one.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    args::size(text)
+}
+
 /// Runs the command line `args`, of which the first one is the name of the program, and returns the
 /// exit code. A signal ends the process.
 pub fn run_command(args: Vec<OsString>) -> u8 {

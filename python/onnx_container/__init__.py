@@ -1,24 +1,26 @@
 """A container for large ONNX models: external data in and out, mapped, verified and crash-safe.
 
-    import onnx_container
-
-    container = onnx_container.Container.load("model.onnx")     # weights are mapped
-    container.tensor("encoder.weight").numpy()                  # read-only, not copied
-    container.save("packed.onnx")                               # packed.onnx and packed.onnx.data
-    session = container.inference_session()                     # onnxruntime, on the same maps
+    >>> import onnx_container
+    >>> container = onnx_container.Container.load("encoder.onnx")   # weights are mapped
+    >>> weight = container.tensor("layer0.qkv").numpy()             # read-only, not copied
+    >>> saved = container.save("packed.onnx")                       # and packed.onnx.data
+    >>> session = container.inference_session()                     # onnxruntime, on the same maps
 
 ``ExtendedModelContainer`` and ``ModelContainer`` are the classes of yobx and onnx; ``save_model``, ``load_model`` and
 ``external_data_helper`` have onnx's functions, ``onnx_container.ir`` those of onnx_ir. No other package is needed: numpy, onnx,
 torch, onnx_ir and onnxruntime are imported when they are used.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import external_data_helper, ir
+from ._check import Checked, CheckedFolder, CheckedModel, check
 from ._container import (
     Attached,
     CastReport,
     Container,
+    Exported,
     Externalized,
     Filled,
     Inlined,
@@ -47,6 +49,7 @@ from ._dtypes import DataType
 from ._looks import Histogram, ModelDiff, Summary, TensorStats, TensorSummary, ValueSummary, diff, inspect, stats
 from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
+from ._patch import Patch, patch
 from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
@@ -77,15 +80,16 @@ save = save_model
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FROM_MODEL_CONTAINER} - {"Any", "TYPE_CHECKING"})
+    private = {name for name in globals() if name.startswith("__")}
+    return sorted({*__all__, "model_container"} | private)
 
 
 def __getattr__(name: str) -> Any:
     """What is built on onnx's own class: onnx is imported when it is asked for."""
-    if name in _FROM_MODEL_CONTAINER:
-        from . import model_container
-
-        return getattr(model_container, name)
+    if name == "model_container" or name in _FROM_MODEL_CONTAINER:
+        # An import by `from` would ask this function for it.
+        model_container = importlib.import_module(f"{__name__}.model_container")
+        return model_container if name == "model_container" else getattr(model_container, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -105,10 +109,14 @@ __all__ = [
     "BuildStats",
     "Bytes",
     "CastReport",
+    "Checked",
+    "CheckedFolder",
+    "CheckedModel",
     "Container",
     "DataType",
     "EqualWeights",
     "Error",
+    "Exported",
     "ExtendedModelContainer",
     "Externalized",
     "Filled",
@@ -120,6 +128,7 @@ __all__ = [
     "ModelDiff",
     "ModelFiles",
     "Orphan",
+    "Patch",
     "Recovered",
     "Saved",
     "Scan",
@@ -136,6 +145,7 @@ __all__ = [
     "VerifiedSignature",
     "WeightMapping",
     "__version__",
+    "check",
     "check_model",
     "convert_model_from_external_data",
     "convert_model_to_external_data",
@@ -159,6 +169,7 @@ __all__ = [
     "merge",
     "model_that_needs",
     "move",
+    "patch",
     "recover",
     "save",
     "save_external_data",

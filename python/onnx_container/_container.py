@@ -5,21 +5,33 @@ from __future__ import annotations
 import copy
 import difflib
 import os
+import pathlib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from . import _core, _options
+from . import _core, _log, _options, _origin, _patterns, _progress
 from ._convert import arrays, initializer
 from ._dtypes import DataType
-from ._looks import Summary, summary_of
+from ._looks import Summary, ValueSummary, inspect, summary_of
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
     import onnx
     import onnxruntime
+    import torch
+    from typing_extensions import Self
 
-    from ._options import CastOptions, FillOptions, InlineOptions, LoadOptions, Path, SaveOptions
+    from ._options import (
+        CastOptions,
+        ExportOptions,
+        FillOptions,
+        InlineOptions,
+        LoadOptions,
+        Path,
+        SaveOptions,
+        Size,
+    )
 
     Model = onnx.ModelProto | bytes | bytearray | memoryview
 
@@ -27,6 +39,7 @@ __all__ = [
     "Attached",
     "CastReport",
     "Container",
+    "Exported",
     "Externalized",
     "Filled",
     "Inlined",
@@ -48,27 +61,27 @@ class _Metadata(MutableMapping[str, str]):
         self._core = core
 
     def __getitem__(self, key: str) -> str:
-        for known, value in self._core.metadata():
+        for known, value in _core.metadata(self._core):
             if known == key:
                 return value
         raise KeyError(key)
 
     def __setitem__(self, key: str, value: str) -> None:
-        self._core.set_metadata(key, value)
+        _core.set_metadata(self._core, key, value)
 
     def __delitem__(self, key: str) -> None:
         if key not in self:
             raise KeyError(key)
-        self._core.remove_metadata(key)
+        _core.remove_metadata(self._core, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict(self._core.metadata()))
+        return iter(dict(_core.metadata(self._core)))
 
     def __len__(self) -> int:
-        return len(dict(self._core.metadata()))
+        return len(dict(_core.metadata(self._core)))
 
     def __repr__(self) -> str:
-        return repr(dict(self._core.metadata()))
+        return repr(dict(_core.metadata(self._core)))
 
 
 @dataclass(frozen=True)
@@ -183,6 +196,32 @@ class Filled:
 
 
 @dataclass(frozen=True)
+class Exported:
+    """What :meth:`Container.export_safetensors` wrote."""
+
+    files: list[tuple[str, int]]
+    """The files, with their lengths in bytes; the index of several comes last."""
+    nbytes: int
+    """Their length in bytes."""
+    tensors: int
+    """The number of tensors that have an entry."""
+    as_bytes: list[str]
+    """Tensors that are written as bytes, because readers do not have their type."""
+    tied: dict[str, str]
+    """Tensors without an entry of their own, and the entry that has their bytes."""
+    renamed: dict[str, str]
+    """Entries that are not called as their tensor is, because another one is: entry and tensor."""
+    left_out: list[str]
+    """Inline tensors, which are in no file."""
+    unused: list[str]
+    """Handles that no tensor of the model names; they are not written."""
+    left_behind: list[os.PathLike[str]]
+    """Files of an earlier export that this one did not replace."""
+    warnings: list[str]
+    """What did not prevent the export, such as tensors that are longer than a shard."""
+
+
+@dataclass(frozen=True)
 class Externalized:
     """What was moved out of a model."""
 
@@ -259,17 +298,27 @@ class Container:
     weights: :class:`Tensor`, an array, a torch tensor, a ``TensorProto``, bytes, or a callable that returns one of
     these when a save comes to it. It is a mapping from handles to tensors.
 
-        container = Container(model)
-        container["#w"] = array
-        container.save("model.onnx")
+        >>> container = Container.load("encoder.onnx")
+        >>> container["#embedding"]
+        Tensor<FLOAT,[256, 64]>(name='#embedding')
+        >>> container["#embedding"] = np.zeros((256, 64), np.float32)
+        >>> container.save("model.onnx").files[0]
+        ('model.onnx.data', 288768)
 
     ``container[handle]`` goes by handles alone, to read and to write, and a handle begins with ``#``. :meth:`tensor`,
     :meth:`replace` and :meth:`fill` go by the names of tensors, which may change while the handles stay.
 
     Threads may share a container: who reads or saves it has it as it was when the call began.
+
+    ``with Container.load(path) as container:`` lets go of the files at the end, as :meth:`close` does.
+    A container of a path can be pickled: the pickle has the path, and no weights.
     """
 
-    __slots__ = ("_core", "__weakref__")
+    __slots__ = ("__weakref__", "_core", "_known", "_loaded")
+
+    _core: Any
+    _loaded: _origin.Origin | None
+    _known: tuple[int, Summary] | None
 
     def __init__(self, model: Model | Any = None, initializers: Mapping[str, Any] | None = None) -> None:
         """A container of ``model`` and of large initializers by handle.
@@ -279,15 +328,16 @@ class Container:
         if (ir_model := _ir_model(model)) is not None:
             from . import ir
 
-            self._core: Any = ir.to_container(ir_model)._core
+            self._core = ir.to_container(ir_model)._core
         else:
             self._core = _core.Container(b"" if model is None else _serialized(model))
+        self._loaded = self._known = None
         self.update(initializers or {})
 
     @classmethod
-    def _of(cls, core: _core.Container) -> Container:
+    def _of(cls, core: _core.Container, origin: _origin.Origin | None = None) -> Container:
         container = cls.__new__(cls)
-        container._core = core
+        container._core, container._loaded, container._known = core, origin, None
         return container
 
     @classmethod
@@ -309,8 +359,17 @@ class Container:
 
         Raises:
             Error: what is wrong with the model or its files.
+
+            >>> with Container.load("encoder.onnx") as container:
+            ...     container.tensor("layer0.qkv").numpy().shape
+            (64, 192)
         """
-        return cls._of(_core.Container.load(path, _options.load("load", mmap, **options)))
+        path = _a_path("load", path)
+        given, clock, first = _options.load("load", mmap, **options), _log.Clock(), _origin.before(path)
+        with _log.told("load of %r", os.fsdecode(path)):
+            core = _core.Container.load(path, given)
+        clock.info("loaded %r, %d large initializers", os.fsdecode(path), len(core), nbytes=core.nbytes())
+        return cls._of(core, _origin.of_load(path, mmap, dict(options), core, first))
 
     @classmethod
     def from_bytes(
@@ -327,9 +386,21 @@ class Container:
 
     def copy(self) -> Container:
         """A container that shares everything with this one until either is changed."""
-        return self._of(self._core.copy())
+        return self._of(self._core.copy(), self._loaded)
 
     __copy__ = copy
+
+    def __reduce__(self) -> Any:
+        """The path and the options of a container that was loaded, and the digest of the model file.
+
+        Raises:
+            TypeError: it has no path, or was changed since it was loaded.
+            ValueError: its files were replaced since then.
+        """
+        changes = self._core.changes()
+        if self.closed:
+            self._core.warnings()  # raises
+        return _unpickled, _origin.reduced(self._loaded, changes)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Container:
         """A copy whose weights nobody else can change: memory of arrays is copied."""
@@ -339,10 +410,48 @@ class Container:
         return copied
 
     def __repr__(self) -> str:
-        return f"<Container of a model and {len(self)} large initializers>"
+        what = "a model" if self._loaded is None else repr(self._loaded.path)
+        if self.closed:
+            return f"<Container of {what}, closed>"
+        nbytes = _core.size_text(self._core.nbytes())
+        return f"<Container of {what} and {len(self)} large initializers ({nbytes})>"
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: the summary."""
+        return None if self.closed else self._summary()._repr_html_()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """For the completion of ``container["``."""
+        return self.keys()
 
     def __bool__(self) -> bool:
         return True
+
+    # An end
+
+    def close(self) -> None:
+        """Lets go of the model, the weights and the files, which are no longer mapped then. On Windows a
+        file can be replaced or deleted only after that. All else that is asked of a closed container
+        is a ``ValueError``; to close it once more does nothing.
+
+        Tensors, arrays and sessions that it gave keep their weights, and the file mapped that
+        :attr:`Tensor.location` names, until they are gone too. So do copies of the container.
+        """
+        self._core.close()
+        self._known = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._core.is_closed()
+
+    def __enter__(self) -> Self:
+        if self.closed:
+            self._core.warnings()  # raises
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     # The model
 
@@ -368,6 +477,55 @@ class Container:
     def warnings(self) -> list[str]:
         """What did not prevent a load, such as unknown keys of external data."""
         return self._core.warnings()
+
+    @property
+    def path(self) -> pathlib.Path | None:
+        """The model that was loaded; None for one that was not loaded from a path."""
+        return None if self._loaded is None else pathlib.Path(self._loaded.path)
+
+    @property
+    def files(self) -> list[pathlib.Path]:
+        """The model that was loaded, and its weights files; of a container without a path, the files that
+        weights are mapped from."""
+        mapped = [pathlib.Path(path) for path in self._core.mapped_files()]
+        if self._loaded is None or self.path is None:
+            return mapped
+        if not self._loaded.mmap or not self._loaded.options.get("weights", True):
+            mapped = self._named_files(self._loaded)
+        return [self.path, *mapped]
+
+    def _named_files(self, origin: _origin.Origin) -> list[pathlib.Path]:
+        """The weights files that the model at the path names."""
+        core = _core.Container.load(origin.path, _options.load(weights=False))
+        named = {location for _, location, *_ in core.declared() if location is not None}
+        return [pathlib.Path(origin.folder, location) for location in sorted(named)]
+
+    def _summary(self) -> Summary:
+        """The summary, which is made once for each state of the container."""
+        changes = self._core.changes()
+        if self.closed or self._known is None or self._known[0] != changes:
+            self._known = changes, self.summary()
+        return self._known[1]
+
+    @property
+    def inputs(self) -> list[ValueSummary]:
+        """The inputs of the model that a caller gives: name, type and shape."""
+        return [value for value in self._summary().inputs if not value.has_initializer]
+
+    @property
+    def outputs(self) -> list[ValueSummary]:
+        """The outputs of the model: name, type and shape."""
+        return list(self._summary().outputs)
+
+    @property
+    def opsets(self) -> dict[str, int | None]:
+        """The versions of the operator sets by their domains; ``ai.onnx`` is ONNX's own."""
+        return dict(self._summary().opsets)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors, wherever they are; those of tied tensors once."""
+        return self._summary().nbytes
 
     # The large initializers
 
@@ -436,17 +594,48 @@ class Container:
             name: (DataType(dtype), tuple(dims), location) for name, location, dtype, dims in self._core.declared()
         }
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self, names: str | Iterable[str] | None = None) -> dict[str, Tensor]:
         """Every tensor of the model, wherever its elements are, by a name that no other has: its own, with the path of its
         scope before it.
 
+        Args:
+            names: names or patterns such as ``"layers.3.*"``; all tensors without.
+
         Raises:
             Error: elements cannot be read.
+            ValueError: no tensor has a name like one of ``names``.
         """
-        names, found = self._core.tensors()
-        if wrong := next((it for it in found if isinstance(it, BaseException)), None):
+        known, found = self._core.tensors()
+        wanted = None if names is None else set(_patterns.selected("tensors", known, names))
+        pairs = [(name, it) for name, it in zip(known, found, strict=True) if wanted is None or name in wanted]
+        if wrong := next((it for _, it in pairs if isinstance(it, BaseException)), None):
             raise wrong
-        return {name: Tensor(elements, name=name) for name, elements in zip(names, found, strict=True)}
+        return {name: Tensor(elements, name=name) for name, elements in pairs}
+
+    def find(self, pattern: str | Iterable[str]) -> list[str]:
+        """The names of the tensors that match a pattern, or one of several: ``*`` stands for any characters, ``?`` for
+        one, ``[ab]`` for one of these. None may match.
+
+            >>> Container.load("encoder.onnx").find("*.qkv")
+            ['layer0.qkv', 'layer1.qkv']
+        """
+        return _patterns.matching("find", self._names(), pattern)[0]
+
+    def _names(self) -> list[str]:
+        return [name for name, *_ in self._core.declared()]
+
+    def state_dict(self, names: str | Iterable[str] | None = None) -> dict[str, torch.Tensor]:
+        """The initializers as torch tensors by name, as ``load_state_dict`` takes them: see :meth:`Tensor.torch`.
+
+        Args:
+            names: names or patterns; all initializers without.
+
+        Raises:
+            TypeError: torch has no type for one of them, which it names.
+        """
+        places = self._summary().tensors
+        chosen = [it.name for it in places if it.site == "Initializer"] if names is None else names
+        return {name: _as_torch(tensor) for name, tensor in self.tensors(chosen).items()}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor called ``name``."""
@@ -461,6 +650,10 @@ class Container:
 
         Warns:
             UserWarning: of other tensors that changed, where ``tied`` is not given.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.replace("embedding", np.zeros((256, 64), np.float32), tied="all")
+            ['embedding_again']
         """
         if tied not in ("all", "this", None):
             raise ValueError(f"tied is {tied!r}, not one of 'all', 'this'")
@@ -474,7 +667,13 @@ class Container:
 
     @property
     def metadata(self) -> MutableMapping[str, str]:
-        """The keys and values of the model's metadata: what is set or deleted here is changed in the model."""
+        """The keys and values of the model's metadata: what is set or deleted here is changed in the model.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.metadata["license"] = "mit"
+            >>> container.summary().metadata["license"]
+            'mit'
+        """
         return _Metadata(self._core)
 
     def rename(self, name: str, to: str, what: Literal["value", "input", "output"] = "value") -> int:
@@ -486,10 +685,31 @@ class Container:
 
         Raises:
             Error: there is no such value, or another one is called ``to``.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.rename("tokens", "input_ids", "input")
+            4
         """
         if what not in ("value", "input", "output"):
             raise ValueError(f"what is {what!r}, not one of 'value', 'input', 'output'")
-        return self._core.rename(name, to, what)
+        return _core.rename(self._core, name, to, what)
+
+    def remove(self, name: str, used: bool = False) -> int:
+        """Removes the initializer called ``name``, and its weights where no other tensor has them. Returns the number of places
+        that still use it.
+
+        Args:
+            used: removes one that is still used, such as one whose value becomes an input. The model is not complete then.
+
+        Raises:
+            Error: there is no such initializer, it belongs to a node, or it is used.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.remove("positions", used=True)
+            1
+        """
+        used = _options.checked("remove", {"used": used}, {"used": False})["used"]
+        return _core.delete_initializer(self._core, name, used)
 
     def attach(self, source: Container | Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> None:
         """Loads the weights of a container that was loaded without, from a folder. Options are those of :meth:`load`.
@@ -507,11 +727,16 @@ class Container:
         else:
             self._core.attach(source, _options.load("attach", mmap, **options))
 
-    def strip(self, min_bytes: int | None = None) -> Stripped:
+    def strip(self, min_bytes: Size | None = None) -> Stripped:
         """Takes the elements of all external tensors away, and of inline ones of at least ``min_bytes`` (1024), except
         those that readers need in the model. Types and shapes stay; :meth:`attach` puts the weights back.
 
         No weight is read, so a container that was loaded with ``weights=False`` will do. A save writes the model alone.
+
+            >>> structure = Container.load("encoder.onnx", weights=False)
+            >>> structure.strip().stripped
+            15
+            >>> structure.attach("encoder.onnx")
         """
         given = _options.checked("strip", {"min_bytes": min_bytes}, {"min_bytes": None})
         return Stripped(*_core.strip(self._core, given["min_bytes"]))
@@ -545,6 +770,10 @@ class Container:
 
         Raises:
             Error: there is no such value, no output needs an input, or an output needs what no input gives.
+
+            >>> part = Container.load("encoder.onnx").extract_model(None, ["logits"])
+            >>> [value.name for value in part.outputs]
+            ['logits']
         """
         for what, given in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(given, str):
@@ -581,7 +810,7 @@ class Container:
             rename: names of weights, and the tensors that they are for; or a function that makes the one of the other.
             strip_prefix: is left out of the names of weights.
             replace_prefix: prefixes of names of weights, and what they become: ``{"": "model."}`` puts one before all.
-            ignore: names of weights that are left out.
+            ignore: names of weights that are left out, or patterns.
             partial: allows external tensors without weights.
             strict: refuses weights that match no tensor, and inline tensors of several elements that get none.
             tied: ``"all"`` gives weights to all tensors that share bytes, ``"this"`` to those alone that are named.
@@ -596,6 +825,7 @@ class Container:
         """
         weights = _state("fill", weights)
         given = _options.fill(**options)
+        given["ignore"] = _ignored("fill", given["ignore"], list(weights))
         if mapping is None:
             return self._filled("fill", self._core.fill(_weights(weights), given))
         if wrong := options.keys() & {"rename", "strip_prefix", "replace_prefix", "ignore"}:
@@ -623,11 +853,14 @@ class Container:
         """Puts the tensors of a safetensors file, or of the files of an index, into those of their names. Options are
         those of :meth:`fill`, and so are errors and warnings."""
         given = _options.fill("attach_safetensors", **options)
+        if any(map(_patterns.is_pattern, given["ignore"])):
+            entries = [tensor.name for tensor in inspect(path, mmap=mmap).tensors]
+            given["ignore"] = _ignored("attach_safetensors", given["ignore"], entries)
         report = self._core.attach_safetensors(path, _options.load("attach_safetensors", mmap), given)
         return self._filled("attach_safetensors", report)
 
     def externalize(
-        self, min_bytes: int | None = None, all_tensors: bool = False, attributes: bool = True, sparse: bool = True
+        self, min_bytes: Size | None = None, all_tensors: bool = False, attributes: bool = True, sparse: bool = True
     ) -> Externalized:
         """Moves inline tensors of at least ``min_bytes`` (1024) out of the model, except those that readers need in it, such
         as shapes: with ``all_tensors`` these too. Without ``attributes``, initializers alone; without ``sparse``, no sparse
@@ -652,7 +885,7 @@ class Container:
         return Inlined(**self._core.inline_functions(_options.inline(**options)))
 
     def consolidate(
-        self, alignment: int | None = None, threshold: int | None = None, typed_fields: bool = False
+        self, alignment: Size | None = None, threshold: Size | None = None, typed_fields: bool = False
     ) -> _core.Bytes:
         """Puts all tensors of at least ``threshold`` bytes into one buffer, and returns it."""
         given = {"alignment": alignment, "threshold": threshold, "typed_fields": typed_fields}
@@ -668,19 +901,23 @@ class Container:
         Args:
             from_: casts this type; otherwise FLOAT, or all narrower types if ``to`` is FLOAT.
             min_bytes: casts weights of this length or more (1024).
-            except_: names of tensors that stay as they are.
+            except_: names of tensors that stay as they are, or patterns such as ``"*norm*"``.
             compute: computes in the type too, instead of adding ``Cast`` nodes.
             keep_io: with ``compute``, inputs and outputs keep their types.
 
         Raises:
             Error: there are no weights to cast, they were not loaded, or cannot be cast. The container is then as it was.
-            ValueError: no tensor has a name of ``except_``.
+            ValueError: no tensor has a name like one of ``except_``.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.cast("fp16", except_="*scale*").cast
+            12
         """
         given = _options.cast(**options)
         if given["from_"] is not None:
             given["from_"] = DataType.of(given["from_"])
-        if unknown := sorted(set(given["except_"]) - self._core.names() if given["except_"] else ()):
-            raise ValueError(f"cast(): except_ names tensors that the model does not have: {', '.join(unknown)}")
+        if given["except_"]:
+            given["except_"] = _patterns.selected("cast", sorted(self._core.names()), given["except_"])
         return CastReport(*self._core.cast(DataType.of(to), given))
 
     # What it is
@@ -694,7 +931,13 @@ class Container:
         self._core.check()
 
     def digest(self) -> str:
-        """``sha256:`` and the digest of model and weights: the same however they are stored."""
+        """``sha256:`` and the digest of model and weights: the same however they are stored.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> _ = container.save("single.onnx", files="embedded")
+            >>> Container.load("single.onnx").digest() == container.digest()
+            True
+        """
         return self._core.digest()[0]
 
     def tensor_digests(self) -> list[tuple[str, str]]:
@@ -740,10 +983,15 @@ class Container:
             overwrite: False refuses to replace a model.
             protect: files that are not replaced.
             progress: is called with the bytes that are written, and with all that are to be; the save is cancelled
-                when it returns False or raises, and leaves what was there.
+                when it returns False or raises, and leaves what was there. True shows a bar on stderr.
 
         Raises:
             Error: nothing was replaced.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> saved = container.save("packed.onnx", digests=True, max_shard_bytes="200 KB")
+            >>> [name for name, _ in saved.files]
+            ['packed-00001-of-00002.onnx.data', 'packed-00002-of-00002.onnx.data', 'packed.onnx']
         """
         saved = self._save(path, one_file, options)
         idle = sorted({"data_name", "max_shard_bytes"} & options.keys())
@@ -757,8 +1005,12 @@ class Container:
         """As :meth:`save`, for functions that name files by themselves. The packed file has the name of the model and the
         suffix. A save that ``replaces`` an export removes files of default names that only the replaced model needed, so that
         the next export may have them."""
-        given = _options.save("save", one_file, **options)
-        report = self._core.save(path, {**given, "data_suffix": data_suffix, "remove_superseded": replaces})
+        given, clock = _options.save("save", one_file, **options), _log.Clock()
+        own = {"data_suffix": data_suffix, "remove_superseded": replaces}
+        with _log.told("save to %r", os.fsdecode(path)), _progress.shown("save", given) as given:
+            report = self._core.save(path, {**given, **own})
+        _log.logger.debug("the seconds of the save to %r: %s", os.fsdecode(path), report["seconds"])
+        clock.info("saved %r, %d files", os.fsdecode(path), len(report["files"]), nbytes=report["nbytes"])
         for missing in report["missing"]:
             _options.warn(missing)
         if report["unused"]:
@@ -775,6 +1027,39 @@ class Container:
         """The bytes of the model and of each weights file by name, as :meth:`save` would write them."""
         model, files = self._core.to_parts(_options.save("to_parts", one_file, **options))
         return model, dict(files)
+
+    def export_safetensors(
+        self, path: Path, names: str | Iterable[str] | None = None, **options: Unpack[ExportOptions]
+    ) -> Exported:
+        """Writes tensors to the safetensors file ``path``, or to shards beside it. An entry has the name of its tensor; tensors that
+        share bytes are written once. The files are replaced when all is written.
+
+        Args:
+            names: names or patterns, of tensors wherever they are; without, the large initializers, and inline
+                tensors of at least ``min_bytes``.
+            min_bytes: 1024, unless it is given.
+            all_tensors: also writes integers that shapes may be computed from.
+            max_shard_bytes: the most bytes of tensors in one file; an index lists the files.
+            metadata: more entries of ``__metadata__``.
+            padding: fills gaps by entries that are not tensors, so that every tensor is aligned.
+            overwrite, sync, progress: those of :meth:`save`.
+
+        Raises:
+            Error: nothing was replaced.
+            ValueError: no tensor has a name like one of ``names``.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> container.export_safetensors("weights.safetensors", "*.qkv").tensors
+            2
+        """
+        export, given = _options.export(names is not None, options)
+        if names is not None:
+            export["names"] = _patterns.selected("export_safetensors", self._names(), names)
+        clock = _log.Clock()
+        with _log.told("export to %r", os.fsdecode(path)), _progress.shown("export", given) as given:
+            report = _core.export_safetensors(self._core, path, export, given)
+        clock.info("exported %d tensors to %r", report["tensors"], os.fsdecode(path), nbytes=report["nbytes"])
+        return Exported(**report)
 
     # onnxruntime
 
@@ -798,6 +1083,30 @@ class Container:
         from ._onnxruntime import inference_session
 
         return inference_session(self, sess_options, providers=providers, **keywords)
+
+
+def _unpickled(path: str, mmap: bool, options: Any, digest: str, stamps: dict[str, _origin.Stamp]) -> Container:
+    """The container that was pickled, of the same files."""
+    _origin.refuse_other(path, digest)
+    container = Container.load(path, mmap, **options)
+    _origin.refuse_other_weights(stamps)
+    return container
+
+
+def _as_torch(tensor: Tensor) -> torch.Tensor:
+    try:
+        return tensor.torch()
+    except TypeError as error:
+        raise TypeError(f"{tensor.name!r}: {error}") from error
+
+
+def _ignored(function: str, ignore: list[str], known: list[str]) -> list[str]:
+    """The names in ``ignore``, with those of ``known`` in the place of the patterns that match any."""
+    globs = [name for name in ignore if _patterns.is_pattern(name)]
+    if not globs:
+        return ignore
+    found, idle = _patterns.matching(function, known, globs)
+    return [*(name for name in ignore if name not in globs), *found, *idle]
 
 
 _FEW = 1000
@@ -871,6 +1180,11 @@ def merge(
 
     Raises:
         Error: one for all that does not fit: versions of operators, names, types, functions and metadata.
+
+        >>> first = Container.load("encoder.onnx").extract_model(None, ["logits"])
+        >>> both = merge(first, "encoder.onnx", prefix_first="first.")
+        >>> [value.name for value in both.outputs]
+        ['first.logits', 'logits', 'best']
     """
 
     def opened(model: Container | Path) -> Container:
@@ -893,6 +1207,9 @@ def findings(
 
     Raises:
         Error: the model cannot be read.
+
+        >>> findings("encoder.onnx")
+        []
     """
     given, digests = _checking("findings", contents, digests, options)
     return _core.check_model(_a_path("findings", path), given, contents, digests)[0]
@@ -924,11 +1241,16 @@ def _checking(function: str, contents: bool, digests: bool, options: Any) -> tup
 
 def _a_path(function: str, path: Any) -> Path:
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"{function}() reads a model and its weights from a path, not {type(path).__name__}")
+        hint = ": from_bytes() takes the bytes of a model" if function == "load" else ""
+        raise TypeError(f"{function}() reads a model and its weights from a path, not {type(path).__name__}{hint}")
     return path
 
 
 def recover(path: Path) -> Recovered:
     """Completes or undoes what saves that were killed left in the folder ``path``, or of the model ``path``. Loads and saves do it
     for their model."""
-    return Recovered(*_core.recover(path))
+    clock = _log.Clock()
+    done = Recovered(*_core.recover(path))
+    changed = len(done.finished), len(done.undone), done.removed
+    clock.count("recovered %r, %d saves completed, %d undone, %d folders removed", os.fsdecode(path), *changed)
+    return done

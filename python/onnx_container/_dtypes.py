@@ -57,12 +57,30 @@ class DataType(enum.IntEnum):
         """Whether several elements share a byte."""
         return (self.bits or 8) < 8
 
+    @property
+    def itemsize(self) -> float | None:
+        """The width of one element in bytes, such as 0.5; None for strings and the undefined type."""
+        return None if self.bits is None else self.bits / 8
+
+    def numpy(self) -> np.dtype[Any]:
+        """What numpy calls the type, with the help of ml_dtypes where it has no such type itself.
+
+        Raises:
+            TypeError: numpy has no such type.
+        """
+        return to_numpy(self)
+
     @classmethod
     def of(cls, dtype: Any) -> DataType:
-        """The type that ``dtype`` names: a number, a name such as ``"float16"``, or a type of numpy, ml_dtypes or torch.
+        """The type that ``dtype`` names: a number, a name, or a type of numpy, ml_dtypes or torch. A
+        name is one of ONNX, numpy, torch, safetensors or onnxruntime, or a short one: ``"float16"``,
+        ``"torch.float16"``, ``"F16"``, ``"tensor(float16)"``, ``"fp16"``, ``"half"``.
 
         Raises:
             TypeError: ONNX has no such type.
+
+            >>> DataType.of("fp16"), DataType.of(np.int8)
+            (<DataType.FLOAT16: 10>, <DataType.INT8: 3>)
         """
         # Python's float has 64 bits, and its name is that of the type with 32.
         if isinstance(dtype, bool) or dtype is float:
@@ -71,6 +89,8 @@ class DataType(enum.IntEnum):
             return cls(dtype)
         name = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
         name = getattr(name, "name", None) or getattr(name, "__name__", None) or name
+        if isinstance(dtype, str):
+            name = _plain(dtype)
         found = _BY_NUMPY_NAME.get(name) or _BY_TORCH_NAME.get(name) or cls.__members__.get(str(name).upper())
         if found is None:
             raise TypeError(f"{dtype!r} is no element type of ONNX")
@@ -141,6 +161,41 @@ _TORCH = {
     DataType.FLOAT4E2M1: "float4_e2m1fn_x2",
 }
 _BY_TORCH_NAME = {name: dtype for dtype, name in _TORCH.items()}
+
+
+_SHORT = {
+    "half": "float16",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "c64": "complex64",
+    "f8_e4m3": "float8_e4m3fn",
+    "f8_e4m3fnuz": "float8_e4m3fnuz",
+    "f8_e5m2": "float8_e5m2",
+    "f8_e5m2fnuz": "float8_e5m2fnuz",
+    "f8_e8m0": "float8_e8m0fnu",
+}
+"""Short names of types, those of safetensors among them, and the names above."""
+
+
+def _plain(name: str) -> str:
+    """``name`` without what torch and onnxruntime put around it, in lower case, and not short."""
+    name = name.strip().lower().removeprefix("torch.")
+    if name.startswith("tensor(") and name.endswith(")"):
+        name = name[len("tensor(") : -1]
+    return _SHORT.get(name, name)
 
 
 @functools.cache

@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 import json
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options
+from . import _core, _options, _patterns
+from ._shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ class ValueSummary:
     def __str__(self) -> str:
         declared = self.dtype or self.type or "no type"
         dims = "" if self.shape is None else " [" + ",".join("?" if d is None else str(d) for d in self.shape) + "]"
-        return f"{self.name}: {declared}{dims}"
+        return shown(f"{self.name}: {declared}{dims}")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Summary:
     """The largest first."""
 
     def __repr__(self) -> str:
-        return "\n".join(f"{label:<11}{text}" for label, text in self._rows())
+        return "\n".join(f"{label:<11}{shown(text)}" for label, text in self._rows())
 
     def _repr_html_(self) -> str:
         """For notebooks. Every text of the model is escaped."""
@@ -222,13 +222,17 @@ class ModelDiff:
             lines += [f"and {len(tensors) - _MOST_ROWS} more {kind}"] if len(tensors) > _MOST_ROWS else []
         lines += [f"{len(self.moved)} tensors are stored elsewhere"] if self.moved else []
         told = f"; {self.by_digests} told by stored digests" if self.by_digests else ""
-        return "\n".join([*lines, f"{'the same' if self.same else 'different'}: {self.equal} tensors equal{told}"])
+        return "\n".join([*map(shown, lines), f"{'the same' if self.same else 'different'}: {self.equal} tensors equal{told}"])
 
 
 def inspect(path: Path, *, mmap: bool = True, **options: Unpack[LoadOptions]) -> Summary:
     """What is in the model ``path``, or in a ``.safetensors`` file or the index of several. No weights are read.
 
     Options are those of :meth:`Container.load`.
+
+        >>> summary = inspect("encoder.onnx")
+        >>> summary.parameters, [str(value) for value in summary.inputs]
+        (90606, ['tokens: INT64 [batch,length]', 'careful: BOOL []'])
     """
     return summary_of(_core.inspect(path, _load("inspect", {"mmap": mmap, **options})))
 
@@ -250,6 +254,12 @@ def diff(
     Args:
         stats: also finds how far the elements of changed tensors are apart.
         ignore_stored_digests: reads the weights whose digests are stored with both models too.
+
+        >>> container = Container.load("encoder.onnx")
+        >>> container.metadata["license"] = "mit"
+        >>> diff("encoder.onnx", container)
+        metadata license: None -> mit
+        different: 35 tensors equal
     """
     from ._container import Container
 
@@ -262,7 +272,7 @@ def diff(
 
 def stats(
     model: Path | Container,
-    names: str | Sequence[str] | None = None,
+    names: str | Iterable[str] | None = None,
     *,
     mmap: bool = True,
     **options: Unpack[LoadOptions],
@@ -272,7 +282,11 @@ def stats(
     All weights that are asked for are read once, on all cores. Options are those of :meth:`Container.load`.
 
     Args:
-        names: patterns such as ``"layers.3.*"``; all tensors without. A pattern that no tensor matches is an ``Error``.
+        names: patterns such as ``"layers.3.*"``; all tensors without. Each has to match a tensor.
+
+        >>> found = stats("encoder.onnx", "*.qkv")
+        >>> list(found), found["layer0.qkv"].nan
+        (['layer0.qkv', 'layer1.qkv'], 0)
     """
     from ._container import Container
 
@@ -281,15 +295,8 @@ def stats(
     return {it["name"]: _stats_of(it) for it in found}
 
 
-def _selected(container: Container, names: str | Sequence[str] | None) -> list[str] | None:
-    if names is None:
-        return None
-    globs = [names] if isinstance(names, str) else list(names)
-    known = [name for name, *_ in container._core.declared()]
-    for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in known):
-            raise ValueError(f"stats(): no tensor has a name like {glob!r}")
-    return [name for name in known if any(fnmatchcase(name, glob) for glob in globs)]
+def _selected(container: Container, names: str | Iterable[str] | None) -> list[str] | None:
+    return None if names is None else _patterns.selected("stats", container._names(), names)
 
 
 def _stats_of(found: dict[str, Any]) -> TensorStats:
@@ -335,6 +342,6 @@ def _told(tensor: dict[str, Any]) -> str:
 
 def _html_row(first: str, other: str, cells: Sequence[str]) -> str:
     def cell(tag: str, text: str) -> str:
-        return f"<{tag}>{html.escape(text)}</{tag}>"
+        return f"<{tag}>{html.escape(shown(text))}</{tag}>"
 
     return "<tr>" + "".join(cell(other if number else first, text) for number, text in enumerate(cells)) + "</tr>"

@@ -65,6 +65,10 @@ def move(
         dry_run: changes nothing, and returns what would be done.
         overwrite: whether files may be replaced, as by :meth:`Container.save`.
         sync: waits until the files are on the disk.
+
+        >>> done = move("encoder.onnx", "release.onnx")
+        >>> sorted(os.listdir())
+        ['release.onnx', 'release.onnx.data']
     """
     return _transfer("move", source, target, _files(dry_run, overwrite, sync), options)
 
@@ -82,6 +86,10 @@ def copy(
 
     The copy shares its bytes with the original where the file system can, and holes stay holes. Links are followed.
     Arguments are those of :func:`move`.
+
+        >>> done = copy("encoder.onnx", "copy.onnx")
+        >>> Container.load("copy.onnx").digest() == Container.load("encoder.onnx").digest()
+        True
     """
     return _transfer("copy", source, target, _files(dry_run, overwrite, sync), options)
 
@@ -92,6 +100,10 @@ def delete(
     """Removes the model ``path`` and those of its weights files that no other model needs.
 
     Of a file that is a link the link is removed. Arguments are those of :func:`move`.
+
+        >>> done = delete("encoder.onnx")
+        >>> os.listdir()
+        []
     """
     load = _load("delete", options)
     return _told("delete", _core.remove(path, load, _files(dry_run, True, sync)))
@@ -118,6 +130,10 @@ def share(
 
     Raises:
         Error: models of several folders, or without equal weights. All models are then as they were.
+
+        >>> done = copy("encoder.onnx", "decoder.onnx")
+        >>> share(["encoder.onnx", "decoder.onnx"]).files[0][0]
+        'shared.onnx.data'
     """
     if isinstance(models, (str, bytes, os.PathLike)):
         raise TypeError("share() takes several models, such as [encoder, decoder]")

@@ -9,16 +9,17 @@ import tempfile
 from collections.abc import Callable, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
-from . import _entries, _options, external_data_helper
+from . import _entries, _log, _options, external_data_helper
 from ._container import Container, _is_model, _parsed
 from ._core import Error, byte_len, model_that_needs, save_encoded
 from ._dtypes import DataType
 from ._formats import is_other
+from ._patch import genuine
 
 if TYPE_CHECKING:
     import onnx
 
-    from ._options import Path, SaveOptions
+    from ._options import Path, SaveOptions, Size
 
 __all__ = ["load_model", "load_model_from_string", "save_model"]
 
@@ -41,7 +42,7 @@ def save_model(
     save_as_external_data: bool = False,
     all_tensors_to_one_file: bool = True,
     location: str | None = None,
-    size_threshold: int = 1024,
+    size_threshold: Size = 1024,
     convert_attribute: bool = False,
     **options: Unpack[SaveOptions],
 ) -> None:
@@ -61,9 +62,10 @@ def save_model(
         if options:
             raise TypeError(f"save_model(): {', '.join(sorted(options))} is for files of protobuf")
         message = _message(proto)
+        threshold: int = _options.size("save_model", "size_threshold", size_threshold)
         _entries.refuse_handles(_entries.every_tensor(message))
         return _save_by_onnx(
-            message, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
+            message, f, format, save_as_external_data, all_tensors_to_one_file, location, threshold, convert_attribute
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
     _refuse_others(proto)
@@ -350,8 +352,11 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool, nam
     elif any("\ud800" <= letter <= "\udfff" for letter in os.path.basename(target)):
         _replace_alone(target, message, sync)
     else:
+        clock = _log.Clock()
         for warning in save_encoded(target, message, [(at, parts, named) for at, parts in files.items()], sync):
             _options.warn(warning)
+        lengths = (memoryview(part).nbytes for parts in files.values() for part in parts)
+        clock.info("saved %r, %d files", target, 1 + len(files), nbytes=len(message) + sum(lengths))
 
 
 def _replace_alone(target: str, message: bytes, sync: bool) -> None:
@@ -393,7 +398,7 @@ def _save_by_onnx(
 ) -> None:
     import onnx
 
-    onnx.save_model(
+    genuine(onnx.save_model)(
         proto,
         f,
         format,
@@ -411,7 +416,7 @@ def load_model(f: IO[bytes] | Path, format: str | None = None, load_external_dat
     import onnx
 
     if is_other(f, format):
-        return onnx.load_model(f, format, load_external_data)
+        return genuine(onnx.load_model)(f, format, load_external_data)
     path = os.fsdecode(cast("Path", f))
     if not load_external_data:
         return _parsed(Container.load(path, weights=False).model_bytes)
@@ -425,4 +430,4 @@ def load_model_from_string(s: bytes | str, format: str = "protobuf") -> onnx.Mod
     """The model of these bytes, as ``onnx.load_model_from_string``."""
     import onnx
 
-    return onnx.load_model_from_string(s, format)
+    return genuine(onnx.load_model_from_string)(s, format)

@@ -13,12 +13,16 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from . import _core
+
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], bool | None]
+    Size = int | str
 
 __all__ = [
     "CastOptions",
+    "ExportOptions",
     "FillOptions",
     "InlineOptions",
     "IrSaveOptions",
@@ -35,9 +39,9 @@ class LoadOptions(TypedDict, total=False):
     weights: bool
     base_dir: Path | None
     paths: Literal["strict", "model-dirs", "trusted"]
-    limits: Mapping[str, int] | None
+    limits: Mapping[str, Size] | None
     no_copy: bool | None
-    alignment: int | None
+    alignment: Size | None
     verify_digests: bool
 
 
@@ -54,29 +58,42 @@ class IrSaveOptions(TypedDict, total=False):
     """How a model is saved, beside what onnx_ir has for it."""
 
     files: Literal["packed", "per-tensor", "safetensors", "embedded", "as-loaded"] | None
-    max_shard_bytes: int | None
+    max_shard_bytes: Size | None
     shard_names: Literal["numbered", "transformers-js"]
     data_name: str | None
     externalize: bool
-    threshold: int | None
-    alignment_large: int | None
+    threshold: Size | None
+    alignment_large: Size | None
     dedup: bool
     inline: bool | InlineOptions
     digests: bool
     checksums: bool
-    max_model_bytes: int | None
-    max_bytes_in_flight: int | None
+    max_model_bytes: Size | None
+    max_bytes_in_flight: Size | None
     sync: bool
     direct_io: bool
     overwrite: bool
     protect: Iterable[Path] | Path
-    progress: Progress | None
+    progress: Progress | bool | None
 
 
 class SaveOptions(IrSaveOptions, total=False):
     """How a model is saved."""
 
-    alignment: int | None
+    alignment: Size | None
+
+
+class ExportOptions(TypedDict, total=False):
+    """How tensors are written to safetensors files."""
+
+    min_bytes: Size | None
+    all_tensors: bool
+    max_shard_bytes: Size | None
+    metadata: Mapping[str, str] | None
+    padding: bool
+    sync: bool
+    overwrite: bool
+    progress: Progress | bool | None
 
 
 class FillOptions(TypedDict, total=False):
@@ -95,7 +112,7 @@ class CastOptions(TypedDict, total=False):
     """Which weights are cast."""
 
     from_: Any
-    min_bytes: int | None
+    min_bytes: Size | None
     except_: Iterable[str] | str
     compute: bool
     keep_io: bool
@@ -106,15 +123,15 @@ class SignOptions(TypedDict, total=False):
 
     signature: Path | None
     all_files: bool
-    shard_size: int | None
+    shard_size: Size | None
     shard_form: Literal["spec", "model-signing"] | None
     ignore_stored_digests: bool
     sync: bool
     overwrite: bool
     mmap: bool
     paths: Literal["strict", "model-dirs", "trusted"]
-    limits: Mapping[str, int] | None
-    progress: Progress | None
+    limits: Mapping[str, Size] | None
+    progress: Progress | bool | None
 
 
 class VerifyOptions(TypedDict, total=False):
@@ -126,8 +143,8 @@ class VerifyOptions(TypedDict, total=False):
     require_files: bool
     mmap: bool
     paths: Literal["strict", "model-dirs", "trusted"]
-    limits: Mapping[str, int] | None
-    progress: Progress | None
+    limits: Mapping[str, Size] | None
+    progress: Progress | bool | None
 
 
 _NAMES_OF_OTHERS = {
@@ -141,7 +158,24 @@ _NAMES_OF_OTHERS = {
 }
 """What onnx, onnx_ir and Hugging Face call an option, and its name here."""
 
-_BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "size_threshold", "alignment", "alignment_large", "shard_size"}
+_BYTES = {
+    "alignment",
+    "alignment_large",
+    "align_threshold",
+    "max_bytes_in_flight",
+    "max_in_flight_bytes",
+    "max_model_bytes",
+    "max_shard_bytes",
+    "max_shard_size_bytes",
+    "min_bytes",
+    "min_equal_bytes",
+    "shard_size",
+    "size_threshold",
+    "size_threshold_bytes",
+    "threshold",
+}
+"""Options that are numbers of bytes, or texts such as ``"20MB"``."""
+
 _COUNTS = {"max_nodes", "min_elements"}
 _TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied", "shard_form"}
 
@@ -163,7 +197,7 @@ def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
     Raises:
         TypeError: an option that ``function`` does not have, or a value of another type.
     """
-    given = {name: _plain(name, value) for name, value in given.items()}
+    given = {name: _plain(function, name, value) for name, value in given.items()}
     for name, value in given.items():
         if name not in defaults:
             like = [known] if (known := _NAMES_OF_OTHERS.get(name)) in defaults else []
@@ -181,9 +215,25 @@ def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
     return {**defaults, **given}
 
 
-def _plain(name: str, value: Any) -> Any:
+def size(function: str, name: str, value: Any) -> Any:
+    """The number of bytes that ``value`` says, where it is a text.
+
+    Raises:
+        ValueError: the text says no number of bytes.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return _core.parse_size(value)
+    except ValueError as error:
+        raise ValueError(f"{function}(): {name} is {value!r}, which is {error}") from None
+
+
+def _plain(function: str, name: str, value: Any) -> Any:
     """``value`` as an int of Python, for options that are numbers, or as a bool, where numpy has made it."""
     value = flag(value)
+    if name in _BYTES:
+        value = size(function, name, value)
     if name in _BYTES | _COUNTS and not isinstance(value, bool):
         try:
             return operator.index(value)
@@ -204,13 +254,19 @@ def _wanted(name: str, value: Any, default: Any) -> str | None:
     if name in _BYTES or name in _COUNTS:
         is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
         unit = "a number" if name in _COUNTS else "a number of bytes"
-        return None if value is None or is_one else f"{unit}, as an int"
+        as_text = "" if name in _COUNTS else ", or a text such as '20MB'"
+        return None if value is None or is_one else f"{unit}, as an int{as_text}"
     if isinstance(default, bool):
         return None if isinstance(value, bool) or name == "inline" else "True or False"
     if name in _TEXTS:
         is_left_out = value is None and default is None
         return None if is_left_out or isinstance(value, str) else "a str"
     return None
+
+
+def _refuse_progress(function: str, progress: Any) -> None:
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"{function}(): progress is True, or a callable, not {progress!r}")
 
 
 def names(given: Iterable[str] | str | None) -> list[str]:
@@ -242,7 +298,7 @@ def _limits(function: str, limits: Any) -> list[tuple[str, int]]:
     limits = {} if limits is None else limits
     if not isinstance(limits, Mapping) or any(isinstance(most, bool) for most in limits.values()):
         raise TypeError(f"{function}(): limits maps names to numbers, such as {{'nodes': 100_000}}, it is not {limits!r}")
-    return list(limits.items())
+    return [(name, size(function, f"limits[{name!r}]", most)) for name, most in limits.items()]
 
 
 def signature(function: str, key: tuple[str, Any], defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,8 +308,7 @@ def signature(function: str, key: tuple[str, Any], defaults: Mapping[str, Any], 
         raise TypeError(f"{function}(): {name} is the path of a PEM file, or the PEM as bytes, not {type(value).__name__}")
     defaults = {"signature": None, "mmap": True, "paths": "model-dirs", "limits": None, "progress": None, **defaults}
     options = checked(function, given, defaults)
-    if options["progress"] is not None and not callable(options["progress"]):
-        raise TypeError(f"{function}(): progress is a callable, not {options['progress']!r}")
+    _refuse_progress(function, options["progress"])
     return {**options, name: value, "limits": _limits(function, options["limits"])}
 
 
@@ -345,8 +400,7 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
         raise ValueError("one_file and files say the same: give one of them")
     if options["threshold"] is not None and not options["externalize"]:
         raise ValueError("threshold says which tensors move out of the model: give externalize=True with it")
-    if options["progress"] is not None and not callable(options["progress"]):
-        raise TypeError(f"{function}(): progress is a callable, not {options['progress']!r}")
+    _refuse_progress(function, options["progress"])
     if options["files"] is None:
         options["files"] = "per-tensor" if one_file is False else "packed"
     wanted = options["inline"]
@@ -361,6 +415,37 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
     # What only functions of this package ask for.
     own = {"data_suffix": None, "remove_superseded": False}
     return {**options, **own, "inline": wanted, "protect": protect}
+
+
+def export(is_chosen: bool, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of an export to safetensors: its own, and those of a save. Where the tensors are chosen by name, no other option
+    chooses them."""
+    defaults = {
+        "min_bytes": None,
+        "all_tensors": False,
+        "max_shard_bytes": None,
+        "metadata": None,
+        "padding": False,
+        "sync": True,
+        "overwrite": True,
+        "progress": None,
+    }
+    options, function = checked("export_safetensors", given, defaults), "export_safetensors"
+    _refuse_progress(function, options["progress"])
+    if is_chosen and (idle := {"min_bytes", "all_tensors"} & given.keys()):
+        raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect with names, which say what is written")
+    entries = {} if options["metadata"] is None else options["metadata"]
+    if not isinstance(entries, Mapping):
+        raise TypeError(f"{function}(): metadata maps keys to texts, it is not {entries!r}")
+    own = {
+        "names": None,
+        "min_bytes": options["min_bytes"],
+        "all_tensors": options["all_tensors"],
+        "shard_bytes": options["max_shard_bytes"],
+        "metadata": list(entries.items()),
+        "padding": options["padding"],
+    }
+    return own, save(function, **{name: options[name] for name in ("sync", "overwrite", "progress")})
 
 
 def fill(function: str = "fill", **given: Any) -> dict[str, Any]:

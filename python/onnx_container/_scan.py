@@ -10,7 +10,7 @@ from . import _core, _options
 
 if TYPE_CHECKING:
     from ._core import Error
-    from ._options import LoadOptions, Path
+    from ._options import LoadOptions, Path, Size
 
 __all__ = ["EqualWeights", "Orphan", "Scan", "ScannedModel", "scan"]
 
@@ -91,7 +91,7 @@ def scan(
     folder: Path,
     *,
     equal: bool = False,
-    min_equal_bytes: int = 1024,
+    min_equal_bytes: Size = 1024,
     **options: Unpack[LoadOptions],
 ) -> Scan:
     """Finds every model below ``folder``, its files, and the files that no model needs. Nothing is changed.
@@ -102,8 +102,12 @@ def scan(
     Args:
         equal: finds equal weights of different models too, which reads those that have the same length.
         min_equal_bytes: how long the weights are that are compared.
+
+        >>> [os.fspath(model.path) for model in scan(".").models]
+        ['encoder.onnx']
     """
-    report = _core.scan(folder, equal, min_equal_bytes, _load(options))
+    given = _options.checked("scan", {"min_equal_bytes": min_equal_bytes}, {"min_equal_bytes": 1024})
+    report = _core.scan(folder, equal, given["min_equal_bytes"], _load(options))
     report["models"] = [ScannedModel(**model) for model in report["models"]]
     report["orphans"] = [Orphan(*orphan) for orphan in report["orphans"]]
     if report["equal"] is not None:

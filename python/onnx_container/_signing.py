@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options
+from . import _core, _options, _progress
 
 if TYPE_CHECKING:
     from ._options import Path, SignOptions, VerifyOptions
@@ -82,12 +82,13 @@ def sign(model_path: Path, *, private_key: Path | bytes, **options: Unpack[SignO
         mmap: False reads the files instead of mapping them.
         paths, limits: those of :meth:`Container.load`.
         progress: is called with the bytes that are hashed, and with all that are known to come; the work is cancelled when it
-            returns False or raises.
+            returns False or raises. True shows a bar on stderr.
 
     Raises:
         Error: nothing was replaced.
     """
-    report = _core.sign(_path("sign", model_path), _options.sign(private_key, options))
+    with _progress.shown("sign", _options.sign(private_key, options)) as given:
+        report = _core.sign(_path("sign", model_path), given)
     if nameless := report.pop("nameless_files"):
         report["warnings"].append(
             f"{nameless} files of the folder cannot be left out by name: verify_signature() needs ignore_unsigned_files=True"
@@ -112,13 +113,14 @@ def verify_signature(
         mmap: False reads the files instead of mapping them.
         paths, limits: those of :meth:`Container.load`.
         progress: is called with the bytes that are hashed, and with all that are known to come; the work is cancelled when it
-            returns False or raises.
+            returns False or raises. True shows a bar on stderr.
 
     Raises:
         Error: the model is another one (``kind`` ``"NotVerified"``, with each differing file in ``related``), the signature is by
             another key (``"OtherKey"``), is missing (``"MissingFile"``), or cannot be read.
     """
-    return VerifiedSignature(**_core.verify_signature(_path("verify_signature", model_path), _options.verify(public_key, options)))
+    with _progress.shown("verify", _options.verify(public_key, options)) as given:
+        return VerifiedSignature(**_core.verify_signature(_path("verify_signature", model_path), given))
 
 
 def _path(function: str, path: Any) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,12 @@ class Tensor(_core.Initializer):
     ``Tensor(weights)`` takes whatever a container takes: an array, a torch tensor, a ``TensorProto``; ``Tensor(raw, dtype, dims)``
     packed little-endian bytes. ``raw`` gives these; ``numpy.asarray(tensor)``, ``memoryview(tensor)`` and DLPack give
     elements, for the types that the other side has.
+
+        >>> tensor = Tensor(np.array([[1, 2], [3, 4]], np.int8), name="w")
+        >>> tensor
+        Tensor<INT8,[2, 2]>(name='w')
+        >>> tensor.tolist(), tensor.tobytes()
+        ([[1, 2], [3, 4]], b'\\x01\\x02\\x03\\x04')
     """
 
     # On the class, because models have many tensors and most have no more than a name.
@@ -82,12 +89,12 @@ class Tensor(_core.Initializer):
         return f"Tensor<{self.dtype},{list(self.shape)}>(name={self.name!r})"
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DataType:
         """The element type, a :class:`DataType`."""
         return DataType(super().dtype)
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> tuple[int, ...]:
         """The dimensions."""
         return super().dims
 
@@ -100,6 +107,19 @@ class Tensor(_core.Initializer):
     def size(self) -> int:
         """The number of elements."""
         return math.prod(super().dims)
+
+    @property
+    def location(self) -> str | None:
+        """The file that the elements are mapped from, which this tensor keeps mapped; None where
+        they are in memory."""
+        found = self.file_range()
+        return None if found is None else os.fsdecode(found[0])
+
+    @property
+    def offset(self) -> int | None:
+        """Where the elements begin in the file, in bytes."""
+        found = self.file_range()
+        return None if found is None else found[1]
 
     @property
     def metadata_props(self) -> dict[str, str]:
@@ -146,6 +166,22 @@ class Tensor(_core.Initializer):
         ndarray, dtype = array_type(number)
         array = ndarray(dims, dtype, memory)
         return array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The only element, as a number of Python.
+
+        Raises:
+            ValueError: there are more, or none.
+        """
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as numbers of Python, in lists as nested as the shape."""
+        return self.numpy().tolist()
+
+    def astype(self, dtype: Any) -> np.ndarray:
+        """The elements as an array of another type, which is one that :meth:`DataType.of` takes."""
+        return self.numpy().astype(to_numpy(DataType.of(dtype)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()

@@ -32,7 +32,7 @@ from ._entries import (
 if TYPE_CHECKING:
     import onnx
 
-    from ._options import Path
+    from ._options import Path, Size
 
 __all__ = [
     "ExternalDataInfo",
@@ -46,6 +46,10 @@ __all__ = [
     "uses_external_data",
     "write_external_data_tensors",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__} | {name for name in globals() if name.startswith("_")})
 
 
 def set_external_data(
@@ -98,16 +102,17 @@ def convert_model_to_external_data(
     model: onnx.ModelProto,
     all_tensors_to_one_file: bool = True,
     location: str | os.PathLike[str] | None = None,
-    size_threshold: int = 1024,
+    size_threshold: Size = 1024,
     convert_attribute: bool = False,
 ) -> None:
     """Says that tensors with at least ``size_threshold`` bytes of ``raw_data`` are to be in files: all in ``location``, or each
     in a file of its name. They are written by a save of the model."""
+    threshold: int = _options.size("convert_model_to_external_data", "size_threshold", size_threshold)
     location = os.fspath(location) if location else None
     if location and location.startswith("#"):
         raise ValueError(f"the location {location!r} is a handle of a container, no file in the folder of a model")
     tensors = _get_all_tensors(model) if convert_attribute else _get_initializer_tensors(model)
-    large = [it for it in tensors if it.HasField("raw_data") and len(it.raw_data) >= size_threshold]
+    large = [it for it in tensors if it.HasField("raw_data") and len(it.raw_data) >= threshold]
     if all_tensors_to_one_file:
         name = location or f"{uuid.uuid1()}.data"
         if os.path.isabs(name):

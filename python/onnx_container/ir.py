@@ -16,19 +16,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _entries
+from . import _entries, _options, _progress
 from ._container import Container
 from ._convert import initializer
 from ._core import Bytes, map_file
 from ._dtypes import of_numpy
 from ._formats import is_other
+from ._patch import genuine
 from ._tensor import Tensor as _Tensor
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from ._options import IrSaveOptions, Path, SaveOptions
+    from ._options import IrSaveOptions, Path, SaveOptions, Size
 
     Callback = Callable[[onnx_ir.TensorProtocol, onnx_ir.external_data.CallbackInfo], None]
 
@@ -63,14 +64,14 @@ class Tensor(_Tensor):
     """A tensor of a container as an ``onnx_ir.TensorProtocol``."""
 
     @property
-    def dtype(self) -> onnx_ir.DataType:
+    def dtype(self) -> onnx_ir.DataType:  # type: ignore[override]
         """The element type."""
         import onnx_ir
 
         return onnx_ir.DataType(int(super().dtype))
 
     @property
-    def shape(self) -> onnx_ir.Shape:
+    def shape(self) -> onnx_ir.Shape:  # type: ignore[override]
         """The dimensions."""
         import onnx_ir
 
@@ -82,7 +83,7 @@ def load(path: Path, format: str | None = None) -> onnx_ir.Model:
     import onnx_ir
 
     if is_other(path, format):
-        return onnx_ir.load(path, format)
+        return genuine(onnx_ir.load)(path, format)
     return from_container(Container.load(path))
 
 
@@ -98,10 +99,11 @@ def from_container(container: Container) -> onnx_ir.Model:
     return model
 
 
-def to_container(model: onnx_ir.Model, size_threshold_bytes: int = 256) -> Container:
+def to_container(model: onnx_ir.Model, size_threshold_bytes: Size = 256) -> Container:
     """A container of ``model``, whose initializers over ``size_threshold_bytes`` are its large ones: shared, not copied, and those that
     are produced when they are needed (``LazyTensor``) not before. ``model`` is not changed."""
-    return _container(*_handles(model, size_threshold_bytes))
+    threshold = _options.size("to_container", "size_threshold_bytes", size_threshold_bytes)
+    return _container(*_handles(model, threshold))
 
 
 def _container(message: bytes, large: dict[str, Any]) -> Container:
@@ -296,13 +298,13 @@ def save(
     path: Path,
     format: str | None = None,
     external_data: Path | None = None,
-    size_threshold_bytes: int = 256,
-    max_shard_size_bytes: int | None = None,
+    size_threshold_bytes: Size = 256,
+    max_shard_size_bytes: Size | None = None,
     callback: Callback | None = None,
     max_workers: int | None = None,
-    max_in_flight_bytes: int = 1 << 30,
-    alignment: int | None = None,
-    align_threshold: int = 1 << 20,
+    max_in_flight_bytes: Size = 1 << 30,
+    alignment: Size | None = None,
+    align_threshold: Size = 1 << 20,
     **options: Unpack[IrSaveOptions],
 ) -> None:
     """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to the file ``external_data`` beside it. Without
@@ -319,29 +321,31 @@ def save(
 
     _refuse_handles(model)
     given: dict[str, Any] = dict(options)
+    threshold: int = _options.size("save", "size_threshold_bytes", size_threshold_bytes)
+    most: int | None = _options.size("save", "max_shard_size_bytes", max_shard_size_bytes)
     if max_shard_size_bytes is not None and external_data is None:
         raise ValueError("max_shard_size_bytes is for external_data: name the file that the names of shards are made of")
     if given and is_other(path, format):
         raise TypeError(f"save(): {', '.join(sorted(given))} is for files of protobuf")
-    for name, value in (("max_shard_size_bytes", max_shard_size_bytes), ("max_workers", max_workers)):
+    for name, value in (("max_shard_size_bytes", most), ("max_workers", max_workers)):
         if value is not None and value <= 0:
             raise ValueError(f"{name} is {value}, and has to be more than 0")
     if is_other(path, format):
-        onnx_ir.save(model, path, format, external_data, size_threshold_bytes, max_shard_size_bytes, callback)
+        genuine(onnx_ir.save)(model, path, format, external_data, threshold, most, callback)
         return
     if external_data is not None:
         if doubled := {"files", "data_name", "max_shard_bytes"} & given.keys():
             raise ValueError(f"{', '.join(sorted(doubled))} and external_data say the same: give one of them")
-        given |= {"data_name": os.fspath(external_data), "max_shard_bytes": max_shard_size_bytes}
+        given |= {"data_name": os.fspath(external_data), "max_shard_bytes": most}
     elif not {"files", "data_name", "max_shard_bytes"} & given.keys():
         _save_in_place(model, path, given)
         return
     if alignment is not None:
         given.setdefault("alignment_large", alignment)
-        if align_threshold != 1 << 20:
+        if _options.size("save", "align_threshold", align_threshold) != 1 << 20:
             given.setdefault("alignment", alignment)
     given.setdefault("max_bytes_in_flight", max_in_flight_bytes)
-    _save(model, path, size_threshold_bytes, callback, given)
+    _save(model, path, threshold, callback, given)
 
 
 def _save_in_place(model: onnx_ir.Model, path: Path, options: dict[str, Any]) -> None:
@@ -407,37 +411,40 @@ def save_safetensors(
     /,
     *,
     format: str | None = None,
-    size_threshold_bytes: int = 256,
-    max_shard_size_bytes: int | None = None,
+    size_threshold_bytes: Size = 256,
+    max_shard_size_bytes: Size | None = None,
     callback: Callback | None = None,
     **options: Unpack[SaveOptions],
 ) -> None:
     """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to a safetensors file beside it. ``model`` is not
     changed. Several files (``max_shard_size_bytes``) are written by onnx_ir."""
     _refuse_handles(model)
-    if max_shard_size_bytes is not None or is_other(path, format):
+    threshold: int = _options.size("save_safetensors", "size_threshold_bytes", size_threshold_bytes)
+    most: int | None = _options.size("save_safetensors", "max_shard_size_bytes", max_shard_size_bytes)
+    if most is not None or is_other(path, format):
         import onnx_ir
 
         if options:
             raise TypeError(f"save_safetensors(): {', '.join(sorted(options))} is for one file, beside a model of protobuf")
-        onnx_ir.save_safetensors(
+        genuine(onnx_ir.save_safetensors)(
             model,
             path,
             format=format,
-            size_threshold_bytes=size_threshold_bytes,
-            max_shard_size_bytes=max_shard_size_bytes,
+            size_threshold_bytes=threshold,
+            max_shard_size_bytes=most,
             callback=callback,
         )
         return
-    _save(model, path, size_threshold_bytes, callback, {"files": "safetensors", **options})
+    _save(model, path, threshold, callback, {"files": "safetensors", **options})
 
 
 def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback | None, options: dict[str, Any]) -> None:
     message, large = _handles(model, threshold)
     container = _container(message, large)
-    if callback is not None:
-        options["progress"] = _Progress(container, path, large, callback, options)
-    container._save(path, None, options)
+    with _progress.shown("save", options) as given:
+        if callback is not None:
+            given["progress"] = _Progress(container, path, large, callback, given)
+        container._save(path, None, given)
 
 
 class _Progress:

@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__} | {name for name in globals() if name.startswith("_")})
+
+
 class BuildStats:
     """Times and other measurements of an export by their names, which begin with ``time_export``. One that was not set is 0."""
 

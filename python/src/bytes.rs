@@ -82,8 +82,8 @@ impl Bytes {
         Ok(WritableBytes(Writable::Copy(copied.or_raise()?)))
     }
 
-    /// As [`writable`](Self::writable), by a map of the file that the bytes are in, of which pages
-    /// are copied when they are written to; None where there can be no such map.
+    /// As `writable`, by a map of the file that the bytes are in, of which pages are copied when
+    /// they are written to; None where there can be no such map.
     fn private_map(&self, py: Python<'_>) -> Option<WritableBytes> {
         let map = py.detach(|| map_again(&self.0))?;
         Some(WritableBytes(Writable::Map(map)))

@@ -1,19 +1,20 @@
 //! [`Container`]: a model and the large initializers behind its handles.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use onnx_container::edit::{ConsolidateOptions, Kept, MatchOptions, Tied};
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{Alignment, Handle, TensorRef, TensorStorage, traversal};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::bytes::{Bytes, buffer};
-use crate::convert::{Declaration, Declared, Weights};
+use crate::convert::{Declared, Weights, by_name, declarations};
 use crate::error::{OrRaise, exception};
 use crate::initializer::Initializer;
 use crate::interrupt::{detached, interruptible};
@@ -31,20 +32,29 @@ type Inner = onnx_container::Container;
 /// nor the `__del__` of weights that are replaced, which may use the container themselves.
 #[derive(Debug)]
 #[pyclass(frozen, module = "onnx_container._core")]
-pub struct Container(RwLock<Arc<Inner>>);
+pub struct Container(
+    /// None when it is closed.
+    RwLock<Option<Arc<Inner>>>,
+    /// How often it was changed.
+    AtomicU64,
+);
 
 impl Container {
     pub fn of(container: Inner) -> Self {
-        Self(RwLock::new(Arc::new(container)))
+        Self(RwLock::new(Some(Arc::new(container))), AtomicU64::new(0))
     }
 
     /// The container as it is now. The holder of the lock may wait for the interpreter, so nobody
     /// waits for the lock and keeps the interpreter.
-    pub fn now(&self, py: Python<'_>) -> Arc<Inner> {
+    pub fn now(&self, py: Python<'_>) -> PyResult<Arc<Inner>> {
+        self.held(py).ok_or_else(closed)
+    }
+
+    fn held(&self, py: Python<'_>) -> Option<Arc<Inner>> {
         if let Ok(held) = self.0.try_read() {
-            return Arc::clone(&held);
+            return held.clone();
         }
-        py.detach(|| Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+        py.detach(|| self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// What `work` makes of the container, while other threads run Python.
@@ -53,7 +63,7 @@ impl Container {
         py: Python<'_>,
         work: impl FnOnce(&Inner) -> onnx_container::Result<T> + Send,
     ) -> PyResult<T> {
-        let container = self.now(py);
+        let container = self.now(py)?;
         detached(py, || work(&container))
     }
 
@@ -65,9 +75,10 @@ impl Container {
     ) -> PyResult<T> {
         let changed = py.detach(|| {
             let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            work(Arc::make_mut(&mut held))
+            self.1.fetch_add(1, Ordering::Relaxed);
+            held.as_mut().map(|held| work(Arc::make_mut(held)))
         });
-        changed.or_raise()
+        changed.ok_or_else(closed)?.or_raise()
     }
 
     /// Changes a copy of the container, which then takes its place.
@@ -76,15 +87,16 @@ impl Container {
         py: Python<'_>,
         work: impl FnOnce(&mut Inner) -> onnx_container::Result<T> + Send,
     ) -> PyResult<T> {
-        let before = self.now(py);
+        let before = self.now(py)?;
         let (result, copy) = detached(py, || {
             let mut copy = Inner::clone(&before);
             Ok((work(&mut copy)?, Arc::new(copy)))
         })?;
         let (is_same, old) = py.detach(|| {
             let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            let is_same = Arc::ptr_eq(&held, &before);
-            (is_same, if is_same { std::mem::replace(&mut *held, copy) } else { copy })
+            let is_same = held.as_ref().is_some_and(|held| Arc::ptr_eq(held, &before));
+            self.1.fetch_add(1, Ordering::Relaxed);
+            (is_same, if is_same { held.replace(copy) } else { Some(copy) })
         });
         drop(old);
         let overtaken = "the container was changed by others meanwhile: nothing was done";
@@ -115,8 +127,35 @@ impl Container {
     }
 
     /// A container that shares everything with this one until either is changed.
-    fn copy(&self, py: Python<'_>) -> Self {
-        Self(RwLock::new(self.now(py)))
+    fn copy(&self, py: Python<'_>) -> PyResult<Self> {
+        Ok(Self(RwLock::new(Some(self.now(py)?)), AtomicU64::new(self.changes())))
+    }
+
+    /// Lets go of the model and of all weights: what has tensors of it, or works on it, keeps
+    /// those.
+    fn close(&self, py: Python<'_>) {
+        let held = py.detach(|| self.0.write().unwrap_or_else(PoisonError::into_inner).take());
+        // Maps of long files take time to remove, and what other objects lent may run Python code.
+        py.detach(|| drop(held));
+    }
+
+    /// A number that is another one after each change, and 0 where there was none.
+    fn changes(&self) -> u64 {
+        self.1.load(Ordering::Relaxed)
+    }
+
+    /// The files that large initializers are mapped from.
+    fn mapped_files(&self, py: Python<'_>) -> PyResult<BTreeSet<PathBuf>> {
+        Ok(looks::mapped_files(&*self.now(py)?))
+    }
+
+    /// The bytes of the large initializers.
+    fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.now(py)?.iter().map(|(_, initializer)| initializer.byte_len()).sum())
+    }
+
+    fn is_closed(&self, py: Python<'_>) -> bool {
+        self.held(py).is_none()
     }
 
     fn attach(&self, py: Python<'_>, folder: PathBuf, options: Load) -> PyResult<()> {
@@ -160,7 +199,7 @@ impl Container {
     /// external, type and dimensions.
     #[allow(clippy::type_complexity)]
     fn declared(&self, py: Python<'_>) -> PyResult<Vec<(String, Option<String>, i32, Vec<i64>)>> {
-        let container = self.now(py);
+        let container = self.now(py)?;
         let declared = container.tensors().map(|tensor| {
             let proto = tensor.proto();
             let location = is_external(proto).then(|| ExternalData::parse(proto));
@@ -172,36 +211,37 @@ impl Container {
     }
 
     /// The names of all tensors, with and without their scope.
-    fn names(&self, py: Python<'_>) -> HashSet<String> {
-        let container = self.now(py);
+    fn names(&self, py: Python<'_>) -> PyResult<HashSet<String>> {
+        let container = self.now(py)?;
         let both = |(place, tensor): (traversal::Place<'_>, &TensorProto)| {
             [place.name_of(tensor), place.qualified_name(tensor)]
         };
-        traversal::iter(container.model()).flat_map(both).collect()
+        Ok(traversal::iter(container.model()).flat_map(both).collect())
     }
 
     /// The prefix rule that makes the name of a tensor of one of these, as a hint.
-    fn prefix_rule(&self, py: Python<'_>, names: Vec<String>) -> Option<String> {
-        let container = self.now(py);
+    fn prefix_rule(&self, py: Python<'_>, names: Vec<String>) -> PyResult<Option<String>> {
+        let container = self.now(py)?;
         let rule = py.detach(|| container.prefix_rule(&names));
-        rule.map(|rule| rule.to_string())
+        Ok(rule.map(|rule| rule.to_string()))
     }
 
-    fn handles(&self, py: Python<'_>) -> Vec<String> {
-        self.now(py).iter().map(|(handle, _)| handle.as_str().to_owned()).collect()
+    fn handles(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let container = self.now(py)?;
+        Ok(container.iter().map(|(handle, _)| handle.as_str().to_owned()).collect())
     }
 
-    fn __len__(&self, py: Python<'_>) -> usize {
-        self.now(py).len()
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.now(py)?.len())
     }
 
-    fn get(&self, py: Python<'_>, handle: &str) -> Option<Initializer> {
-        self.now(py).get(handle).cloned().map(Initializer)
+    fn get(&self, py: Python<'_>, handle: &str) -> PyResult<Option<Initializer>> {
+        Ok(self.now(py)?.get(handle).cloned().map(Initializer))
     }
 
     /// Several at once; with `named_only`, those alone that the model names.
     fn update(&self, py: Python<'_>, all: Weights<'_>, named_only: bool) -> PyResult<()> {
-        let look_up = || declarations(&self.now(py));
+        let look_up = || declarations(&*self.now(py)?);
         let all = all.convert(&Declared::new(&look_up, named_only))?;
         // Before the lock, so that nothing fails and is dropped under it.
         all.iter().try_for_each(|(handle, _)| handle.parse::<Handle>().map(drop)).or_raise()?;
@@ -229,7 +269,7 @@ impl Container {
     /// Every tensor of the model: their unique names, and the elements of each or why there are
     /// none. Two lists, because there may be very many.
     fn tensors(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<Py<PyAny>>)> {
-        let container = self.now(py);
+        let container = self.now(py)?;
         let listed = py.detach(|| {
             let each =
                 container.tensors().map(|tensor| (tensor.name().to_owned(), weights_of(&tensor)));
@@ -267,36 +307,12 @@ impl Container {
         Ok(self.rework(py, |container| container.replace(name, initializer, tied))?.tied)
     }
 
-    /// How many places name the value by its new name. `what` is `input`, `output` or `value`.
-    fn rename(&self, py: Python<'_>, from_: &str, to: &str, what: &str) -> PyResult<usize> {
-        self.rework(py, |container| match what {
-            "input" => container.rename_input(from_, to),
-            "output" => container.rename_output(from_, to),
-            _ => container.rename(from_, to),
-        })
-    }
-
-    fn metadata(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
-        self.read(py, |container| {
-            let entries = container.metadata();
-            Ok(entries.map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
-        })
-    }
-
-    fn set_metadata(&self, py: Python<'_>, key: &str, value: &str) -> PyResult<()> {
-        self.rework(py, |container| container.set_metadata(key, value).map(drop))
-    }
-
-    fn remove_metadata(&self, py: Python<'_>, key: &str) -> PyResult<String> {
-        self.rework(py, |container| container.remove_metadata(key))
-    }
-
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.read(py, Inner::check)
     }
 
-    fn warnings(&self, py: Python<'_>) -> Vec<String> {
-        names(self.now(py).warnings())
+    fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(names(self.now(py)?.warnings()))
     }
 
     /// How many tensors were moved, their bytes, and those that stay: name, bytes, reason.
@@ -341,7 +357,7 @@ impl Container {
     fn fill(&self, py: Python<'_>, weights: Weights<'_>, options: Fill) -> PyResult<Py<PyDict>> {
         let ignored = options.ignored();
         let (options, raised) = options.options()?;
-        let look_up = || Ok(by_name(&self.now(py)));
+        let look_up = || Ok(by_name(&*self.now(py)?));
         let declared = Declared::new(&look_up, false).with_rules(&options, ignored);
         let weights = weights.convert(&declared)?;
         let report = self.rework(py, |container| container.fill(weights, options));
@@ -418,7 +434,7 @@ impl Container {
         stats: bool,
         ignore_stored_digests: bool,
     ) -> PyResult<String> {
-        let (other, options) = (other.now(py), looks::comparing(stats, ignore_stored_digests));
+        let (other, options) = (other.now(py)?, looks::comparing(stats, ignore_stored_digests));
         self.read(py, |container| looks::compare(container, &other, &options))
     }
 
@@ -428,55 +444,40 @@ impl Container {
 
     /// Where two models that do not compute the same part; None if they do.
     fn semantic_difference(&self, py: Python<'_>, other: &Self) -> PyResult<Option<String>> {
-        let other = other.now(py);
+        let other = other.now(py)?;
         let found = self.read(py, |container| container.semantic_difference(&other))?;
         Ok(found.map(|difference| difference.to_string()))
     }
 
     fn save(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
-        let ((options, raised), now) = (options.options()?, self.now(py));
+        let ((options, raised), now) = (options.options()?, self.now(py)?);
         let result = interruptible(py, || now.save(path, options))?;
         Ok(saved(py, raised.or(result)?)?.unbind())
     }
 
     fn dry_run(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
-        let ((options, raised), now) = (options.options()?, self.now(py));
+        let ((options, raised), now) = (options.options()?, self.now(py)?);
         let result = interruptible(py, || now.dry_run(path, options))?;
         Ok(saved(py, raised.or(result)?)?.unbind())
     }
 
     /// The bytes of the model and of each weights file, without writing any.
     fn to_parts(&self, py: Python<'_>, options: Save) -> PyResult<(Bytes, Vec<(String, Bytes)>)> {
-        let ((options, raised), now) = (options.options()?, self.now(py));
+        let ((options, raised), now) = (options.options()?, self.now(py)?);
         let parts = raised.or(interruptible(py, || now.to_parts(options))?)?;
         let files = parts.files.into_iter().map(|(name, bytes)| (name, Bytes(bytes)));
         Ok((Bytes(parts.model), files.collect()))
     }
 }
 
+/// The error of a container that was closed, as of a file that was.
+fn closed() -> PyErr {
+    PyValueError::new_err("the container is closed: Container.load(path) loads the model again")
+}
+
 /// Tensors that stay inline: name, bytes, reason.
 pub fn kept(kept: &[Kept]) -> Vec<(String, u64, String)> {
     kept.iter().map(|it| (it.tensor.clone(), it.bytes, it.reason.to_string())).collect()
-}
-
-/// What the model of `container` declares for its tensors, by their names.
-fn by_name(container: &Inner) -> HashMap<String, Declaration> {
-    let each = container.tensors().map(|tensor| {
-        let proto = tensor.proto();
-        (tensor.name().to_owned(), (proto.data_type.unwrap_or_default(), proto.dims.to_vec()))
-    });
-    each.collect()
-}
-
-/// What the model of `container` declares for its external tensors.
-fn declarations(container: &Inner) -> PyResult<HashMap<String, Declaration>> {
-    let external = traversal::iter(container.model()).map(|(_, tensor)| tensor);
-    let external = external.filter(|tensor| is_external(tensor));
-    let declared = external.map(|tensor| {
-        let location = ExternalData::parse(tensor)?.location;
-        Ok((location, (tensor.data_type.unwrap_or_default(), tensor.dims.to_vec())))
-    });
-    declared.collect::<onnx_container::Result<_>>().or_raise()
 }
 
 /// The weights of `tensor` in the shape that the model declares; those of a handle that have it

@@ -8,7 +8,8 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use onnx_container::edit::FillOptions;
-use onnx_container::{Buffer, DataType, Initializer as Inner, Tensor};
+use onnx_container::external_data::{ExternalData, is_external};
+use onnx_container::{Buffer, Container, DataType, Initializer as Inner, Tensor, traversal};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -189,4 +190,24 @@ fn named(error: PyErr, name: &str) -> PyErr {
         named.set_cause(py, Some(error));
         named
     })
+}
+
+/// What the model of `container` declares for its tensors, by their names.
+pub fn by_name(container: &Container) -> HashMap<String, Declaration> {
+    let each = container.tensors().map(|tensor| {
+        let proto = tensor.proto();
+        (tensor.name().to_owned(), (proto.data_type.unwrap_or_default(), proto.dims.to_vec()))
+    });
+    each.collect()
+}
+
+/// What the model of `container` declares for its external tensors.
+pub fn declarations(container: &Container) -> PyResult<HashMap<String, Declaration>> {
+    let external = traversal::iter(container.model()).map(|(_, tensor)| tensor);
+    let external = external.filter(|tensor| is_external(tensor));
+    let declared = external.map(|tensor| {
+        let location = ExternalData::parse(tensor)?.location;
+        Ok((location, (tensor.data_type.unwrap_or_default(), tensor.dims.to_vec())))
+    });
+    declared.collect::<onnx_container::Result<_>>().or_raise()
 }

@@ -1,6 +1,7 @@
 //! [`Initializer`]: the elements of one tensor, wherever they are.
 
 use std::ffi::c_int;
+use std::path::PathBuf;
 
 use onnx_container::DataType;
 use pyo3::exceptions::PyTypeError;
@@ -133,6 +134,13 @@ impl Initializer {
     #[getter]
     fn is_lazy(&self) -> bool {
         self.0.is_lazy()
+    }
+
+    /// The file that the elements are mapped from, and the first and last byte there; None where
+    /// they are in memory.
+    fn file_range(&self) -> Option<(PathBuf, u64, u64)> {
+        let found = self.0.file_range()?;
+        Some((found.path.to_owned(), found.range.start, found.range.end))
     }
 
     /// The packed little-endian bytes, shared where they are in memory or in a mapped file.

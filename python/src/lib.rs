@@ -8,7 +8,9 @@ mod bytes;
 mod container;
 mod convert;
 mod dlpack;
+mod edits;
 mod error;
+mod export;
 mod functions;
 mod initializer;
 mod interrupt;
@@ -20,6 +22,7 @@ mod parts;
 mod saved;
 mod scan;
 mod signing;
+mod texts;
 
 use mimalloc::MiMalloc;
 use pyo3::prelude::*;
@@ -41,7 +44,11 @@ mod _core {
     #[pymodule_export]
     use crate::dlpack::dlpack;
     #[pymodule_export]
+    use crate::edits::{delete_initializer, metadata, remove_metadata, rename, set_metadata};
+    #[pymodule_export]
     use crate::error::Error;
+    #[pymodule_export]
+    use crate::export::export_safetensors;
     #[pymodule_export]
     use crate::functions::{
         byte_len, check_model, dtype_names, inline_functions, map_file, model_that_needs, recover,
@@ -63,6 +70,8 @@ mod _core {
     use crate::scan::scan;
     #[pymodule_export]
     use crate::signing::{sign, verify_signature};
+    #[pymodule_export]
+    use crate::texts::{matching, parse_size, size_text};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

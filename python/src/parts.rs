@@ -30,7 +30,7 @@ pub fn attach_model(
     weights: &Container,
     edited: bool,
 ) -> PyResult<(usize, u64, Vec<String>, Vec<String>, usize)> {
-    let (weights, options) = (weights.now(py), AttachOptions::new().edited(edited));
+    let (weights, options) = (weights.now(py)?, AttachOptions::new().edited(edited));
     let report = container.rework(py, |container| container.attach_model(&weights, options))?;
     let AttachedWeights { attached, bytes, differing, unused, digests, .. } = report;
     Ok((attached, bytes, differing, unused, digests.tensors))
@@ -60,7 +60,7 @@ pub fn merge(
     connect: Vec<(String, String)>,
     prefixes: (String, String),
 ) -> PyResult<Container> {
-    let (second, options) = (second.now(py), MergeOptions::new());
+    let (second, options) = (second.now(py)?, MergeOptions::new());
     let options = connect.into_iter().fold(options, |it, (from, to)| it.connect(from, to));
     let options = options.prefixes(prefixes.0, prefixes.1);
     Ok(Container::of(first.read(py, |first| first.merge(&second, options))?))

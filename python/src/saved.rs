@@ -77,7 +77,8 @@ pub fn saved(py: Python<'_>, saved: Saved) -> PyResult<Bound<'_, PyDict>> {
     Ok(report)
 }
 
-fn files(files: &[SavedFile]) -> Vec<(String, u64)> {
+/// The names and lengths of `files`.
+pub fn files(files: &[SavedFile]) -> Vec<(String, u64)> {
     files.iter().map(|file| (file.name.clone(), file.bytes)).collect()
 }
 

@@ -166,7 +166,7 @@ def test_what_is_missing_or_by_another_key_is_told(tmp_path: Path) -> None:
         assert kind in {caught.value.kind, *(error.kind for error in caught.value.related)}, caught.value
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"private_key": 3}, TypeError, "private_key is the path of a PEM file, or the PEM as bytes"),
-        ({"private_key": private, "shard_size": "1GB"}, TypeError, "a number of bytes"),
+        ({"private_key": private, "shard_size": "1 big"}, ValueError, "a number of bytes"),
         ({"private_key": private, "shard_form": "x"}, ValueError, "'spec', 'model-signing'"),
         ({"private_key": private, "all_file": True}, TypeError, "did you mean 'all_files'"),
         ({"private_key": private, "paths": "all"}, ValueError, "'strict', 'model-dirs', 'trusted'"),

@@ -209,3 +209,35 @@ def test_bfloat16_takes_no_memory_beside_the_weights(tmp_path: Path) -> None:
     container.save(tmp_path / "m.onnx", sync=False)
     assert peak() - before <= 64 << 20
     assert (tmp_path / "m.onnx.data").stat().st_size == size
+
+
+def test_a_state_dict_is_of_torch() -> None:
+    container = Container(*models.matmul())
+    state = container.state_dict()
+    assert {*state} == {"a", "b"} and {*container.state_dict("a")} == {"a"}
+    module = torch.nn.ParameterDict({name: torch.zeros(64, 64) for name in "ab"})
+    module.load_state_dict(state)
+    assert torch.equal(module["a"], torch.from_numpy(models.matmul()[1]["#a"]))
+    packed = models.add(("i", int(DataType.INT4), (4,)))
+    with pytest.raises(TypeError, match="'i': "):
+        Container(packed, {"#i": bytes(2)}).state_dict()
+
+
+class Sums(torch.utils.data.Dataset):
+    """A data set that holds a container."""
+
+    def __init__(self, container: Container) -> None:
+        self.container = container
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.container.tensor("ab"[index % 2]).torch().sum()
+
+
+def test_the_processes_of_a_data_loader_load_the_model_by_themselves(tmp_path: Path) -> None:
+    Container(*models.matmul()).save(tmp_path / "m.onnx")
+    data = Sums(Container.load(tmp_path / "m.onnx"))
+    loader = torch.utils.data.DataLoader(data, num_workers=2, multiprocessing_context="spawn")
+    assert torch.cat(list(loader)).tolist() == [data[index].item() for index in range(4)]

@@ -43,11 +43,28 @@ def looked(path: str, container: Container) -> float | None:
     return stats["w"].mean if difference.same and container.summary().parameters else None
 
 
+def chosen(path: str) -> list[str]:
+    """Names, sizes and ends."""
+    with Container.load(path, limits={"memory": "1 GB"}) as container:
+        names: list[str] = container.find(["*.norm", "*.bias"])
+        shapes: dict[str, tuple[int, ...]] = {name: it.shape for name, it in container.tensors(names).items()}
+        dtype: DataType = container.tensor("w").dtype
+        exported = container.export_safetensors(path, names, max_shard_bytes="5GB", progress=True)
+        container.save(path, max_shard_bytes="20MB", threshold=1024, externalize=True, progress=True)
+        removed: int = container.remove("w", used=True)
+    place: str | None = Tensor(b"", DataType.of("fp16"), (0,)).location
+    with onnx_container.patch(onnx_ir=True):
+        checked: onnx_container.Checked = onnx_container.check([path], strict=True, paths="strict")
+    return [*exported.tied, str(shapes), str(dtype), str(removed), str(place), *(str(it.path) for it in checked.models)]
+
+
 def mistyped(container: Container, other: ModelContainer, path: str) -> None:
     """Each line has an error that is found before anything runs: mypy says so where one is not."""
     container.save(path, fils="packed")  # type: ignore[call-arg]
     container.save(path, files="paked")  # type: ignore[arg-type]
-    container.save(path, max_shard_bytes="2GB")  # type: ignore[arg-type]
+    container.save(path, max_shard_bytes=2.5)  # type: ignore[arg-type]
+    container.export_safetensors(path, max_bytes=3)  # type: ignore[call-arg]
+    container.find(3)  # type: ignore[arg-type]
     Container.load(path, wieghts=False)  # type: ignore[call-arg]
     container.fill({}, strip=True)  # type: ignore[call-arg]
     container.inline_functions(only=3)  # type: ignore[arg-type]

@@ -1,0 +1,109 @@
+"""Where a container was loaded from: what a pickle of it has in place of the weights."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+
+if TYPE_CHECKING:
+    from ._options import Path
+
+__all__: list[str] = []
+
+Stamp = tuple[int, int]
+"""The length of a file in bytes, and when it was written last, in nanoseconds."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The path and the options of a load."""
+
+    path: str
+    """As it was given."""
+    absolute: str
+    mmap: bool
+    options: dict[str, Any]
+    stamps: dict[str, Stamp]
+    """The model, and the files that its weights are mapped from, as they were when it was loaded."""
+
+    @property
+    def folder(self) -> str:
+        """What locations of the model are relative to."""
+        return os.fsdecode(self.options.get("base_dir") or os.path.dirname(self.absolute))
+
+
+def before(path: Path) -> Stamp | None:
+    """The stamp of the model at ``path``, taken before it is loaded."""
+    try:
+        return _stamp(os.fsdecode(path))
+    except (OSError, ValueError):
+        return None  # the load says what is wrong
+
+
+def of_load(
+    path: Path, mmap: bool, options: dict[str, Any], core: _core.Container, first: Stamp | None
+) -> Origin | None:
+    """The origin of a container that was just loaded. None if nobody can tell which files it is
+    of, because they were replaced at that time."""
+    absolute = os.path.abspath(os.fsdecode(path))
+    try:
+        mapped = (os.path.abspath(os.fsdecode(it)) for it in core.mapped_files())
+        stamps = {it: _stamp(it) for it in (absolute, *mapped)}
+    except OSError:
+        return None
+    if stamps[absolute] != first:
+        return None
+    if folder := options.get("base_dir"):
+        options = {**options, "base_dir": os.path.abspath(os.fsdecode(folder))}
+    return Origin(os.fsdecode(path), absolute, mmap, options, stamps)
+
+
+def reduced(origin: Origin | None, changes: int) -> tuple[Any, ...]:
+    """What a pickle of the container has: path, options, and the digest of the model file.
+
+    Raises:
+        TypeError: another process could not load the same.
+    """
+    way_out = "save it, and pickle Container.load(path) of what was saved"
+    if origin is None:
+        raise TypeError(f"a container that was not loaded from a path cannot be pickled: {way_out}")
+    if changes:
+        raise TypeError(f"a container that was changed since it was loaded cannot be pickled: {way_out}")
+    _refuse_replaced(origin.stamps, "was replaced since it was loaded")
+    digest = _digest(origin.absolute)
+    return origin.absolute, origin.mmap, origin.options, digest, origin.stamps
+
+
+def refuse_other(path: str, digest: str) -> None:
+    """Refuses a model file that is not the one that was pickled.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    if _digest(path) != digest:
+        raise ValueError(f"{path} was replaced since the container was pickled: load it anew, and pickle that")
+
+
+def refuse_other_weights(stamps: dict[str, Stamp]) -> None:
+    """Refuses weights files that are not those of the time of the load."""
+    _refuse_replaced(stamps, "was replaced since the container was pickled")
+
+
+def _refuse_replaced(stamps: dict[str, Stamp], how: str) -> None:
+    for path, stamp in stamps.items():
+        if _stamp(path) != stamp:
+            raise ValueError(f"{path} {how}: load the container anew, and pickle that")
+
+
+def _stamp(path: str) -> Stamp:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

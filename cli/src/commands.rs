@@ -22,6 +22,7 @@ pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod replace;
+pub(crate) mod report;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
 pub(crate) mod scan;
@@ -45,8 +46,8 @@ use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs}
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
-    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, ScanArgs, SignArgs, SplitArgs, StatsArgs,
-    VerifySignatureArgs,
+    PackArgs, RecoverArgs, ReplaceArgs, ReportArgs, RmArgs, ScanArgs, SignArgs, SplitArgs,
+    StatsArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -96,6 +97,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// Show range, mean, deviation and NaN of tensors
     Stats(StatsArgs),
+    /// Write a page for a browser: weights, files, operators, findings
+    Report(ReportArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
     /// Move models with their weights files
@@ -197,6 +200,7 @@ impl Command {
             Self::Check(args) => args,
             Self::Inspect(args) => args,
             Self::Stats(args) => args,
+            Self::Report(args) => args,
             Self::Files(args) => args,
             Self::Mv(args) => args,
             Self::Cp(args) => args,

@@ -97,7 +97,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// Show range, mean, deviation and NaN of tensors
     Stats(StatsArgs),
-    /// Write a page for a browser: weights, files, operators, findings
+    /// Write one page for a browser: weights, files, findings
     Report(ReportArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),

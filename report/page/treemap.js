@@ -106,7 +106,11 @@ class WeightMap {
     const seen = tree.descendants().filter((it) => it.depth > 0 && it.x1 - it.x0 >= 3 && it.y1 - it.y0 >= 3);
     seen.sort((a, b) => b.value - a.value);
     const kept = new Set(seen.slice(0, MOST_CELLS));
-    this.cells = tree.descendants().filter((it) => kept.has(it));
+    // Each module is before what is in it.
+    this.cells = [];
+    tree.eachBefore((it) => {
+      if (kept.has(it)) this.cells.push(it);
+    });
     const nodes = this.cells.map((it, i) => this.cell(it, i, width));
     if (!nodes.length) nodes.push(element("p", { class: "note" }, "There are no weights here."));
     this.box.replaceChildren(...nodes);

@@ -20,21 +20,17 @@ pub struct Page {
 }
 
 impl Page {
-    /// Why the page may not be written to `path`, before anything is read for it: see
-    /// [`save`](Self::save).
+    /// Whether there is nothing at `path`, or a report; `own` are the files of the models.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`], [`ErrorKind::UnsafePath`], or [`ErrorKind::Io`] for a folder
-    /// that is not there.
-    pub fn check_target(path: &Path, own: &[PathBuf], replace_any: bool) -> Result<()> {
-        if let Some(error) = refusal(path, own, false) {
-            return Err(error);
+    /// When a page may not be there in any case: [`ErrorKind::AlreadyExists`] for models, their
+    /// weights and `own`, [`ErrorKind::UnsafePath`] for special files, [`ErrorKind::Io`] for a
+    /// folder that is not there.
+    pub fn is_free(path: &Path, own: &[PathBuf]) -> Result<bool> {
+        match refusal(path, own, false) {
+            Some(error) => Err(error),
+            None => Ok(path.symlink_metadata().is_err() || is_report(path)?),
         }
-        if replace_any || path.symlink_metadata().is_err() || is_report(path)? {
-            return Ok(());
-        }
-        let reason = "is there and is not a report";
-        Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
     }
 
     /// Writes the page to `path`, whole or not at all. A report that is there is replaced; another
@@ -42,9 +38,13 @@ impl Page {
     /// and special files are never replaced.
     ///
     /// # Errors
-    /// Those of [`check_target`](Self::check_target) and of the system.
+    /// Those of [`is_free`](Self::is_free) and of the system; [`ErrorKind::AlreadyExists`] for a
+    /// file that is no report.
     pub fn save(&self, path: &Path, replace_any: bool) -> Result<()> {
-        Self::check_target(path, &self.own, replace_any)?;
+        if !Self::is_free(path, &self.own)? && !replace_any {
+            let reason = "is there and is not a report: it is not replaced";
+            return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
+        }
         let (mut file, unfinished) = Unfinished::new(folder(path))?;
         file.write_all(self.html.as_bytes()).map_err(|error| Error::io(path, error))?;
         drop(file);

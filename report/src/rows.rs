@@ -53,15 +53,21 @@ pub(crate) fn rows(container: &Container, tensors: Vec<TensorSummary>) -> Vec<Ro
 /// The unique names of the tensors that share a scope and name, the largest tensor first, as in a
 /// summary.
 fn unique_names(container: &Container) -> HashMap<String, VecDeque<String>> {
-    let mut names: HashMap<String, Vec<(Reverse<Option<u64>>, String)>> = HashMap::new();
+    let mut names: HashMap<String, Vec<Unique>> = HashMap::new();
     for tensor in container.index().iter() {
         let qualified = tensor.place().qualified_name(tensor.proto());
-        let bytes = Reverse(tensor.byte_len().ok());
-        names.entry(qualified).or_default().push((bytes, tensor.name().to_owned()));
+        let (bytes, name) = (tensor.byte_len().ok(), tensor.name().to_owned());
+        names.entry(qualified).or_default().push(Unique { bytes, name });
     }
-    let sorted = |(qualified, mut all): (String, Vec<_>)| {
-        all.sort_by_key(|(bytes, _)| *bytes);
-        (qualified, all.into_iter().map(|(_, name)| name).collect())
+    let sorted = |(qualified, mut all): (String, Vec<Unique>)| {
+        all.sort_by_key(|unique| Reverse(unique.bytes));
+        (qualified, all.into_iter().map(|unique| unique.name).collect())
     };
     names.into_iter().map(sorted).collect()
+}
+
+/// The unique name of a tensor, and its length.
+struct Unique {
+    bytes: Option<u64>,
+    name: String,
 }

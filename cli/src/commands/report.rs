@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{ByteSize, Error, LoadOptions};
+use onnx_container::{ByteSize, Error, ErrorKind, LoadOptions};
 use onnx_container_report::{MemoryPlan, Page, ReportOptions, report};
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ impl Execute for ReportArgs {
 fn run(args: &ReportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.read);
     // Before much is read for it.
-    Page::check_target(&args.output, &own_files(args, reading)?, args.force)?;
+    check_target(args, &own_files(args, reading)?)?;
     let options = ReportOptions::new(LoadOptions::from(reading)).paths(reading.paths);
     let options = options.stats(args.stats).plan(plan(args, reading)?);
     let page = report(&args.model, args.other.as_deref(), &options)?;
@@ -61,10 +61,20 @@ fn own_files(args: &ReportArgs, reading: Reading) -> Result<Vec<PathBuf>, Failur
     Ok(own)
 }
 
+/// Refuses a file that has to be kept; `own` are those of the models.
+fn check_target(args: &ReportArgs, own: &[PathBuf]) -> Result<(), Error> {
+    let path = &args.output;
+    if Page::is_free(path, own)? || args.force {
+        return Ok(());
+    }
+    let reason = "is there and is not a report: give another name, or --force to replace it";
+    Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
+}
+
 /// Writes the page, and looks again at what it would replace.
 fn write(page: &Page, args: &ReportArgs) -> Result<(), Error> {
     let path = &args.output;
-    Page::check_target(path, &page.own, args.force)?;
+    check_target(args, &page.own)?;
     let html = page.html.as_bytes();
     let write = |file: &mut dyn Write| file.write_all(html).map_err(|e| Error::io(path, e));
     Staged::new(path.clone(), false, write)?.publish(false)

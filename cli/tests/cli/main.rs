@@ -50,6 +50,7 @@ mod protected;
 mod protected_runs;
 mod replace;
 mod replaced;
+mod report;
 #[cfg(feature = "machine")]
 mod run;
 mod safetensors;

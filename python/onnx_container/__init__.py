@@ -47,6 +47,7 @@ from ._dtypes import DataType
 from ._looks import Histogram, ModelDiff, Summary, TensorStats, TensorSummary, ValueSummary, diff, inspect, stats
 from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
+from ._report import report
 from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
@@ -160,6 +161,7 @@ __all__ = [
     "model_that_needs",
     "move",
     "recover",
+    "report",
     "save",
     "save_external_data",
     "save_model",

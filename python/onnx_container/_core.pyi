@@ -31,6 +31,7 @@ __all__ = [
     "model_that_needs",
     "recover",
     "remove",
+    "report",
     "run_command",
     "save_encoded",
     "scan",
@@ -192,6 +193,15 @@ def dtype_names() -> list[tuple[int, str, int | None]]: ...
 def extract_model(container: Container, inputs: list[str] | None, outputs: list[str]) -> Container: ...
 def inline_functions(model: Any, options: Any) -> tuple[bytes, dict[str, Any]]: ...
 def inspect(path: Any, load: Any) -> str: ...
+def report(
+    path: Any,
+    output: Any,
+    other: Any,
+    load: Any,
+    stats: bool,
+    plan: dict[str, int] | None,
+    overwrite: bool,
+) -> int: ...
 def save_encoded(path: Any, model: Any, files: list[tuple[str, list[Any], bool]], sync: bool) -> list[str]: ...
 def map_file(path: Any, mmap: bool = True) -> Bytes: ...
 def merge(

@@ -1,4 +1,4 @@
-//! Gathers what a page shows: what the library says of a model, as one JSON value.
+//! Gathers what a page shows: what the library says of a model, as JSON.
 
 use std::path::Path;
 
@@ -7,7 +7,6 @@ use onnx_container::proto::{FunctionProto, ModelProto};
 use onnx_container::{Container, Error, Result};
 use onnx_container_files::needed::paths;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::columns::columns;
 use crate::files::files;
@@ -18,7 +17,7 @@ use crate::place::Page;
 use crate::rows::{Row, rows};
 use crate::statistics::statistics;
 use crate::tree::tree;
-use crate::values::{tidy, value};
+use crate::values::{Exact, json, tidy_json};
 
 /// The page of the model at `model`, and of what differs in the model at `other`.
 ///
@@ -31,27 +30,34 @@ pub fn report(model: &Path, other: Option<&Path>, options: &ReportOptions) -> Re
     let rows = rows(&container, std::mem::take(&mut summary.tensors));
     let files = files(&rows, model, options)?;
     let locations: Vec<_> = files.iter().map(|file| file.location.clone()).collect();
-    let mut data = json!({
-        "program": concat!("onnx-container ", env!("CARGO_PKG_VERSION")),
-        "model": model.to_string_lossy(),
-        "model_bytes": std::fs::metadata(model).map_err(|error| Error::io(model, error))?.len(),
-        "summary": value(&summary)?,
-        "functions": value(&functions(container.model()))?,
-        "tensors": columns(&rows, &locations)?,
-        "tree": value(&tree(&rows))?,
-        "files": value(&files)?,
-        "findings": findings(model, options)?,
-        "stats": stats(model, &rows, options)?,
-        "plan": value(&options.plan)?,
-        "differences": differences(model, other, options)?,
-    });
-    tidy(&mut data);
+    let program = concat!("onnx-container ", env!("CARGO_PKG_VERSION"));
+    let bytes = std::fs::metadata(model).map_err(|error| Error::io(model, error))?.len();
+    let data = object([
+        ("program", json(&program)?),
+        ("model", tidy_json(&model.to_string_lossy())?),
+        ("model_bytes", json(&Exact(bytes.into()))?),
+        ("summary", tidy_json(&summary)?),
+        ("functions", tidy_json(&functions(container.model()))?),
+        ("tensors", columns(&rows, &locations)?),
+        ("tree", json(&tree(&rows))?),
+        ("files", tidy_json(&files)?),
+        ("findings", findings(model, options)?),
+        ("stats", stats(model, &rows, options)?),
+        ("plan", tidy_json(&options.plan)?),
+        ("differences", differences(model, other, options)?),
+    ]);
     let title = title(model, other);
     let mut own = Vec::new();
     for path in [Some(model), other].into_iter().flatten() {
         own.extend(paths(path, options.load.clone(), options.paths)?);
     }
     Ok(Page { html: html(&title, &data)?, own })
+}
+
+/// An object of these entries, whose values are JSON.
+fn object<const N: usize>(entries: [(&str, String); N]) -> String {
+    let entries = entries.map(|(name, value)| format!("\"{name}\":{value}"));
+    format!("{{{}}}", entries.join(","))
 }
 
 /// The names of the models; of models with one name, their paths.
@@ -93,19 +99,22 @@ fn functions(model: &ModelProto) -> Vec<Function> {
     model.functions.iter().map(function).collect()
 }
 
+/// What the page has where a part was not asked for.
+const NOTHING: &str = "null";
+
 /// The statistics, if the options ask for them.
-fn stats(model: &Path, rows: &[Row], options: &ReportOptions) -> Result<Value> {
+fn stats(model: &Path, rows: &[Row], options: &ReportOptions) -> Result<String> {
     if !options.stats {
-        return Ok(Value::Null);
+        return Ok(NOTHING.to_owned());
     }
     let container = Container::load(model, options.load.clone())?;
     statistics(&container, rows).map_err(|error| error.with_path(model))
 }
 
 /// What differs from the other model, if there is one.
-fn differences(model: &Path, other: Option<&Path>, options: &ReportOptions) -> Result<Value> {
-    let Some(other) = other else { return Ok(Value::Null) };
+fn differences(model: &Path, other: Option<&Path>, options: &ReportOptions) -> Result<String> {
+    let Some(other) = other else { return Ok(NOTHING.to_owned()) };
     let compare = CompareOptions::new().load(options.load.clone()).differences(options.stats);
-    let found = value(&compare_models(model, other, &compare)?)?;
-    Ok(json!({ "other": other.to_string_lossy(), "found": found }))
+    let found = tidy_json(&compare_models(model, other, &compare)?)?;
+    Ok(object([("other", tidy_json(&other.to_string_lossy())?), ("found", found)]))
 }

@@ -5,10 +5,9 @@ use std::path::Path;
 use onnx_container::check::{CheckOptions, Checked, Severity, check_model};
 use onnx_container::{Error, Result};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::options::ReportOptions;
-use crate::values::value;
+use crate::values::tidy_json;
 
 /// The findings, errors first.
 #[derive(Serialize)]
@@ -32,7 +31,7 @@ struct Finding {
 }
 
 /// Checks the model at `path`.
-pub(crate) fn findings(path: &Path, options: &ReportOptions) -> Result<Value> {
+pub(crate) fn findings(path: &Path, options: &ReportOptions) -> Result<String> {
     // This reads few bytes: those of BOOL tensors, and the last byte of narrower elements.
     let options = CheckOptions::from(options.load.clone()).contents(true);
     let checked = check_model(path, options)?;
@@ -41,7 +40,7 @@ pub(crate) fn findings(path: &Path, options: &ReportOptions) -> Result<Value> {
         add(&mut list, finding.severity, &finding.error);
     }
     let Checked { more_errors, more_advice, .. } = checked;
-    value(&Findings {
+    tidy_json(&Findings {
         ok: checked.is_ok(),
         not_listed: more_errors.saturating_add(more_advice),
         looked_at: checked.to_string(),

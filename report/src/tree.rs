@@ -10,17 +10,18 @@ use onnx_container::summary::module_parts;
 use serde::Serialize;
 
 use crate::rows::Row;
+use crate::values::{exact, text};
 
 /// A module, or a tensor; the names of the fields are short, because there may be very many.
 #[derive(Debug, Clone, Default, Serialize, PartialEq, Eq)]
 pub(crate) struct Node {
     /// Its part of the name; of a repeated block the first and the last one.
-    #[serde(rename = "n")]
+    #[serde(rename = "n", serialize_with = "text")]
     pub(crate) name: String,
     /// The bytes of everything in it. Tied tensors are counted where the first of them is.
-    #[serde(rename = "b")]
+    #[serde(rename = "b", serialize_with = "exact")]
     pub(crate) bytes: u64,
-    #[serde(rename = "p")]
+    #[serde(rename = "p", serialize_with = "exact")]
     pub(crate) parameters: u64,
     #[serde(rename = "t")]
     pub(crate) tensors: usize,
@@ -34,7 +35,6 @@ pub(crate) struct Node {
     pub(crate) children: Vec<Node>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref)] // as serde calls it
 fn is_one(copies: &usize) -> bool {
     *copies == 1
 }

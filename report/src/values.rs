@@ -1,10 +1,9 @@
-//! Values as the scripts of the page can read them: no text of a megabyte, no number that JavaScript
-//! rounds, no float that JSON cannot say.
-
-use serde::Serialize;
-use serde_json::{Number, Value};
+//! Values as the scripts of the page can read them: no text of a megabyte, no integer that
+//! JavaScript rounds, no float that JSON cannot say.
 
 use onnx_container::{Error, Result};
+use serde::{Serialize, Serializer};
+use serde_json::{Number, Value};
 
 /// The most characters of a text. A longer one is cut in the middle, and says so.
 const MOST: usize = 4096;
@@ -12,15 +11,74 @@ const MOST: usize = 4096;
 /// The largest integer of which JavaScript's numbers have every smaller one.
 const MOST_EXACT: u64 = (1 << 53) - 1;
 
-/// `value` as JSON, with texts that are not too long and numbers that JavaScript has.
-pub(crate) fn value(value: &impl Serialize) -> Result<Value> {
+/// `value` as JSON, in which texts are short and integers are such as JavaScript has.
+pub(crate) fn json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(Error::other)
+}
+
+/// As [`json`], for a value that takes no care of its texts and integers. It is held in memory as a
+/// whole, and is not for very many tensors.
+pub(crate) fn tidy_json(value: &impl Serialize) -> Result<String> {
     let mut value = serde_json::to_value(value).map_err(Error::other)?;
     tidy(&mut value);
-    Ok(value)
+    json(&value)
+}
+
+/// A text that is not too long.
+pub(crate) struct Text<'t>(pub(crate) &'t str);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match cut(self.0) {
+            Some(text) => serializer.serialize_str(&text),
+            None => serializer.serialize_str(self.0),
+        }
+    }
+}
+
+/// An integer; a text where JavaScript would round it.
+pub(crate) struct Exact(pub(crate) i128);
+
+impl Exact {
+    pub(crate) fn value(&self) -> Value {
+        let small = i64::try_from(self.0).ok().filter(|n| n.unsigned_abs() <= MOST_EXACT);
+        small.map_or_else(|| Value::String(self.0.to_string()), Value::from)
+    }
+}
+
+impl Serialize for Exact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.value().serialize(serializer)
+    }
+}
+
+/// Several integers, each as [`Exact`].
+pub(crate) struct Integers<'i>(pub(crate) &'i [i64]);
+
+impl Serialize for Integers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|number| Exact((*number).into())))
+    }
+}
+
+/// Serializes a text that is not too long.
+pub(crate) fn text<S: Serializer>(
+    text: &str,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    Text(text).serialize(serializer)
+}
+
+/// Serializes a length or number as [`Exact`].
+pub(crate) fn exact<S: Serializer>(
+    number: &u64,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    Exact((*number).into()).serialize(serializer)
 }
 
 /// Cuts the texts in `value` and makes texts of long integers.
-pub(crate) fn tidy(value: &mut Value) {
+fn tidy(value: &mut Value) {
     match value {
         Value::String(text) => {
             if let Some(cut) = cut(text) {
@@ -60,11 +118,6 @@ pub(crate) fn float(number: f64) -> Value {
     Number::from_f64(number).map_or_else(|| Value::String(number.to_string()), Value::Number)
 }
 
-/// An optional value.
-pub(crate) fn or_null(value: Option<impl Into<Value>>) -> Value {
-    value.map_or(Value::Null, Into::into)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -85,6 +138,16 @@ mod tests {
             let mut found = given;
             tidy(&mut found);
             assert_eq!(found, expected);
+        }
+        for (number, expected) in [
+            (1, "1"),
+            (-1, "-1"),
+            (i128::from(MOST_EXACT), "9007199254740991"),
+            (i128::from(MOST_EXACT) + 1, "\"9007199254740992\""),
+            (u64::MAX.into(), "\"18446744073709551615\""),
+            (i64::MIN.into(), "\"-9223372036854775808\""),
+        ] {
+            assert_eq!(super::json(&Exact(number)).unwrap(), expected);
         }
         let mut found = json!({ "name": long });
         tidy(&mut found);

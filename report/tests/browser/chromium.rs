@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Names of the program, where the environment names none.
-const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const PROGRAMS: [&str; 3] = ["chromium", "google-chrome", "chromium-browser"];
 const LONGEST: Duration = Duration::from_secs(60);
 
 pub struct Browser {

@@ -34,7 +34,7 @@ fn shown<'b>(browser: &'b mut Browser, page: &Written) -> Tab<'b> {
         "{}",
         tab.text("document.body.innerText")
     );
-    assert_eq!(tab.requests(), [page.url.clone()]);
+    assert_eq!(tab.requests(), std::slice::from_ref(&page.url));
     assert_eq!(tab.troubles(), [""; 0]);
     tab
 }

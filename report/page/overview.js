@@ -3,10 +3,9 @@
 function overview(data) {
   const { summary, files } = data;
   const fileBytes = files.reduce((sum, file) => sum + Number(file.bytes ?? 0), 0);
-  const missing = files.filter((file) => file.bytes === null).length;
   const cards = [
     ["Parameters", short(summary.parameters), whole(summary.parameters)],
-    ["On disk", byteSize(Number(data.model_bytes) + fileBytes), `model ${byteSize(data.model_bytes)}, ${count(files.length, "weights file")} ${byteSize(fileBytes)}${missing ? `, ${whole(missing)} not there` : ""}`],
+    ["On disk", byteSize(Number(data.model_bytes) + fileBytes), storedText(data, fileBytes)],
     ["Tensors", whole(summary.totals.tensors), `${whole(summary.totals.external)} external, ${whole(summary.totals.inline)} in the model, ${whole(summary.totals.tied)} tied`],
     ["Nodes", whole(summary.nodes + summary.inner_nodes), `${count(summary.functions, "function")}, ${count(summary.subgraphs, "subgraph")}`],
     ["Element types", summary.dtypes.slice(0, 3).map(({ dtype }) => dtype).join(", ") || "none", summary.dtypes.length > 3 ? `and ${summary.dtypes.length - 3} more` : ""],
@@ -18,6 +17,13 @@ function overview(data) {
   const refused = summary.refused.map((reason) => element("p", { class: "notice" }, cut(reason, 400)));
   node.append(...refused, element("div", { class: "columns" }, versions(data), dtypes(summary)));
   return node;
+}
+
+function storedText({ model_bytes, files }, fileBytes) {
+  if (!files.length) return "all in the model";
+  const missing = files.filter((file) => file.bytes === null).length;
+  const there = `model ${byteSize(model_bytes)}, ${count(files.length, "weights file")} ${byteSize(fileBytes)}`;
+  return missing ? `${there}, ${whole(missing)} not there` : there;
 }
 
 function opsetText({ opsets }) {

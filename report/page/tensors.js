@@ -4,13 +4,13 @@ function tensorsSection(tensors, details) {
   const rows = Array.from({ length: tensors.count }, (_, i) => i);
   const number = (value) => (value === null || value === undefined ? null : Number(value));
   const columns = [
-    { title: "Name", least: tensors.stats ? 370 : 300, cell: (i) => nameNode(tensors.name(i), tensors.stats ? 50 : 90), key: (i) => natural(tensors.name(i)) },
-    { title: "Type", width: 100, text: (i) => tensors.dtype(i), key: (i) => tensors.dtype(i) },
+    { title: "Name", least: tensors.stats ? 310 : 300, cell: (i) => nameNode(tensors.name(i), tensors.stats ? 42 : 90), key: (i) => natural(tensors.name(i)) },
+    { title: "Type", width: 96, text: (i) => tensors.dtype(i), key: (i) => tensors.dtype(i) },
     { title: "Shape", width: 130, text: (i) => cut(tensors.shape(i), 60), key: (i) => number(tensors.elements(i)) },
-    { title: "Bytes", width: 90, right: true, text: (i) => byteSize(tensors.bytes(i)), key: (i) => number(tensors.bytes(i)) },
+    { title: "Bytes", width: 82, right: true, text: (i) => byteSize(tensors.bytes(i)), key: (i) => number(tensors.bytes(i)) },
+    ...statisticColumns(tensors, number),
     { title: "Stored in", width: 160, cell: (i) => nameNode(tensors.place(i), 60), key: (i) => tensors.place(i) },
     { title: "Offset", width: 120, right: true, text: (i) => whole(tensors.offset(i)), key: (i) => number(tensors.offset(i)) },
-    ...statisticColumns(tensors, number),
   ];
   const words = (i) => `${tensors.name(i)} ${tensors.dtype(i)} ${tensors.shape(i)} ${tensors.place(i)}`;
   const table = new LongTable({ id: "tensor", label: "Tensors", rows, columns, words, open: (i) => details.open(i), placeholder: "name, type, shape or file:  / " });
@@ -22,7 +22,7 @@ function tensorsSection(tensors, details) {
 
 function statisticColumns(tensors, number) {
   if (!tensors.stats) return [];
-  const four = (value) => real(value, 4);
+  const four = (value) => (Number.isFinite(Number(value ?? NaN)) ? real(Number(value), 4) : real(value));
   const column = (title, name, width, shown) => ({
     title,
     width,
@@ -31,12 +31,12 @@ function statisticColumns(tensors, number) {
     key: (i) => number(tensors.stat(name, i)),
   });
   return [
-    column("Min", "min", 92, four),
-    column("Max", "max", 92, four),
-    column("Mean", "mean", 92, four),
-    column("Std", "std", 92, four),
-    column("NaN", "nan", 60, whole),
-    column("Inf", "infinite", 60, whole),
+    column("Min", "min", 86, four),
+    column("Max", "max", 86, four),
+    column("Mean", "mean", 98, four),
+    column("Std", "std", 86, four),
+    column("NaN", "nan", 54, whole),
+    column("Inf", "infinite", 54, whole),
     column("Zeros", "zeros", 84, whole),
     {
       title: "Histogram",

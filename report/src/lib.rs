@@ -43,3 +43,8 @@ pub use options::{MemoryPlan, PlannedBlock, ReportOptions};
 pub use place::Page;
 #[cfg(feature = "machine")]
 pub use plan::plan_memory;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

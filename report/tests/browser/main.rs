@@ -2,6 +2,7 @@
 //! for nothing. `bash scripts/test.sh browser` runs these tests, which need Chromium.
 #![cfg(unix)]
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -14,6 +14,7 @@ mod paths;
 #[cfg(feature = "machine")]
 mod plan;
 mod reading;
+mod report;
 mod scan;
 mod semantic;
 mod signing;
@@ -45,6 +46,7 @@ use paths::{model_or_folder_to_write, model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
+pub use report::ReportArgs;
 pub use scan::ScanArgs;
 pub use semantic::DigestArgs;
 pub use signing::{SignArgs, VerifySignatureArgs};

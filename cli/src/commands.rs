@@ -23,6 +23,7 @@ pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod replace;
+pub(crate) mod report;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
 pub(crate) mod scan;
@@ -46,8 +47,8 @@ use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs}
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
-    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, ScanArgs, SignArgs, SplitArgs, StatsArgs,
-    VerifySignatureArgs,
+    PackArgs, RecoverArgs, ReplaceArgs, ReportArgs, RmArgs, ScanArgs, SignArgs, SplitArgs,
+    StatsArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -100,6 +101,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// Show range, mean, deviation and NaN of tensors
     Stats(StatsArgs),
+    /// Write one page for a browser: weights, files, findings
+    Report(ReportArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
     /// Move models with their weights files
@@ -203,6 +206,7 @@ impl Command {
             Self::Check(args) => args,
             Self::Inspect(args) => args,
             Self::Stats(args) => args,
+            Self::Report(args) => args,
             Self::Files(args) => args,
             Self::Mv(args) => args,
             Self::Cp(args) => args,

@@ -12,7 +12,7 @@ use examples::examples;
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Look", &["inspect", "files", "scan", "check", "digest", "diff", "stats"]),
+    ("Look", &["inspect", "files", "scan", "check", "digest", "diff", "stats", "report"]),
     (
         "Write",
         &[

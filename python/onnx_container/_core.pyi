@@ -38,6 +38,7 @@ __all__ = [
     "remove",
     "remove_metadata",
     "rename",
+    "report",
     "run_command",
     "save_encoded",
     "scan",
@@ -205,6 +206,15 @@ def export_safetensors(container: Container, path: Any, export: Any, save: Any) 
 def extract_model(container: Container, inputs: list[str] | None, outputs: list[str]) -> Container: ...
 def inline_functions(model: Any, options: Any) -> tuple[bytes, dict[str, Any]]: ...
 def inspect(path: Any, load: Any) -> str: ...
+def report(
+    path: Any,
+    output: Any,
+    other: Any,
+    load: Any,
+    stats: bool,
+    plan: dict[str, int] | None,
+    overwrite: bool,
+) -> int: ...
 def save_encoded(path: Any, model: Any, files: list[tuple[str, list[Any], bool]], sync: bool) -> list[str]: ...
 def map_file(path: Any, mmap: bool = True) -> Bytes: ...
 def matching(names: list[str], patterns: list[str]) -> tuple[list[str], list[str]]: ...

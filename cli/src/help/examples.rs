@@ -10,6 +10,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "digest" => &["model.onnx", "--files model.onnx | sha256sum -c"],
         "diff" => &["old.onnx new.onnx --stats", "old.onnx new.onnx --semantic"],
         "stats" => &["model.onnx", "model.onnx 'layers.3.*' --json"],
+        "report" => &["model.onnx -o model.html --stats", "old.onnx new.onnx -o changes.html"],
         "pack" => &["model.onnx packed.onnx", "model.onnx web/model.onnx --max-shard-size 1GB"],
         "split" => &["model.onnx split/model.onnx", "model.onnx split/model.onnx --min-bytes 1MB"],
         "embed" => &["model.onnx single.onnx", "model.onnx single.onnx --verify"],

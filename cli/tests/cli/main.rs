@@ -56,6 +56,7 @@ mod protected_runs;
 mod questions;
 mod replace;
 mod replaced;
+mod report;
 #[cfg(feature = "machine")]
 mod run;
 mod safetensors;

@@ -65,7 +65,9 @@ mod dropout;
 mod einsum;
 mod fast;
 mod fourier;
+mod fused_matmul;
 mod gather;
+mod gelu;
 mod gemm;
 mod grid;
 mod image;
@@ -98,6 +100,7 @@ mod scatter;
 mod scores;
 mod sequence;
 mod signal;
+mod skip_norm;
 mod softmax;
 mod space;
 mod spectrum;
@@ -228,7 +231,14 @@ const SETTLED: &[&str] = &["CastLike", "Conv", "MatMul"];
 /// The built-in kernels of `profile`; one that comes later replaces another of the same operator
 /// and version.
 pub(crate) fn of(profile: Profile) -> impl Iterator<Item = Builtin> {
-    let fast = [conv::FAST, fast::KERNELS, gemm::FAST, matmul::FAST, transposed_matmul::FAST];
+    let fast = [
+        conv::FAST,
+        fast::KERNELS,
+        fused_matmul::FAST,
+        gemm::FAST,
+        matmul::FAST,
+        transposed_matmul::FAST,
+    ];
     let fast = fast.into_iter().flatten().filter(move |_| profile == Profile::Fast);
     let all = strict().into_iter().flatten().chain(fast);
     all.map(|kernel| {
@@ -258,7 +268,9 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         dropout::KERNELS,
         einsum::KERNELS,
         elementwise::KERNELS,
+        fused_matmul::KERNELS,
         gather::KERNELS,
+        gelu::KERNELS,
         gemm::KERNELS,
         grid::KERNELS,
         image::KERNELS,
@@ -286,6 +298,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         scatter::KERNELS,
         sequence::KERNELS,
         signal::KERNELS,
+        skip_norm::KERNELS,
         softmax::KERNELS,
         space::KERNELS,
         spectrum::KERNELS,

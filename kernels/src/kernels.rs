@@ -67,9 +67,11 @@ mod fast;
 mod fourier;
 mod fused_matmul;
 mod gather;
+mod gather_quantized;
 mod gelu;
 mod gemm;
 mod grid;
+mod group_query;
 mod image;
 mod label_encoder;
 mod linear;
@@ -78,6 +80,7 @@ mod loops;
 mod loss;
 mod maps;
 mod matmul;
+mod matmul_nbits;
 mod ml;
 mod movement;
 mod normalization;
@@ -236,7 +239,9 @@ pub(crate) fn of(profile: Profile) -> impl Iterator<Item = Builtin> {
         fast::KERNELS,
         fused_matmul::FAST,
         gemm::FAST,
+        group_query::FAST,
         matmul::FAST,
+        matmul_nbits::FAST,
         transposed_matmul::FAST,
     ];
     let fast = fast.into_iter().flatten().filter(move |_| profile == Profile::Fast);
@@ -270,9 +275,11 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         elementwise::KERNELS,
         fused_matmul::KERNELS,
         gather::KERNELS,
+        gather_quantized::KERNELS,
         gelu::KERNELS,
         gemm::KERNELS,
         grid::KERNELS,
+        group_query::KERNELS,
         image::KERNELS,
         label_encoder::KERNELS,
         linear::KERNELS,
@@ -280,6 +287,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         loss::KERNELS,
         maps::KERNELS,
         matmul::KERNELS,
+        matmul_nbits::KERNELS,
         ml::KERNELS,
         movement::KERNELS,
         normalization::KERNELS,

@@ -236,6 +236,72 @@ def quick_gelus():
         yield case("QuickGelu", 3 * normal(*shape), alpha=alpha)
 
 
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes along the last axis as bytes, the first in the lowest bits."""
+    each = 8 // bits
+    padded = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, -codes.shape[-1] % each)])
+    parts = padded.reshape(*padded.shape[:-1], -1, each).astype(np.uint8)
+    return np.bitwise_or.reduce(parts << (np.arange(each) * bits).astype(np.uint8), axis=-1)
+
+
+def quantized_products():
+    """Every width, blocks that end in the middle of one, and each optional input alone and with others."""
+    kinds = itertools.product((F32, F16), (2, 4, 8), ((64, 16), (70, 32), (256, 128)), (None, "packed", "float"))
+    for dtype, bits, (k, block), zero in kinds:
+        for group, bias, shape in ((0, 0, (1,)), (0, 1, (2, 3)), (1, 0, (5,)), (1, 1, (1,))):
+            # These onnxruntime refuses on the CPU, or leaves out the zero points or the width.
+            if (bits == 8 and zero == "float") or (group and (bits != 4 or zero == "packed")):
+                continue
+            n, blocks = 9, -(-k // block)
+            codes = RNG.integers(0, 2**bits, (n, blocks * block))
+            b = packed(codes, bits).reshape(n, blocks, -1)
+            scales = (RNG.random((n, blocks)) * 0.1 + 0.01).astype(dtype)
+            zeros = None
+            if zero == "packed":
+                zeros = packed(RNG.integers(0, 2**bits, (n, blocks)), bits)
+            elif zero:
+                zeros = (RNG.random((n, blocks)) * (2**bits - 1)).astype(dtype)
+            index = RNG.integers(0, blocks, k).astype(np.int32) if group else None
+            yield case(
+                "MatMulNBits",
+                normal(*shape, k, dtype=dtype),
+                b.astype(np.uint8),
+                scales,
+                zeros,
+                index,
+                normal(n, dtype=dtype) if bias else None,
+                K=k,
+                N=n,
+                bits=bits,
+                block_size=block,
+            )
+
+
+def quantized_tables():
+    """Tables in UINT8 and in the types of 4 and 8 bits."""
+    for dtype, bits, zero, index in itertools.product((F32, F16), (4, 8), (False, True), (np.int32, np.int64)):
+        codes = RNG.integers(0, 2**bits, (11, 40))
+        zeros = packed(RNG.integers(0, 2**bits, (11, 3)), bits) if zero else None
+        indices = RNG.integers(0, 11, (2, 3)).astype(index)
+        scales = (RNG.random((11, 3)) + 0.1).astype(dtype)
+        yield case("GatherBlockQuantized", packed(codes, bits), indices, scales, zeros, bits=bits, block_size=16)
+    for name, zero, axes in itertools.product(("int4", "uint4"), (False, True), ((0, 2), (1, 2), (2, 1), (0, 1))):
+        low, high = (-8, 8) if name == "int4" else (0, 16)
+        shape, blocks = (3, 34, 20), [3, 34, 20]
+        blocks[axes[1]] = -(-blocks[axes[1]] // 16)
+        element = np.dtype(getattr(ml_dtypes, name))
+        codes = RNG.integers(low, high, shape).astype(np.int8).astype(element)
+        zeros = RNG.integers(low, high, blocks).astype(np.int8).astype(element) if zero else None
+        indices = np.array([[2, 0], [-1, 1]], np.int64)
+        scales = (RNG.random(blocks) + 0.1).astype(F32)
+        names = dict(zip(("gather_axis", "quantize_axis"), axes, strict=True))
+        yield case("GatherBlockQuantized", codes, indices, scales, zeros, block_size=16, **names)
+    for element in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"):
+        codes = normal(5, 32).astype(np.dtype(getattr(ml_dtypes, element)))
+        scales = (RNG.random((5, 2)) + 0.1).astype(F32)
+        yield case("GatherBlockQuantized", codes, np.array([4, 0, 0]), scales, bits=8, block_size=16)
+
+
 FAMILIES = [
     skips,
     skips_of_roots,
@@ -245,6 +311,8 @@ FAMILIES = [
     biased_gelus,
     fast_gelus,
     quick_gelus,
+    quantized_products,
+    quantized_tables,
 ]
 
 

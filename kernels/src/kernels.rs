@@ -89,6 +89,9 @@ mod pad;
 mod pattern;
 mod pool;
 mod power;
+mod qgemm;
+mod qlinear;
+mod qlinear_pool;
 mod quantize;
 mod quantized_matmul;
 mod random;
@@ -295,6 +298,9 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         pad::KERNELS,
         pattern::KERNELS,
         pool::KERNELS,
+        qgemm::KERNELS,
+        qlinear::KERNELS,
+        qlinear_pool::KERNELS,
         quantize::KERNELS,
         quantized_matmul::KERNELS,
         random::KERNELS,

@@ -9,6 +9,7 @@ onnxruntime rounds on the way.
 """
 
 import itertools
+import subprocess
 import sys
 import typing
 
@@ -35,8 +36,8 @@ class Case(typing.NamedTuple):
     domain: str = MICROSOFT
     # What of output 0 is compared, or everything.
     compared: typing.Any = None
-    # What onnxruntime's kernel does not take itself, as the same numbers of another type.
-    witness: typing.Any = None
+    # The lengths of sequences up to which caches are compared, or everything.
+    caches: tuple | None = None
     tolerance: tuple | None = None
     attributes: dict = {}
 
@@ -44,9 +45,9 @@ class Case(typing.NamedTuple):
         return [True] * self.outputs if isinstance(self.outputs, int) else [mark == "1" for mark in self.outputs]
 
 
-def case(op: str, *inputs, outputs=1, domain=MICROSOFT, compared=None, witness=None, tolerance=None, **attributes):
+def case(op: str, *inputs, outputs=1, domain=MICROSOFT, compared=None, caches=None, tolerance=None, **attributes):
     """A case; attributes are the keywords that are left."""
-    return Case(op, list(inputs), outputs, domain, compared, witness, tolerance, attributes)
+    return Case(op, list(inputs), outputs, domain, compared, caches, tolerance, attributes)
 
 
 def kind(array) -> int:
@@ -55,8 +56,6 @@ def kind(array) -> int:
 
 def node(one: Case, prefix: str) -> onnx.NodeProto:
     names = ["" if value is None else f"{prefix}x{i}" for i, value in enumerate(one.inputs)]
-    while names and not names[-1]:
-        names.pop()
     outputs = [f"{prefix}y{j}" if asked else "" for j, asked in enumerate(one.asked())]
     attributes = {name: value for name, value in one.attributes.items() if value is not None}
     return helper.make_node(one.op, names, outputs, domain=one.domain, **attributes)
@@ -70,7 +69,6 @@ def model_of(nodes, inputs, outputs, initializers=()) -> onnx.ModelProto:
 
 def by_onnxruntime(one: Case) -> list:
     """The outputs. Types that NumPy has not are initializers, and such outputs are cast to FLOAT."""
-    one = one._replace(inputs=one.witness or one.inputs)
     inputs, initializers, feeds = [], [], {}
     for i, value in enumerate(one.inputs):
         if value is None:
@@ -115,12 +113,17 @@ def by_command(cases: list[Case], profile: str, folder) -> list[list]:
     return [[next(arrays) for name in one.output if name] for one in nodes]
 
 
-def same(found, expected, one: Case, first: bool) -> int:
+def same(found, expected, one: Case, output: int) -> int:
     """How many quantized numbers are the ones beside those expected."""
     assert found.shape == expected.shape, f"shape {found.shape}, not {expected.shape}"
     relative, absolute = one.tolerance or TOLERANCES.get(found.dtype, (0, 0))
-    if first and one.compared is not None:
-        found, expected = found[one.compared], expected[one.compared]
+    if output == 0 and one.compared:
+        found, expected = one.compared(found), one.compared(expected)
+    if output > 0 and one.caches:
+        found, expected = (
+            np.concatenate([array[b, :, :length] for b, length in enumerate(one.caches)], 1)
+            for array in (found, expected)
+        )
     if found.dtype.kind in "iu":
         assert found.dtype == expected.dtype, f"{found.dtype}, not {expected.dtype}"
         apart = np.abs(found.astype(np.int64) - expected.astype(np.int64))
@@ -147,7 +150,7 @@ def compare(cases: list[Case]) -> None:
         for one, ours, theirs in zip(cases, found, expected, strict=True):
             for j, (a, b) in enumerate(zip(ours, theirs, strict=True)):
                 try:
-                    beside += same(a, b, one, j == 0)
+                    beside += same(a, b, one, j)
                     numbers += a.size
                 except AssertionError as error:
                     raise AssertionError(f"{profile}, output {j} of {shown(one)}: {error}") from error
@@ -174,7 +177,7 @@ def skips():
         for beta, bias, eps in itertools.product((None, 1), (None, 1), (None, 1e-3)):
             given = [one and normal(width, dtype=dtype) for one in (beta, bias)]
             x, skip, gamma = normal(*shape, dtype=dtype), normal(*shape, dtype=dtype), normal(width, dtype=dtype)
-            yield case("SkipLayerNormalization", x, skip, gamma, *given, outputs="1001", epsilon=eps)
+            yield case("SkipLayerNormalization", x, skip, gamma, *given, outputs=4, epsilon=eps)
     x, gamma = normal(2, 3, 8), normal(8)
     yield case("SkipLayerNormalization", x, normal(3, 8), gamma, normal(8))
     yield case("SkipLayerNormalization", x, normal(1, 3, 8), gamma, None, normal(8), outputs="1001")
@@ -193,8 +196,7 @@ def roots():
     for dtype, (axis, shape), outputs in kinds:
         rows = shape[axis if axis is not None else -1 :]
         x, scale = normal(*shape, dtype=dtype), normal(*rows, dtype=dtype)
-        if len(rows) == 1:
-            yield case("SimplifiedLayerNormalization", x, scale, outputs=outputs, domain="", axis=axis, epsilon=1e-4)
+        yield case("SimplifiedLayerNormalization", x, scale, outputs=outputs, domain="", axis=axis, epsilon=1e-4)
 
 
 def products():
@@ -302,6 +304,188 @@ def quantized_tables():
         yield case("GatherBlockQuantized", codes, np.array([4, 0, 0]), scales, bits=8, block_size=16)
 
 
+def caches(positions: int, half: int, dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines as exports of language models have them."""
+    angles = np.arange(positions)[:, None] / 100 ** (np.arange(half) / half)
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def rotations():
+    kinds = itertools.product((F32, F16), (0, 1), ("flat", "heads", "part"), (True, False), (0, 1))
+    for dtype, interleaved, form, offset, packing in kinds:
+        batch, sequence, heads, head = 2, 3, 4, 8
+        half = 2 if form == "part" else head // 2
+        shape = (batch, heads, sequence, head) if form == "heads" else (batch, sequence, heads * head)
+        positions = np.array([5]) if offset else RNG.integers(0, 20, (batch, sequence))
+        attributes = {"rotary_embedding_dim": 4, "num_heads": heads} if form == "part" else {}
+        attributes |= {"num_heads": heads} if packing else {}
+        yield case(
+            "RotaryEmbedding",
+            normal(*shape, dtype=dtype),
+            positions.astype(np.int64),
+            *caches(20, half, dtype),
+            interleaved=interleaved,
+            is_packed_batching=packing,
+            **attributes,
+        )
+
+
+def group_query(dtype, lengths, sequence, *, room=0, heads=4, kv_heads=2, head=32, packed=False, rotary=0, parts=(), **more):
+    """A case: `lengths` are the keys of each sequence, the last `sequence` of them new, in a cache with `room`."""
+    batch, total = len(lengths), max(lengths)
+    is_prompt = sequence == total
+    past = 0 if is_prompt and not room else max(room, total - sequence)
+    q, k, v = (normal(batch, sequence, n * head, dtype=dtype) for n in (heads, kv_heads, kv_heads))
+    old = [normal(batch, kv_heads, past, head, dtype=dtype) for _ in range(2)]
+    if is_prompt and not room:
+        old = [np.zeros((batch, kv_heads, 0, head), dtype) for _ in range(2)]
+    half = head // 2 if rotary != 2 else head // 4
+    cos, sin = caches(total + 4, half, dtype) if rotary else (None, None)
+    begins = [0 if is_prompt else length - sequence for length in lengths]
+    positions = np.array([np.arange(begin, begin + sequence) for begin in begins], np.int64)
+    inputs = [np.concatenate([q, k, v], -1), None, None] if packed else [q, k, v]
+    inputs += [*old, np.array(lengths, np.int32) - 1, np.array([total], np.int32), cos, sin]
+    inputs += [positions if "positions" in parts else None]
+    inputs += [normal(1 if "one" in parts else batch, heads, sequence, total, dtype=dtype) if "bias" in parts else None]
+    inputs += [normal(heads, dtype=dtype) if "sink" in parts else None]
+    while inputs[-1] is None:
+        inputs.pop()
+    # What is behind the keys of a shorter sequence is not said, and neither what is computed of its padding.
+    seen = [(b, slice(0, min(sequence, length)) if is_prompt else slice(None)) for b, length in enumerate(lengths)]
+    return case(
+        "GroupQueryAttention",
+        *inputs,
+        outputs=3,
+        compared=(lambda y: np.concatenate([y[one] for one in seen]))
+        if len(set(lengths)) > 1
+        else None,
+        caches=lengths if len(set(lengths)) > 1 or room else None,
+        num_heads=heads,
+        kv_num_heads=kv_heads,
+        do_rotary=int(rotary > 0),
+        **more,
+    )
+
+
+def group_queries():
+    """Prompts and steps, of one length and of several, with each part alone and with others."""
+    for dtype in (F32, F16):
+        lengths = (((5, 5), 5, 0), ((5, 3), 5, 0), ((6,), 1, 0), ((7, 5), 1, 0), ((9,), 3, 0), ((5, 5), 5, 8), ((6, 4), 1, 9))
+        for (of, sequence, room), packed, rotary in itertools.product(lengths, (False, True), (0, 1, 2)):
+            yield group_query(dtype, of, sequence, room=room, packed=packed, rotary=rotary)
+        for of, sequence, room in lengths:
+            one = {"room": room, "rotary": 1}
+            yield group_query(dtype, of, sequence, **one, rotary_interleaved=1)
+            yield group_query(dtype, of, sequence, **one, parts=("positions",))
+            yield group_query(dtype, of, sequence, **one, parts=("bias",))
+            yield group_query(dtype, of, sequence, **one, parts=("bias", "one"), softcap=0.8)
+            yield group_query(dtype, of, sequence, **one, parts=("sink",))
+            yield group_query(dtype, of, sequence, **one, local_window_size=2)
+            yield group_query(dtype, of, sequence, **one, causal=0)
+            yield group_query(dtype, of, sequence, **one, softcap=0.8, smooth_softmax=1, scale=0.5)
+            yield group_query(dtype, of, sequence, **one, parts=("sink", "bias"), local_window_size=3)
+            yield group_query(dtype, of, sequence, **one, heads=4, kv_heads=4, head=16)
+            yield group_query(dtype, of, sequence, **one, heads=6, kv_heads=1)
+
+
+def linear(dtype, scale=None, zero=True):
+    """A scale, and a zero point in the type of the codes or none."""
+    low = 0 if dtype == np.uint8 else -128
+    of_zero = np.array(RNG.integers(low + 60, low + 190), dtype) if zero else None
+    return [np.array(scale or RNG.random() * 0.05 + 0.01, F32), of_zero]
+
+
+def codes(dtype, *shape):
+    bounds = np.iinfo(dtype)
+    return RNG.integers(bounds.min, bounds.max + 1, shape).astype(dtype)
+
+
+def quantized_pairs(op: str, scale):
+    def pairs():
+        shapes = (((3, 40), (3, 40)), ((3, 40), (40,)), ((2, 1, 5), (4, 1)), ((1,), (2, 7)))
+        # Without a zero point, onnxruntime infers no type.
+        for dtype, (a, b) in itertools.product((np.uint8, np.int8), shapes):
+            inputs = [codes(dtype, *a), *linear(dtype), codes(dtype, *b), *linear(dtype)]
+            yield case(op, *inputs, *linear(dtype, scale))
+
+    pairs.__name__ = f"pairs_of_{op}"
+    return pairs
+
+
+def quantized_functions(op: str, scale, **attributes):
+    def functions():
+        for dtype, zero in itertools.product((np.uint8, np.int8), (True, False)):
+            yield case(op, codes(dtype, 4, 300), *linear(dtype, 0.04, zero), *linear(dtype, scale, zero))
+            for name, value in attributes.items():
+                one = {name: value}
+                yield case(op, codes(dtype, 4, 300), *linear(dtype, 0.04), *linear(dtype, scale), **one)
+
+    functions.__name__ = f"codes_of_{op}"
+    return functions
+
+
+def quantized_softmaxes():
+    for dtype, (axis, opset) in itertools.product((np.uint8, np.int8), ((-1, 13), (1, 13), (0, 13), (1, 11), (2, 12))):
+        to = [np.array(1 / 256, F32), np.array(0 if dtype == np.uint8 else -128, dtype)]
+        inputs = [codes(dtype, 3, 4, 11), *linear(dtype, 0.03), *to]
+        yield case("QLinearSoftmax", *inputs, axis=axis, opset=opset)
+
+
+def quantized_choices():
+    for dtype, shape in itertools.product((np.uint8, np.int8), (((3, 8), (3, 8), (3, 8)), ((3, 1), (8,), (2, 3, 8)))):
+        condition = RNG.random(shape[0]) < 0.5
+        tensors = [[codes(dtype, *one), *linear(dtype)] for one in shape[1:]]
+        yield case("QLinearWhere", condition, *tensors[0], *tensors[1], *linear(dtype, 0.05))
+
+
+def quantized_joins():
+    for dtype, (axis, shapes) in itertools.product(
+        (np.uint8, np.int8), ((0, ((2, 3), (4, 3))), (-1, ((2, 3), (2, 1), (2, 5))), (1, ((2, 2, 3), (2, 4, 3))))
+    ):
+        tensors = [[codes(dtype, *shape), *linear(dtype)] for shape in shapes]
+        yield case("QLinearConcat", *linear(dtype, 0.04), *(one for tensor in tensors for one in tensor), axis=axis)
+
+
+def quantized_means():
+    for dtype, last, spatial in itertools.product((np.uint8, np.int8), (0, 1), ((5, 6), (7, 7))):
+        shape = (2, *spatial, 3) if last else (2, 3, *spatial)
+        given = [codes(dtype, *shape), *linear(dtype), *linear(dtype, 0.01)]
+        yield case("QLinearGlobalAveragePool", *given, channels_last=last)
+
+
+def quantized_windows():
+    windows = (
+        {"kernel_shape": [2, 2]},
+        {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]},
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID"},
+    )
+    for dtype, last, window in itertools.product((np.uint8, np.int8), (0, 1), windows):
+        shape = (2, 7, 8, 3) if last else (2, 3, 7, 8)
+        given = [codes(dtype, *shape), *linear(dtype, 0.04), *linear(dtype, 0.05)]
+        yield case("QLinearAveragePool", *given, channels_last=last, **window)
+
+
+def quantized_gemms():
+    """Every pair of types that the kernel has; scales for all columns and for each; quantized results and FLOAT."""
+    kinds = itertools.product(((np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)), (0, 1), (0, 1), (0, 1))
+    for (of_a, of_b), trans_a, trans_b, by_column in kinds:
+        for addend, quantized in ((None, True), ((5,), True), ((3, 5), False), ((1, 5), True), (None, False)):
+            m, k, n = 3, 12, 5
+            a = codes(of_a, *((k, m) if trans_a else (m, k)))
+            b = codes(of_b, *((n, k) if trans_b else (k, n)))
+            scale, zero = linear(of_b)
+            if by_column:
+                scale = (RNG.random(n) * 0.05 + 0.01).astype(F32)
+                zero = codes(of_b, n)
+            c = None if addend is None else RNG.integers(-999, 999, addend).astype(np.int32)
+            to = linear(of_a, 0.3) if quantized else []
+            attributes = {"transA": trans_a, "transB": trans_b, "alpha": 0.5 if by_column else None}
+            yield case("QGemm", a, *linear(of_a), b, scale, zero, c, *to, **attributes)
+
+
 FAMILIES = [
     skips,
     skips_of_roots,
@@ -313,6 +497,18 @@ FAMILIES = [
     quick_gelus,
     quantized_products,
     quantized_tables,
+    rotations,
+    group_queries,
+    quantized_pairs("QLinearAdd", 0.06),
+    quantized_pairs("QLinearMul", 0.1),
+    quantized_functions("QLinearSigmoid", 1 / 256),
+    quantized_functions("QLinearLeakyRelu", 0.05, alpha=0.2),
+    quantized_softmaxes,
+    quantized_choices,
+    quantized_joins,
+    quantized_means,
+    quantized_windows,
+    quantized_gemms,
 ]
 
 
@@ -324,6 +520,7 @@ def family(name: str) -> None:
 
 
 def main() -> None:
+    subprocess.run([sys.executable, common.ROOT / "scripts" / "make_contrib.py", "--check"], check=True)
     names = [one.__name__ for one in FAMILIES if not sys.argv[1:] or one.__name__ in sys.argv[1:]]
     common.run_all("com.microsoft as onnxruntime computes it", family, [(name,) for name in names])
     common.finish()

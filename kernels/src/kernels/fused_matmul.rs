@@ -54,7 +54,11 @@ impl Factor {
         offsets(shape, strides).map(|at| elements.at(at).copied()).collect()
     }
 
-    fn matrix<'e, T>(&self, elements: &'e [T], [rows, columns]: [usize; 2]) -> Result<Matrix<'e, T>> {
+    fn matrix<'e, T>(
+        &self,
+        elements: &'e [T],
+        [rows, columns]: [usize; 2],
+    ) -> Result<Matrix<'e, T>> {
         match self.is_transposed {
             true => Ok(Matrix::new(elements, columns, rows)?.transposed()),
             false => Matrix::new(elements, rows, columns),

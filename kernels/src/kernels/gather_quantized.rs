@@ -40,9 +40,7 @@ impl Table {
         let stated = size(call.int_or("bits", 4)?)?;
         let bits = if dtype == DataType::Uint8 { stated } else { width(dtype)? };
         if !matches!(bits, 2 | 4 | 8) {
-            let reason =
-                format!("there is no kernel for this operator with `bits` {bits} of {dtype}");
-            return Err(Error::new(ErrorKind::UnsupportedOp, reason));
+            return Err(call.no_kernel(&format!("`bits` {bits} of {dtype}")));
         }
         if let (DataType::Uint8, Some(last)) = (dtype, shape.last_mut()) {
             *last = last.saturating_mul(8 / bits);
@@ -86,8 +84,7 @@ impl Table {
             }
         }
         if call.has_input(3) && !self.dtype.is_integer() {
-            let reason = format!("there are no zero points for codes of {}", self.dtype);
-            return Err(Error::new(ErrorKind::UnsupportedOp, reason));
+            return Err(call.no_kernel(&format!("zero points for codes of {}", self.dtype)));
         }
         Ok(())
     }

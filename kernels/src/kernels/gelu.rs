@@ -44,7 +44,9 @@ const fn of_onnxruntime(
 /// The type and shape of input 0. The bias, input 1, has an element for each of the last dimension.
 fn infer_biased(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let shape = call.shape(0)?;
-    if call.has_input(1) && shape.last().is_none_or(|last| call.shape(1).is_ok_and(|b| b != [*last])) {
+    if call.has_input(1)
+        && shape.last().is_none_or(|last| call.shape(1).is_ok_and(|b| b != [*last]))
+    {
         let reason = format!("a bias of shape {:?} for an input of {shape:?}", call.shape(1)?);
         return Err(Error::new(ErrorKind::Shape, reason));
     }

@@ -1,5 +1,5 @@
-//! GroupQueryAttention: a causal attention of which several heads share keys and values, with a
-//! cache of those, and with rotary positions.
+//! GroupQueryAttention: an attention of which several heads share keys and values, with a cache of
+//! those, and with rotary positions.
 //!
 //! See <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>. Each sequence
 //! has its own length. Scores are computed in 32 bits, for blocks of queries. Turned queries and
@@ -89,8 +89,7 @@ impl Sizes {
             _ => return Err(unfit(call)),
         };
         let (head, present) = (hidden / in_row, past.max(total));
-        let sizes =
-            Self { batch, sequence, heads, kv_heads, head, past, present, total, packed };
+        let sizes = Self { batch, sequence, heads, kv_heads, head, past, present, total, packed };
         sizes.check(call)?;
         Ok(sizes)
     }
@@ -105,7 +104,7 @@ impl Sizes {
         let mut all = are_there(KEY, VALUE)
             && are_there(PAST_KEY, PAST_VALUE)
             && are_there(COS, SIN)
-            && (sequence <= total || batch == 0)
+            && (sequence..=past.saturating_add(sequence)).contains(&total)
             && (packed || (fits(KEY, &of_keys)? && fits(VALUE, &of_keys)?))
             && call.shape(LENGTHS)?.iter().product::<usize>() == batch;
         for i in [PAST_KEY, PAST_VALUE].into_iter().filter(|i| call.has_input(*i)) {
@@ -135,9 +134,7 @@ fn unfit(call: &Call<'_>) -> Error {
 
 /// Refuses what has no kernel here.
 fn refuse(call: &Call<'_>) -> Result<()> {
-    let Some(what) = refused(call)? else { return Ok(()) };
-    let reason = format!("GroupQueryAttention with {what} has no kernel");
-    Err(Error::new(ErrorKind::UnsupportedOp, reason))
+    refused(call)?.map_or(Ok(()), |what| Err(call.no_kernel(&what)))
 }
 
 /// The first that has no kernel here.
@@ -162,11 +159,13 @@ fn refused(call: &Call<'_>) -> Result<Option<String>> {
             return Ok(Some(format!("a cache of {cache} and queries of {queries}")));
         }
     }
-    Ok(match (call.flag("causal", true)?, call.has_output(3)) {
-        (false, _) => Some("`causal` 0".to_owned()),
-        (_, true) => Some("`output_qk`".to_owned()),
-        _ => None,
-    })
+    let window = call.int_or("local_window_size", -1)?;
+    let what = match window {
+        0 => Some("`local_window_size` 0"),
+        1.. if !call.flag("causal", true)? => Some("`local_window_size` and `causal` 0"),
+        _ => call.has_output(3).then_some("`output_qk`"),
+    };
+    Ok(what.map(str::to_owned))
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -206,9 +205,8 @@ fn inputs<'a, T: Float>(cx: &RunCx<'a>, sizes: &Sizes) -> Result<[Heads<'a, T>; 
         let of = |first| Heads { elements, in_row: heads + 2 * kv_heads, first, head };
         return Ok([of(0), of(heads), of(heads + kv_heads)]);
     }
-    let of = |i, in_row| {
-        cx.input::<T>(i).map(|elements| Heads { elements, in_row, first: 0, head })
-    };
+    let of =
+        |i, in_row| cx.input::<T>(i).map(|elements| Heads { elements, in_row, first: 0, head });
     Ok([of(QUERY, heads)?, of(KEY, kv_heads)?, of(VALUE, kv_heads)?])
 }
 
@@ -229,9 +227,12 @@ fn spans(call: &Call<'_>, sizes: &Sizes) -> Result<Vec<Span>> {
     let span = |last: &i64| {
         let total = usize::try_from(last.saturating_add(1)).ok();
         let total = total.filter(|total| (1..=present.min(longest)).contains(total));
-        let past = total.and_then(|total| if is_prompt { Some(0) } else { total.checked_sub(sequence) });
+        let past =
+            total.and_then(|total| if is_prompt { Some(0) } else { total.checked_sub(sequence) });
         match (past, total) {
-            (Some(past), Some(total)) if is_prompt || past <= sizes.past => Ok(Span { past, total }),
+            (Some(past), Some(total)) if is_prompt || past <= sizes.past => {
+                Ok(Span { past, total })
+            }
             _ => {
                 let reason = format!(
                     "`seqlens_k` has {last} for {sequence} new keys, a cache of {} and {longest} keys in all",
@@ -322,6 +323,8 @@ struct Run<'a, T: Float> {
     scale: T::Real,
     /// The cap of the scores; 0 for none.
     cap: T::Real,
+    /// Whether a query attends to no key behind it.
+    is_causal: bool,
     /// How many keys a query attends to at most.
     window: usize,
     /// What is added to the scores, by batch and head, or the same for all of either.
@@ -352,8 +355,8 @@ impl<'a, T: Float> Run<'a, T> {
             false => smooth.then(|| vec![<T::Real as Number>::ZERO; sizes.heads]),
         };
         let cap = T::Real::of(f64::from(cx.float_or("softcap", 0.0)?));
-        let scale = T::Real::of(scale);
-        Ok(Self { sizes, profile, queries, turns, scale, cap, window, bias, sinks })
+        let (scale, is_causal) = (T::Real::of(scale), cx.flag("causal", true)?);
+        Ok(Self { sizes, profile, queries, turns, scale, cap, is_causal, window, bias, sinks })
     }
 
     /// All queries of one head.
@@ -409,8 +412,9 @@ impl<'a, T: Float> Run<'a, T> {
         row: &mut [T::Real],
     ) -> Result<()> {
         let zero = <T::Real as Number>::ZERO;
-        let end = (span.past + i + 1).min(span.total);
-        let start = (span.past + i + 1).saturating_sub(self.window).min(end);
+        let next = if self.is_causal { span.past + i + 1 } else { span.total };
+        let end = next.min(span.total);
+        let start = next.saturating_sub(self.window).min(end);
         let (front, rest) = row.split_at_mut(start);
         let (seen, behind) = rest.split_at_mut(end - start);
         front.fill(zero);
@@ -440,9 +444,7 @@ impl<'a, T: Float> Run<'a, T> {
 /// How many matrices of the bias are passed over by the next batch, and by the next head.
 fn bias_dims(shape: &[usize]) -> [usize; 2] {
     match *shape {
-        [batch, heads, ..] => {
-            [if batch > 1 { heads } else { 0 }, if heads > 1 { 1 } else { 0 }]
-        }
+        [batch, heads, ..] => [if batch > 1 { heads } else { 0 }, if heads > 1 { 1 } else { 0 }],
         _ => [0, 0],
     }
 }
@@ -477,8 +479,9 @@ fn attention<T: Float>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
         let (b, kv_head) = (at / kv_heads, at % kv_heads);
         let span = *spans.at(b)?;
         let attended = ..span.total * head;
-        let widened =
-            |all: &[T]| Ok::<Vec<_>, Error>(all.part(attended)?.iter().map(|x| x.widen()).collect());
+        let widened = |all: &[T]| {
+            Ok::<Vec<_>, Error>(all.part(attended)?.iter().map(|x| x.widen()).collect())
+        };
         let (keys, values) = (widened(keys)?, widened(values)?);
         let group = each_of(heads, kv_heads);
         for h in kv_head * group..(kv_head + 1) * group {

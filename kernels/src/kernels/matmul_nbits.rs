@@ -14,7 +14,7 @@ use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{count, index, size};
+use crate::numeric::broadcast::{count, each_of, index, size};
 use crate::numeric::gemm::{Matrix, gemm};
 use crate::numeric::profile::Profile;
 use crate::numeric::{Float, for_type};
@@ -43,15 +43,19 @@ impl Sizes {
     fn new(call: &Call<'_>) -> Result<Self> {
         let (n, k) = (size(call.int("N")?)?, size(call.int("K")?)?);
         let (bits, block) = (size(call.int_or("bits", 4)?)?, size(call.int("block_size")?)?);
+        if n == 0 || k == 0 {
+            let reason = format!("a matrix of {n} x {k} codes has no blocks");
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
         if !matches!(bits, 2 | 4 | 8) {
-            return Err(no_kernel(&format!("`bits` {bits}, only with 2, 4 and 8")));
+            return Err(call.no_kernel(&format!("`bits` {bits}, only with 2, 4 and 8")));
         }
         if block < 16 || !block.is_power_of_two() {
             let reason = format!("`block_size` is {block}, not a power of two from 16 on");
             return Err(Error::new(ErrorKind::InvalidModel, reason));
         }
         if call.int_or("weight_prepacked", 0)? != 0 {
-            return Err(no_kernel("`weight_prepacked`: its layout belongs to another device"));
+            return Err(call.no_kernel("`weight_prepacked`, whose layout belongs to a device"));
         }
         if call.has_input(4) {
             check_groups(call, bits)?;
@@ -107,17 +111,12 @@ impl Sizes {
 /// packed zero points, and takes codes of other widths for those of 4 bits or refuses them.
 fn check_groups(call: &Call<'_>, bits: usize) -> Result<()> {
     if bits != 4 {
-        return Err(no_kernel(&format!("`g_idx` and `bits` {bits}, only with 4")));
+        return Err(call.no_kernel(&format!("`g_idx` and `bits` {bits}, only with 4")));
     }
     if call.has_input(3) && call.dtype(3)? == DataType::Uint8 {
-        return Err(no_kernel("`g_idx` and packed zero points"));
+        return Err(call.no_kernel("`g_idx` and packed zero points"));
     }
     Ok(())
-}
-
-/// The error of what has no kernel here.
-fn no_kernel(what: &str) -> Error {
-    Error::new(ErrorKind::UnsupportedOp, format!("there is no kernel for this operator with {what}"))
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -258,7 +257,7 @@ fn compute<T: Float>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let a = reals::<f32>(cx, 0)?;
     let bias = if cx.has_input(5) { reals::<f32>(cx, 5)? } else { vec![0.0; sizes.n] };
     let y = cx.output::<T>(0)?;
-    let m = y.len().checked_div(sizes.n).unwrap_or(0); // without columns there is nothing to write
+    let m = each_of(y.len(), sizes.n);
     let a = Matrix::new(&a, m, sizes.k)?;
     let mut room = vec![0.0; ROWS.min(sizes.n) * sizes.k];
     for first in (0..sizes.n).step_by(ROWS) {

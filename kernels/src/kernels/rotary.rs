@@ -10,7 +10,7 @@ use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
 use crate::numeric::broadcast::{each_of, index, size};
-use crate::numeric::{Float, for_type};
+use crate::numeric::{Float, for_type, number};
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new(
@@ -137,8 +137,7 @@ impl<'a, T: Float> Angles<'a, T> {
 
 fn rotary<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     let layout = Layout::new(cx)?;
-    let angles =
-        Angles::<T>::new(cx, [1, 2], layout.turned / 2, cx.flag("interleaved", false)?)?;
+    let angles = Angles::<T>::new(cx, [1, 2], layout.turned / 2, cx.flag("interleaved", false)?)?;
     let rows = rows(cx, layout, angles.rows())?;
     turn_all(cx, layout, angles, &rows)
 }
@@ -175,9 +174,8 @@ fn layout_of_onnxruntime(call: &Call<'_>) -> Result<Layout> {
     let (batch, sequence, heads, head) = match *shape.as_slice() {
         [batch, heads, sequence, head] => (batch, sequence, heads, head),
         [batch, sequence, hidden] => {
-            let by_cache = cached.last().map_or(0, |half| half.saturating_mul(2));
-            let head = match turned {
-                0 => by_cache,
+            let head = match (given, turned) {
+                (0, 0) => cached.last().map_or(0, |half| half.saturating_mul(2)),
                 _ => hidden.checked_div(given).unwrap_or(0),
             };
             if hidden.checked_rem(head) != Some(0) {
@@ -197,24 +195,29 @@ fn layout_of_onnxruntime(call: &Call<'_>) -> Result<Layout> {
 
 fn infer_of_onnxruntime(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     layout_of_onnxruntime(call)?;
+    let scale = call.float_or("scale", 1.0)?;
+    if scale.total_cmp(&1.0).is_ne() {
+        // The text has it as a scale, and onnxruntime does not read it.
+        return Err(call.no_kernel(&format!("`scale` {scale}")));
+    }
     same(call)
 }
 
 /// Input 1 has a position for each place, or the position of the first place of each sequence.
 fn rotary_of_onnxruntime<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     let layout = layout_of_onnxruntime(cx)?;
-    let angles =
-        Angles::<T>::new(cx, [2, 3], layout.turned / 2, cx.flag("interleaved", false)?)?;
+    let angles = Angles::<T>::new(cx, [2, 3], layout.turned / 2, cx.flag("interleaved", false)?)?;
     let (batch, sequence) = (layout.batch, layout.sequence);
     let given = cx.integers(1)?;
     let positions = match (given.as_slice(), cx.shape(1)?.as_slice()) {
         ([first], [1]) => {
-            let end = first.saturating_add_unsigned(sequence as u64);
-            (0..batch).flat_map(|_| *first..end).collect()
+            let place = |s: usize| first.saturating_add(number(s));
+            (0..batch).flat_map(|_| (0..sequence).map(place)).collect()
         }
         (_, shape) if shape == [batch, sequence] => given,
         (_, shape) => {
-            let reason = format!("positions of shape {shape:?} for {batch} sequences of {sequence}");
+            let reason =
+                format!("positions of shape {shape:?} for {batch} sequences of {sequence}");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
     };

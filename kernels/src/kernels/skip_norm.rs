@@ -107,8 +107,7 @@ fn infer(call: &Call<'_>, form: &Form) -> Result<Vec<OutSpec>> {
 fn check_skip(call: &Call<'_>, shape: &[usize]) -> Result<()> {
     let skip = call.shape(1)?;
     let is_one_batch = match (shape, skip.as_slice()) {
-        ([_, rest @ ..], [1, skip @ ..]) if shape.len() == 3 => rest == skip,
-        ([_, rest @ ..], skip) if shape.len() == 3 => rest == skip,
+        ([_, a, b], [1, c, d] | [c, d]) => (a, b) == (c, d),
         _ => false,
     };
     if skip == shape || is_one_batch {
@@ -132,13 +131,12 @@ fn check_rows(call: &Call<'_>, form: &Form, len: usize) -> Result<()> {
 fn infer_simplified(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (dtype, (_, len)) = (call.dtype(0)?, row_shape(call)?);
     if call.dtype(1)? != dtype {
-        let reason = format!("a scale of {} has no kernel for an input of {dtype}", call.dtype(1)?);
-        return Err(Error::new(ErrorKind::Type, reason));
+        let scale = call.dtype(1)?;
+        return Err(call.no_kernel(&format!("a scale of {scale} and an input of {dtype}")));
     }
     let stash = call.int_or("stash_type", 1)?;
     if stash != i64::from(DataType::Float.number()) {
-        let reason = format!("`stash_type` {stash} has no kernel, only 1, which is FLOAT");
-        return Err(Error::new(ErrorKind::UnsupportedOp, reason));
+        return Err(call.no_kernel(&format!("`stash_type` {stash}, only with 1, which is FLOAT")));
     }
     check_rows(call, &SIMPLIFIED, len)?;
     let of_rows = OutSpec::tensor(DataType::Float, shape_of_rows(call)?);

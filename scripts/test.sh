@@ -199,7 +199,7 @@ check_msrv() {
     cargo "+$msrv" check $WORKSPACE --target-dir "$BUILD/stated"
     # What users build alone, where features of the workspace are not switched on.
     for features in "$LIBRARY --no-default-features" "$LIBRARY --no-default-features --features serde" \
-        "-p onnx-container-signing" "-p onnx-container-cli --no-default-features"; do
+        "-p onnx-container-signing" "-p onnx-container-report" "-p onnx-container-cli --no-default-features"; do
         # shellcheck disable=SC2086 # several words
         cargo "+$msrv" check $features --target-dir "$BUILD/stated"
     done
@@ -283,6 +283,38 @@ run_on_processors() {
 test_program() {
     cargo test --test bits --no-run --message-format=json "$@" |
         sed -n 's/.*"executable":"\([^"]*\/bits-[^"]*\)".*/\1/p' | tail -n 1
+}
+
+# Completions in the shells themselves.
+run_in_shells() {
+    [[ -x $VENV/bin/python ]] || skip 'no Python environment'
+    if ! { command -v zsh && command -v fish; } && [[ ${CI:-} == true ]]; then
+        as_root apt-get update -qq && as_root apt-get install -y -qq zsh fish >/dev/null || true
+    fi
+    command -v bash && command -v zsh && command -v fish || offline 'no zsh or fish: completions are not tried in them'
+    build_programs
+    ONNX_CONTAINER_BIN=$BUILD/debug/onnx-container "$VENV/bin/python" tests/interop/shells.py
+}
+
+# Pages of reports in a real browser: what is there, by mouse and keys, and that they ask for nothing.
+run_browser() {
+    if ! find_chromium >/dev/null && [[ ${CI:-} == true ]]; then
+        as_root apt-get update -qq && as_root apt-get install -y -qq chromium >/dev/null || true
+    fi
+    find_chromium || offline 'no Chromium: pages of reports are not tested in a browser'
+    CHROMIUM=$(find_chromium) cargo test -p onnx-container-report --test browser -- --ignored --nocapture --test-threads=1
+}
+
+# The first browser that runs: some systems have a program of that name that only installs one.
+find_chromium() {
+    local name
+    for name in chromium google-chrome chromium-browser; do
+        if "$name" --version >/dev/null 2>&1; then
+            command -v "$name"
+            return
+        fi
+    done
+    return 1
 }
 
 as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
@@ -618,7 +650,9 @@ section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
+section 'shells' run_in_shells
 section 'processors' run_on_processors
+section 'browser' run_browser
 section 'PyTorch interop' with_libtorch run_torch_interop
 join_beside "$beside_process" "$beside"
 summary

@@ -1,6 +1,6 @@
 //! The guide: jobs with their code, the formats, and what this library promises.
 //!
-//! - First: [`recipes`].
+//! - First: [`recipes`], [`questions`].
 //! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`],
 //!   [`python_cookbook`], [`python_api`].
 //! - Save and ship: [`format`](mod@format), [`safety`], [`safetensors`], [`inlining`].
@@ -33,6 +33,7 @@ pages! {
     python_api,
     python_cookbook,
     pytorch,
+    questions,
     recipes,
     safetensors,
     safety,

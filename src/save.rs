@@ -59,7 +59,7 @@ pub(crate) use {
 pub(crate) use {
     target::file_names::{is_default_name, is_name_of_one_weight},
     target::shard_index::skim_any,
-    target::skim::leads_nowhere,
+    target::skim::{Skimmed, leads_nowhere},
     target::users::Base,
 };
 

@@ -14,7 +14,7 @@ mod values;
 
 pub(crate) use self::graphs::operator;
 pub use self::graphs::{Graphs, OperatorCount};
-pub use self::modules::Module;
+pub use self::modules::{Module, module_parts};
 pub use self::quantization::{BlockOperator, DequantizedWeights, Quantization};
 pub use self::tensors::{DtypeTotals, Stored, TensorSummary, TensorTotals};
 pub use self::values::{Dim, ValueSummary};

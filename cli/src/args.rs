@@ -14,6 +14,7 @@ mod paths;
 #[cfg(feature = "machine")]
 mod plan;
 mod reading;
+mod report;
 mod scan;
 mod semantic;
 mod signing;
@@ -27,7 +28,7 @@ mod verify;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, FromArgMatches};
 
 pub use cast::CastArgs;
 pub use diff::DiffArgs;
@@ -41,10 +42,11 @@ pub use inspect::{InspectArgs, SortKey};
 pub use layout::{LayoutArgs, PackedArgs, ShardNameArg};
 pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, ShareArgs, TransferArgs};
 pub use parts::{ExtractModelArgs, MergeArgs};
-use paths::{model_to_read, model_to_write};
+use paths::{model_or_folder_to_write, model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
+pub use report::ReportArgs;
 pub use scan::ScanArgs;
 pub use semantic::DigestArgs;
 pub use signing::{SignArgs, VerifySignatureArgs};
@@ -58,14 +60,53 @@ use values::{expected, pair, prefixes, setting};
 pub use verify::VerifyArgs;
 
 /// The model to read and the one to write.
-#[derive(Debug, Args)]
+#[derive(Debug)]
 pub struct InOut {
+    pub input: PathBuf,
+    /// Never a folder that is there.
+    pub output: PathBuf,
+}
+
+/// [`InOut`] as it is written on the command line.
+#[derive(Debug, Args)]
+struct GivenInOut {
     /// The model to read
     #[arg(value_name = "IN", value_parser = model_to_read())]
-    pub input: PathBuf,
-    /// The model to write, which may be IN itself; an existing model is replaced
-    #[arg(value_name = "OUT", value_parser = model_to_write())]
-    pub output: PathBuf,
+    input: PathBuf,
+    /// The model to write, which may be IN itself; an existing model is replaced. In a folder that
+    /// is there, it gets the name of IN
+    #[arg(value_name = "OUT", value_parser = model_or_folder_to_write())]
+    output: PathBuf,
+}
+
+impl From<GivenInOut> for InOut {
+    fn from(GivenInOut { input, output }: GivenInOut) -> Self {
+        match input.file_name() {
+            Some(name) if output.is_dir() => Self { output: output.join(name), input },
+            _ => Self { input, output },
+        }
+    }
+}
+
+impl Args for InOut {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        GivenInOut::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        GivenInOut::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for InOut {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        GivenInOut::from_arg_matches(matches).map(Self::from)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -225,6 +266,18 @@ pub struct WriteArgs {
     pub read: ReadArgs,
 }
 
+/// What becomes of the weights files of a model that is replaced.
+#[derive(Debug, Default, Args)]
+pub struct OldFiles {
+    /// Keep old weights files that no model needs any more
+    #[arg(long, conflicts_with = "delete_old")]
+    pub keep_old: bool,
+    /// Remove old weights files that no model needs any more [default]. They are beside a model
+    /// that is replaced, and only it needed them; their names do not matter
+    #[arg(long)]
+    pub delete_old: bool,
+}
+
 /// The options of every command that writes a model.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
@@ -234,10 +287,8 @@ pub struct TargetArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
-    /// Also remove old weights files that no model needs. They are beside the model, and only the
-    /// replaced model needed them; their names do not matter
-    #[arg(long)]
-    pub delete_old: bool,
+    #[command(flatten)]
+    pub old: OldFiles,
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,
@@ -330,6 +381,9 @@ pub struct ManArgs {
 
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell. bash looks for the script in ~/.local/share/bash-completion/completions as
+    /// onnx-container, fish in ~/.config/fish/completions as onnx-container.fish, zsh in a folder
+    /// of $fpath as _onnx-container; packages put it into /usr/share/bash-completion/completions,
+    /// /usr/share/fish/vendor_completions.d and /usr/share/zsh/site-functions
     pub shell: clap_complete::Shell,
 }

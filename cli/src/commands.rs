@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod diff;
 pub(crate) mod digest;
+pub(crate) mod each;
 pub(crate) mod edit;
 #[cfg(feature = "machine")]
 pub(crate) mod evaluate;
@@ -22,6 +23,7 @@ pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod replace;
+pub(crate) mod report;
 #[cfg(feature = "machine")]
 pub(crate) mod run;
 pub(crate) mod scan;
@@ -45,8 +47,8 @@ use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs}
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
     ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
-    PackArgs, RecoverArgs, ReplaceArgs, RmArgs, ScanArgs, SignArgs, SplitArgs, StatsArgs,
-    VerifySignatureArgs,
+    PackArgs, RecoverArgs, ReplaceArgs, ReportArgs, RmArgs, ScanArgs, SignArgs, SplitArgs,
+    StatsArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
@@ -86,16 +88,21 @@ pub(crate) enum Command {
     /// Write the large tensors to safetensors files
     ExportSafetensors(ExportArgs),
     /// Write the model in another float type
+    #[command(alias = "convert")]
     Cast(CastArgs),
     /// List everything that is wrong with models and their files
     #[command(after_help = "\
 Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
+    #[command(alias = "validate")]
     Check(CheckArgs),
     /// Show what is in models, without reading their weights
+    #[command(aliases = ["info", "show"])]
     Inspect(InspectArgs),
     /// Show range, mean, deviation and NaN of tensors
     Stats(StatsArgs),
+    /// Write one page for a browser: weights, files, findings
+    Report(ReportArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
     /// Move models with their weights files
@@ -113,6 +120,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     /// Print a digest of what a model contains or computes
     Digest(DigestArgs),
     /// Tell where two models differ
+    #[command(alias = "compare")]
     Diff(DiffArgs),
     /// Sign a model: its files and its content
     Sign(SignArgs),
@@ -123,6 +131,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     /// Write the model with other elements in one tensor
     Replace(ReplaceArgs),
     /// Write the model with other names and metadata
+    #[command(aliases = ["metadata", "rename"])]
     Edit(EditArgs),
     /// Write the model without the elements of its weights
     Strip(StripArgs),
@@ -197,6 +206,7 @@ impl Command {
             Self::Check(args) => args,
             Self::Inspect(args) => args,
             Self::Stats(args) => args,
+            Self::Report(args) => args,
             Self::Files(args) => args,
             Self::Mv(args) => args,
             Self::Cp(args) => args,

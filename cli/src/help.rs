@@ -12,7 +12,7 @@ use examples::examples;
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Look", &["inspect", "files", "scan", "check", "digest", "diff", "stats"]),
+    ("Look", &["inspect", "files", "scan", "check", "digest", "diff", "stats", "report"]),
     (
         "Write",
         &[
@@ -50,8 +50,8 @@ const RARE: [&str; 27] = [
     "align_large",
     "all_tensors",
     "allow_over_2gib",
-    "atol",
     "checksums",
+    "delete_old",
     "dump_a",
     "dump_b",
     "ignore_stored_digests",

@@ -65,9 +65,13 @@ mod dropout;
 mod einsum;
 mod fast;
 mod fourier;
+mod fused_matmul;
 mod gather;
+mod gather_quantized;
+mod gelu;
 mod gemm;
 mod grid;
+mod group_query;
 mod image;
 mod label_encoder;
 mod linear;
@@ -76,6 +80,7 @@ mod loops;
 mod loss;
 mod maps;
 mod matmul;
+mod matmul_nbits;
 mod ml;
 mod movement;
 mod normalization;
@@ -84,6 +89,9 @@ mod pad;
 mod pattern;
 mod pool;
 mod power;
+mod qgemm;
+mod qlinear;
+mod qlinear_pool;
 mod quantize;
 mod quantized_matmul;
 mod random;
@@ -98,6 +106,7 @@ mod scatter;
 mod scores;
 mod sequence;
 mod signal;
+mod skip_norm;
 mod softmax;
 mod space;
 mod spectrum;
@@ -228,7 +237,16 @@ const SETTLED: &[&str] = &["CastLike", "Conv", "MatMul"];
 /// The built-in kernels of `profile`; one that comes later replaces another of the same operator
 /// and version.
 pub(crate) fn of(profile: Profile) -> impl Iterator<Item = Builtin> {
-    let fast = [conv::FAST, fast::KERNELS, gemm::FAST, matmul::FAST, transposed_matmul::FAST];
+    let fast = [
+        conv::FAST,
+        fast::KERNELS,
+        fused_matmul::FAST,
+        gemm::FAST,
+        group_query::FAST,
+        matmul::FAST,
+        matmul_nbits::FAST,
+        transposed_matmul::FAST,
+    ];
     let fast = fast.into_iter().flatten().filter(move |_| profile == Profile::Fast);
     let all = strict().into_iter().flatten().chain(fast);
     all.map(|kernel| {
@@ -258,9 +276,13 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         dropout::KERNELS,
         einsum::KERNELS,
         elementwise::KERNELS,
+        fused_matmul::KERNELS,
         gather::KERNELS,
+        gather_quantized::KERNELS,
+        gelu::KERNELS,
         gemm::KERNELS,
         grid::KERNELS,
+        group_query::KERNELS,
         image::KERNELS,
         label_encoder::KERNELS,
         linear::KERNELS,
@@ -268,6 +290,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         loss::KERNELS,
         maps::KERNELS,
         matmul::KERNELS,
+        matmul_nbits::KERNELS,
         ml::KERNELS,
         movement::KERNELS,
         normalization::KERNELS,
@@ -275,6 +298,9 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         pad::KERNELS,
         pattern::KERNELS,
         pool::KERNELS,
+        qgemm::KERNELS,
+        qlinear::KERNELS,
+        qlinear_pool::KERNELS,
         quantize::KERNELS,
         quantized_matmul::KERNELS,
         random::KERNELS,
@@ -286,6 +312,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         scatter::KERNELS,
         sequence::KERNELS,
         signal::KERNELS,
+        skip_norm::KERNELS,
         softmax::KERNELS,
         space::KERNELS,
         spectrum::KERNELS,

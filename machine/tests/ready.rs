@@ -311,7 +311,7 @@ fn a_program_takes_no_more_memory_than_its_limit() {
         };
         let limit = |most| Limits::new().with(Limit::Program, most);
         assert_eq!(allowed(20_000, Limits::new()).unwrap().main.nodes.len(), 20_000);
-        assert_eq!(allowed(20_000, limit(30 << 20)).unwrap().main.nodes.len(), 20_000);
+        assert_eq!(allowed(20_000, limit(40 << 20)).unwrap().main.nodes.len(), 20_000);
         // Fewer nodes than are inlined, and fewer than fit a program.
         for (nodes, limits) in
             [(20_000, limit(1 << 20)), (20_000, limit(12 << 20)), (60_000, Limits::new())]

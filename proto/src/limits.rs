@@ -39,12 +39,12 @@ pub enum Limit {
     Findings,
     /// How many bytes of memory the program of a model may take where `onnx-container-machine`
     /// plans or runs it: its nodes, values and attributes after inlining, and their plan; neither
-    /// the weights nor what a run computes. Default: 20 MiB and five times the length of the
+    /// the weights nor what a run computes. Default: 36 MiB and ten times the length of the
     /// model's messages.
     Program,
     /// How many bytes of memory functions may take, as often as they are called: what calls give to
     /// them included. Default where calls are inlined: 1 GiB and 32 times the length of the model's
-    /// messages (for a program, the limit of the program); where they are digested by what they
+    /// messages (for a program, half of its limit); where they are digested by what they
     /// compute: 16 MiB and five times that length.
     Calls,
 }
@@ -84,6 +84,11 @@ impl Limit {
             Self::Program => "program",
             Self::Calls => "calls",
         }
+    }
+
+    /// Whether it is a number of bytes.
+    pub fn is_bytes(self) -> bool {
+        matches!(self, Self::Memory | Self::NameBytes | Self::Program | Self::Calls)
     }
 
     /// The default; `None` where it depends on the length of the input.

@@ -50,6 +50,7 @@ from ._looks import Histogram, ModelDiff, Summary, TensorStats, TensorSummary, V
 from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
 from ._patch import Patch, patch
+from ._report import report
 from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
 from ._tensor import Tensor
@@ -171,6 +172,7 @@ __all__ = [
     "move",
     "patch",
     "recover",
+    "report",
     "save",
     "save_external_data",
     "save_model",

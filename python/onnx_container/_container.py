@@ -92,6 +92,10 @@ class Stripped:
     """The number of tensors without elements."""
     nbytes: int
     """The length of these elements in bytes, those of tied tensors once."""
+    small: int
+    """The number of tensors below ``min_bytes``, which keep their elements; without those that readers need."""
+    small_nbytes: int
+    """The length of the elements of the ``small`` tensors in bytes."""
     kept: list[tuple[str, int, str]]
     """Tensors that stay in the model although they are large enough: name, bytes, reason."""
     operands: list[str]

@@ -24,15 +24,17 @@ class ScannedModel:
     """The bytes of all its files."""
     model_nbytes: int
     """The bytes of the model's own file."""
-    files: list[tuple[os.PathLike[str], int, Literal["present", "missing", "wrong", "refused"], str | None]]
-    """Its weights files: path, bytes, whether it is there, and what is wrong with it. In place of a ``wrong`` one is a failed
-    download."""
+    files: list[tuple[os.PathLike[str], int, Literal["present", "cut_off", "missing", "wrong", "stripped", "refused"], str | None]]
+    """Its weights files: path, bytes, whether it is there, and what is wrong with it. One that is ``cut_off`` is shorter than
+    its tensors need; in place of a ``wrong`` one is a failed download."""
     link_to: os.PathLike[str] | None
     """Where its path leads, if it is a link."""
     same_file_as: os.PathLike[str] | None
     """An earlier model of the list that is the same file."""
     is_whole: bool
-    """Whether its file is whole."""
+    """Whether its own file and all its weights files are there, as long as they must be."""
+    is_damaged: bool
+    """Whether its own file is cut off or damaged."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ mod mapping;
 mod model_files;
 mod options;
 mod parts;
+mod report;
 mod saved;
 mod scan;
 mod signing;
@@ -64,6 +65,8 @@ mod _core {
     use crate::model_files::{remove, share, transfer};
     #[pymodule_export]
     use crate::parts::{attach_model, extract_model, merge, strip};
+    #[pymodule_export]
+    use crate::report::report;
     #[pymodule_export]
     use crate::saved::SavedModel;
     #[pymodule_export]

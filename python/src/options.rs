@@ -84,6 +84,11 @@ pub struct Load {
 }
 
 impl Load {
+    /// Which links to weights files are followed.
+    pub fn policy(&self) -> PyResult<PathPolicy> {
+        policy(&self.paths)
+    }
+
     pub fn options(self) -> PyResult<LoadOptions> {
         let mut options = LoadOptions::new()
             .mmap(mapping(self.mmap))

@@ -1,23 +1,24 @@
 //! Models without weights, parts of models, and two models as one.
 
-use onnx_container::edit::{AttachOptions, AttachedWeights, MergeOptions};
+use onnx_container::edit::{AttachOptions, AttachedWeights, MergeOptions, Stripped};
 use pyo3::prelude::*;
 
 use crate::container::{Container, kept};
 use crate::options::externalizing;
 
-/// How many tensors lost their elements, their bytes, large ones that stay (name, bytes, reason),
-/// and operands of shape inference among the lost ones.
+/// How many tensors lost their elements, their bytes, how many small ones stay, their bytes, large
+/// ones that stay (name, bytes, reason), and operands of shape inference among the lost ones.
 #[allow(clippy::type_complexity)]
 #[pyfunction]
 pub fn strip(
     py: Python<'_>,
     container: &Container,
     min_bytes: Option<u64>,
-) -> PyResult<(usize, u64, Vec<(String, u64, String)>, Vec<String>)> {
+) -> PyResult<(usize, u64, usize, u64, Vec<(String, u64, String)>, Vec<String>)> {
     let options = externalizing(min_bytes, false, true);
     let report = container.rework(py, |container| container.strip(options))?;
-    Ok((report.stripped, report.bytes, kept(&report.kept), report.operands))
+    let Stripped { stripped, bytes, small, small_bytes, operands, .. } = report;
+    Ok((stripped, bytes, small, small_bytes, kept(&report.kept), operands))
 }
 
 /// How many tensors have elements again, their bytes, those that differ, those that are unused, and

@@ -80,6 +80,7 @@ fn model<'py>(py: Python<'py>, model: &ScannedModel) -> PyResult<Bound<'py, PyDi
     let file = |file: &ScannedFile| {
         let state = match file.state {
             FileState::Present => "present",
+            FileState::CutOff => "cut_off",
             FileState::Missing => "missing",
             FileState::Wrong => "wrong",
             FileState::Stripped => "stripped",
@@ -95,6 +96,7 @@ fn model<'py>(py: Python<'py>, model: &ScannedModel) -> PyResult<Bound<'py, PyDi
     dict.set_item("link_to", &model.link_to)?;
     dict.set_item("same_file_as", &model.same_file_as)?;
     dict.set_item("is_whole", model.is_whole)?;
+    dict.set_item("is_damaged", model.is_damaged)?;
     Ok(dict)
 }
 

@@ -28,6 +28,7 @@ def test_weights_are_stripped_and_come_back(tmp_path: Path) -> None:
     stripped = Container.load(tmp_path / "m.onnx", weights=False)
     report = stripped.strip()
     assert (report.stripped, report.nbytes, report.kept, report.operands) == (2, 2 * 64 * 64 * 4, [], [])
+    assert (report.small, report.small_nbytes) == (0, 0)
     (tmp_path / "bare").mkdir()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -31,6 +31,13 @@ def test_models_and_what_no_model_needs_are_found(tmp_path: Path) -> None:
     assert found.files == 4 and not found.errors and not found.left and not found.dangling
 
 
+def test_a_model_whose_weights_are_cut_off_is_not_whole(tmp_path: Path) -> None:
+    saved(tmp_path / "m.onnx")
+    os.truncate(tmp_path / "m.onnx.data", 1)
+    (one,) = oc.scan(tmp_path).models
+    assert (one.is_whole, one.is_damaged, one.files[0][1:3]) == (False, False, (1, "cut_off"))
+
+
 def test_equal_weights_and_weights_without_a_model(tmp_path: Path) -> None:
     for name in ("a", "b", "lost"):
         (tmp_path / name).mkdir()

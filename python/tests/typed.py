@@ -40,6 +40,8 @@ def looked(path: str, container: Container) -> float | None:
     names: list[str] = [value.name for value in summary.inputs]
     stats: dict[str, onnx_container.TensorStats] = onnx_container.stats(container, names, mmap=False)
     difference: onnx_container.ModelDiff = onnx_container.diff(path, container, stats=True)
+    nbytes: int = onnx_container.report(path, "page.html", stats=True, plan={"batch": 1})
+    assert nbytes > 0
     return stats["w"].mean if difference.same and container.summary().parameters else None
 
 

@@ -129,7 +129,10 @@ impl Secret {
         if pem.contains("Proc-Type: 4,ENCRYPTED") {
             return Err("is encrypted: `openssl pkey -in KEY -out PLAIN` decrypts it");
         }
-        Self::of_pem(pem).ok_or("is no key for P-256, P-384 or P-521")
+        Self::of_pem(pem).ok_or(
+            "is no key for P-256, P-384 or P-521: `openssl ecparam -genkey -name prime256v1 -noout \
+             -out KEY` makes one",
+        )
     }
 
     fn of_pem(pem: &str) -> Option<Self> {

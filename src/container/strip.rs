@@ -30,6 +30,11 @@ pub struct Stripped {
     pub stripped: usize,
     /// The length of their elements in bytes, those of tied tensors once.
     pub bytes: u64,
+    /// The number of tensors that keep their elements because they are smaller than
+    /// [`min_bytes`](ExternalizeOptions::min_bytes). Those that readers need do not count.
+    pub small: usize,
+    /// The length of the elements of the `small` tensors in bytes.
+    pub small_bytes: u64,
     /// Tensors that stay inline although they are large enough.
     pub kept: Vec<Kept>,
     /// Tensors among the stripped ones that shape inference reads: they are external, and their
@@ -186,7 +191,18 @@ impl<'c> Plan<'c> {
                 let tensor = place.qualified_name(tensor);
                 self.report.kept.push(Kept { tensor, bytes, reason });
             }
-            Verdict::Stay => {}
+            Verdict::Stay => self.small(place, tensor)?,
+        }
+        Ok(())
+    }
+
+    /// Counts an inline `tensor` that is below the threshold and would go without it.
+    fn small(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Result<()> {
+        let all = self.options.min_bytes(0);
+        if matches!(all.judge(place, tensor, &self.operands)?, Verdict::Out) {
+            let (_, len) = external_data::layout(tensor)?;
+            self.report.small += 1;
+            self.report.small_bytes = self.report.small_bytes.saturating_add(len);
         }
         Ok(())
     }

@@ -194,15 +194,19 @@ fn text(string: &Option<Str>) -> Result<&str> {
     })
 }
 
-/// Parses decimal digits and nothing else: readers differ on signs, spaces and underscores.
-fn number(key: &str, value: &Option<Str>) -> Result<u64> {
-    let digits = value.as_ref().map_or(&[][..], Str::as_bytes);
+/// The number below 2^63 that `digits` are: decimal digits and nothing else, because readers differ
+/// on signs, spaces and underscores.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     let add = |number: u64, byte: &u8| match byte {
         b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
         _ => None,
     };
-    let parsed = digits.iter().try_fold(0, add).filter(|n| i64::try_from(*n).is_ok());
-    match parsed.filter(|_| !digits.is_empty()) {
+    let number = digits.iter().try_fold(0, add).filter(|n| i64::try_from(*n).is_ok());
+    number.filter(|_| !digits.is_empty())
+}
+
+fn number(key: &str, value: &Option<Str>) -> Result<u64> {
+    match decimal(value.as_ref().map_or(&[][..], Str::as_bytes)) {
         Some(number) => Ok(number),
         None => {
             let value = text(value)?;

@@ -1,6 +1,6 @@
 //! What a file is, told by its bytes: a model with the files that it names, or something else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use super::names::is_named_as_a_model;
 use super::tree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::file_format::{failed_download, is_text, known_format};
-use crate::save::skim_any;
+use crate::save::{Skimmed, skim_any};
 use crate::util::parallel::{cores, for_each};
 use crate::util::retry::retried;
 
@@ -19,6 +19,8 @@ pub(super) enum Content {
     Model {
         /// The files that it names.
         locations: BTreeSet<String>,
+        /// How many bytes of each its tensors need.
+        needed_bytes: BTreeMap<String, u64>,
         /// Whether its messages are whole.
         is_whole: bool,
     },
@@ -51,10 +53,10 @@ impl Content {
     /// What the file at `path` is; `name` is the one of its names by which it may be a model.
     fn of(path: &Path, name: &str) -> Self {
         let look = || {
-            let found = skim_any(path)?;
-            let (locations, is_whole) = (found.locations, found.is_whole);
-            if found.is_certain || found.is_model && is_named_as_a_model(name) {
-                return Ok(Self::Model { locations, is_whole });
+            let Skimmed { locations, needed_bytes, is_model, is_certain, is_whole } =
+                skim_any(path)?;
+            if is_certain || is_model && is_named_as_a_model(name) {
+                return Ok(Self::Model { locations, needed_bytes, is_whole });
             }
             let is_index = !locations.is_empty();
             Ok(if is_index { Self::Index(locations) } else { Self::of_head(&head(path)?) })

@@ -86,22 +86,26 @@ impl Needed {
 
     /// Adds the model in the file of this number, at each place by which it is shown.
     fn add_models(&mut self, tree: &Tree, contents: &[Content], file: usize) {
-        let (Some(Content::Model { locations, is_whole }), Some(own)) =
+        let (Some(Content::Model { needed_bytes, is_whole, .. }), Some(own)) =
             (contents.get(file), tree.files.get(file))
         else {
             return;
         };
         for place in tree.shown(file) {
             let folder = place.folder();
-            let weights = |location: &String| self.weights(tree, contents, &folder, location);
-            let files = locations.iter().map(weights).collect();
+            let weights = |(location, needed): (&String, &u64)| {
+                self.weights(tree, contents, &folder, location).held_to(*needed)
+            };
+            let files: Vec<_> = needed_bytes.iter().map(weights).collect();
+            let is_there = files.iter().all(|file| file.state == FileState::Present);
             self.models.push(ScannedModel {
                 path: place.path.clone(),
                 bytes: own.bytes,
                 files,
                 link_to: place.link_to.clone(),
                 same_file_as: None,
-                is_whole: *is_whole,
+                is_whole: *is_whole && is_there,
+                is_damaged: !is_whole,
             });
         }
     }

@@ -79,8 +79,10 @@ pub struct ScannedModel {
     /// The path of an earlier model of the list that is the same file.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::path_or_none"))]
     pub same_file_as: Option<PathBuf>,
-    /// Whether the messages of its file are whole.
+    /// Whether its own file and all its weights files are there, as long as they must be.
     pub is_whole: bool,
+    /// Whether its own file is cut off or damaged.
+    pub is_damaged: bool,
 }
 
 impl ScannedModel {
@@ -116,6 +118,17 @@ pub struct ScannedFile {
     pub reason: Option<String>,
 }
 
+impl ScannedFile {
+    /// As one of which the tensors of a model need `needed` bytes.
+    pub(super) fn held_to(mut self, needed: u64) -> Self {
+        if self.state == FileState::Present && self.bytes < needed {
+            self.state = FileState::CutOff;
+            self.reason = Some(format!("cut off: {} bytes, its tensors need {needed}", self.bytes));
+        }
+        self
+    }
+}
+
 /// Whether a weights file is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -124,6 +137,8 @@ pub struct ScannedFile {
 pub enum FileState {
     /// It is.
     Present,
+    /// It is, and is shorter than the tensors of the model need.
+    CutOff,
     /// It is not.
     Missing,
     /// A failed download is in its place.

@@ -36,14 +36,21 @@ impl Module {
             let is_first = tensor.range().is_none_or(|range| seen.insert(range));
             let counted = |number: Option<u64>| number.filter(|_| is_first).unwrap_or_default();
             let (elements, bytes) = (counted(tensor.elements), counted(tensor.bytes));
-            root.add(&parts(&tensor.qualified_name()), elements, bytes);
+            root.add(&module_parts(&tensor.qualified_name()), elements, bytes);
         }
         root.finish(String::new())
     }
 }
 
-/// The parts of a name that are not empty; of a name without any, the name.
-fn parts(name: &str) -> Vec<&str> {
+/// The parts of the `name` of a tensor, which `.` and `/` separate, without empty ones; of a name
+/// without any, the name. After 64 parts what is left is one.
+///
+/// ```
+/// use onnx_container::summary::module_parts;
+///
+/// assert_eq!(module_parts("/encoder/layers.0/weight"), ["encoder", "layers", "0", "weight"]);
+/// ```
+pub fn module_parts(name: &str) -> Vec<&str> {
     let is_separator = |c| matches!(c, '.' | '/');
     let parts = name.splitn(MOST_PARTS, is_separator).filter(|part| !part.is_empty());
     let parts: Vec<_> = parts.collect();
@@ -103,8 +110,8 @@ mod tests {
             ("", &[""]),
             ("..", &[".."]),
         ] {
-            assert_eq!(parts(name), expected, "{name}");
+            assert_eq!(module_parts(name), expected, "{name}");
         }
-        assert!(parts(&"a.".repeat(1000)).len() <= MOST_PARTS);
+        assert!(module_parts(&"a.".repeat(1000)).len() <= MOST_PARTS);
     }
 }

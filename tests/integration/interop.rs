@@ -131,6 +131,12 @@ fn operators_of_machine_learning_compute_what_onnxruntime_computes() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn operators_of_onnxruntime_compute_what_it_computes() {
+    run_driver("contrib.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn malformed_external_data_is_refused() {
     run_driver("golden.py");
 }

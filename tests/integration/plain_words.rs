@@ -25,6 +25,7 @@ const READ: &[&str] = &[
     "machine/src",
     "machine/tests",
     "python/src",
+    "report",
     "signing",
     "src",
     "tests/integration",

@@ -87,7 +87,10 @@ fn edits_are_told_as_they_are_declared() {
 fn what_is_stripped_attached_and_shared_is_told() {
     let mut model = container();
     let stripped = to_value(model.strip(ExternalizeOptions::new()).unwrap()).unwrap();
-    assert_eq!(stripped, json!({ "stripped": 1, "bytes": 8, "kept": [], "operands": [] }));
+    assert_eq!(
+        stripped,
+        json!({ "stripped": 1, "bytes": 8, "small": 0, "small_bytes": 0, "kept": [], "operands": [] })
+    );
     let attached = model.attach_model(&container(), AttachOptions::new()).unwrap();
     let digests = json!({ "tensors": 0, "model": false, "files": 0 });
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
+use onnx_container::proto::{GraphProto, Message, ModelProto, StringStringEntryProto, TensorProto};
 use onnx_container::scan::{Certainty, FileState, Scan, ScanOptions, scan};
 
 use crate::support::both_choices;
@@ -49,6 +49,7 @@ fn models(folder: &tempfile::TempDir, found: &Scan) -> Vec<String> {
             FileState::Present => "",
             FileState::Missing => "?",
             FileState::Wrong => "!",
+            FileState::CutOff => "<",
             _ => "#",
         };
         format!(" {}{state}", file.location)
@@ -105,8 +106,74 @@ fn a_model_that_is_cut_off_is_one() {
     let bytes = fs::read(folder.path().join("whole.onnx")).unwrap();
     fs::write(folder.path().join("cut.onnx"), &bytes[..bytes.len() - 1]).unwrap();
     let found = found(&folder);
-    let whole: Vec<_> = found.models.iter().map(|it| it.is_whole).collect();
-    assert_eq!((models(&folder, &found).len(), whole), (2, vec![false, true]));
+    let whole: Vec<_> = found.models.iter().map(|it| (it.is_damaged, it.is_whole)).collect();
+    assert_eq!(models(&folder, &found).len(), 2);
+    assert_eq!(whole, [(true, false), (false, true)]);
+}
+
+/// A model whose tensor of 8 bytes has these entries beside its location `w`.
+fn with_entries(entries: &[(&str, &str)], dims: &[i64]) -> Vec<u8> {
+    let mut tensor = TensorProto::external("w", TensorProto::UINT8, [8], "w");
+    tensor.dims = dims.to_vec().into();
+    let entry = |(key, value): &(&str, &str)| StringStringEntryProto::new(*key, *value);
+    tensor.external_data.extend(entries.iter().map(entry));
+    let mut graph = GraphProto::new("g");
+    graph.initializer = vec![tensor];
+    ModelProto::new(graph).encode_to_vec().unwrap()
+}
+
+#[test]
+fn weights_that_are_shorter_than_their_tensors_need_are_cut_off() {
+    let cases: [(&[(&str, &str)], &[i64], u64); 8] = [
+        (&[], &[8], 8),
+        (&[("offset", "4"), ("length", "8")], &[8], 12),
+        (&[("length", "8"), ("offset", "4")], &[8], 12),
+        (&[("offset", "4")], &[2, 4], 12),
+        (&[("offset", "4"), ("length", "0")], &[8], 12),
+        // What no reader takes needs no bytes that could be told.
+        (&[("offset", "-4")], &[8], 8),
+        (&[("offset", "4")], &[-8], 4),
+        (
+            &[("offset", "9223372036854775807"), ("length", "9223372036854775807")],
+            &[8],
+            u64::MAX - 1,
+        ),
+    ];
+    for (entries, dims, needed) in cases {
+        for (there, state) in [(needed, FileState::Present), (needed - 1, FileState::CutOff)] {
+            if there > 1 << 20 && state == FileState::Present {
+                continue;
+            }
+            let folder = folder(&[("w", "")]);
+            fs::write(folder.path().join("m.onnx"), with_entries(entries, dims)).unwrap();
+            let there = there.min(100);
+            fs::File::create(folder.path().join("w")).unwrap().set_len(there).unwrap();
+            let found = found(&folder);
+            let [model] = &found.models[..] else { panic!("{:?}", found.models) };
+            let file = &model.files[0];
+            assert_eq!((file.state, file.bytes), (state, there), "{entries:?}");
+            assert_eq!(model.is_whole, state == FileState::Present, "{entries:?}");
+            let reason = format!("cut off: {there} bytes, its tensors need {needed}");
+            let reason = (!model.is_whole).then_some(reason);
+            assert_eq!((&file.reason, model.is_damaged), (&reason, false), "{entries:?}");
+        }
+    }
+}
+
+#[test]
+fn a_model_is_whole_with_all_of_its_files() {
+    let missing = folder(&[("m.onnx", "model gone w"), ("w", WEIGHTS)]);
+    let model = &found(&missing).models[0];
+    assert_eq!((model.is_whole, model.is_damaged, model.missing().count()), (false, false, 1));
+    // A tensor with its elements in the message needs nothing of the file that it names too.
+    let mut inline = TensorProto::external("w", TensorProto::UINT8, [8], "w");
+    inline.data_location = None;
+    let mut graph = GraphProto::new("g");
+    graph.initializer = vec![inline];
+    let bytes = ModelProto::new(graph).encode_to_vec().unwrap();
+    let named = folder(&[("w", "")]);
+    fs::write(named.path().join("m.onnx"), bytes).unwrap();
+    assert_eq!(models(&named, &found(&named)), ["m.onnx w"]);
 }
 
 /// The names that a trial found to be passed over.

@@ -958,9 +958,14 @@ fn models_part_at_the_first_node_that_differs() {
             "attribute `alpha` differs",
         ),
         (
+            changed(&|m| weights(m, |w| w.raw_data = Some(vec![7; 8].into()))),
+            "initializer `w` (FLOAT [2]) | initializer `w` (FLOAT [2])",
+            "the initializers have other elements",
+        ),
+        (
             changed(&|m| weights(m, |w| w.dims = vec![1, 2])),
             "initializer `w` (FLOAT [2]) | initializer `w` (FLOAT [1, 2])",
-            "the initializers have another type, shape or elements",
+            "the initializers have another type or shape",
         ),
         (
             changed(&|m| main_of(m).node[3].input[0] = "x".into()),

@@ -63,11 +63,13 @@ pub struct CastArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FloatType {
     /// 32 bits
-    #[value(alias = "float32")]
+    #[value(aliases = ["float32", "fp32", "f32"])]
     Float,
     /// 16 bits: 10 of fraction, numbers up to 65504
+    #[value(aliases = ["fp16", "f16", "half"])]
     Float16,
     /// 16 bits: 7 of fraction, the range of FLOAT
+    #[value(alias = "bf16")]
     Bfloat16,
 }
 

@@ -12,8 +12,8 @@ use super::{ReadArgs, pair, size};
 /// What the inputs of a run are.
 #[derive(Debug, Args)]
 pub struct InputArgs {
-    /// Read the input NAME from FILE, whose suffix is .npy, .npz (the entry NAME, or the only one)
-    /// or .pb (as the test data of ONNX); may be given several times
+    /// Read the input NAME from FILE: .npy, .npz (the entry NAME, or the only one) or .pb (as the
+    /// test data of ONNX). May be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = named_file)]
     pub input: Vec<(String, String)>,
     /// Read input i, from 0 on, from input_<i>.pb or input_<i>.npy in DIR, as in ONNX's test data,

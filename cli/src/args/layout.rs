@@ -52,9 +52,8 @@ pub enum ShardNameArg {
     /// <OUT's stem>-00001-of-00003.onnx.data [default]
     Numbered,
     /// <OUT>_data, <OUT>_data_1, <OUT>_data_2, as transformers.js looks for them: at most 100, and
-    /// no tensor may be larger than N. Put their number into config.json: "transformers.js_config":
-    /// {"use_external_data_format": {"<OUT>": 3}}. Files of these names that no model needs are not
-    /// replaced: delete them first
+    /// no tensor may be larger than N. pack --config writes their number into config.json. Files of
+    /// these names that no model needs are not replaced: delete them first
     TransformersJs,
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::ReadArgs;
 use super::paths::model_to_read;
+use super::{OldFiles, ReadArgs};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -44,10 +44,8 @@ pub struct TransferArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
-    /// Also remove old weights files that no model needs. They are beside a model that is replaced,
-    /// and only it needed them; their names do not matter
-    #[arg(long)]
-    pub delete_old: bool,
+    #[command(flatten)]
+    pub old: OldFiles,
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -92,9 +90,8 @@ pub struct ShareArgs {
     /// where that is taken]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
-    /// Also remove the old weights files beside the models that no other model needs
-    #[arg(long)]
-    pub delete_old: bool,
+    #[command(flatten)]
+    pub old: OldFiles,
     #[command(flatten)]
     pub place: PlaceArgs,
 }

@@ -2,7 +2,7 @@
 //!
 //! A model must be a file, because its weights are beside it and are found by its folder. So `-` is
 //! refused for models that are read or written, and so is a path to write that can only be a
-//! folder.
+//! folder and is not there.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,6 +17,14 @@ pub fn model_to_read() -> impl TypedValueParser<Value = PathBuf> {
 /// Takes the path of a model that is written.
 pub fn model_to_write() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().try_map(|path| named(path).and_then(no_folder))
+}
+
+/// Takes the path of a model that is written, or of a folder that is there.
+pub fn model_or_folder_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|path| {
+        let path = named(path)?;
+        if path.is_dir() { Ok(path) } else { no_folder(path) }
+    })
 }
 
 fn named(path: OsString) -> Result<PathBuf, String> {

@@ -5,6 +5,8 @@ use onnx_container::Error;
 use onnx_container::external_data::PathPolicy;
 use onnx_container::load::Limit;
 
+use super::size;
+
 /// The options of every command that opens a model.
 #[derive(Debug, Args)]
 pub struct ReadArgs {
@@ -17,7 +19,7 @@ pub struct ReadArgs {
     pub paths: Paths,
     /// Refuse a model with more than N of NAME: nesting, memory (bytes), nodes, tensors,
     /// attributes, functions, call-depth, name-bytes, dims, ties, findings, program (bytes), calls
-    /// (bytes); may be given several times
+    /// (bytes); may be given several times. Bytes may have a unit: program=1GB
     #[arg(long = "limit", value_name = "NAME=N", value_parser = limit)]
     pub limits: Vec<(Limit, u64)>,
 }
@@ -48,7 +50,10 @@ impl From<Paths> for PathPolicy {
 /// A limit and its value: `nodes=20000000`.
 fn limit(text: &str) -> Result<(Limit, u64), String> {
     let (name, most) = text.split_once('=').ok_or("not NAME=N, such as nodes=20000000")?;
-    let limit = name.parse().map_err(|error: Error| error.reason().to_owned())?;
-    let most = most.parse().map_err(|_| format!("`{most}` is no whole number"))?;
+    let limit: Limit = name.parse().map_err(|error: Error| error.reason().to_owned())?;
+    let most = match limit.is_bytes() {
+        true => size(most).map_err(|reason| format!("`{most}` is {reason}"))?,
+        false => most.parse().map_err(|_| format!("`{most}` is no whole number"))?,
+    };
     Ok((limit, most))
 }

@@ -14,9 +14,9 @@ use super::paths::model_to_read;
 The digest is the same for a model however it is stored: packed, split, embedded, sharded, in safetensors \
 files. Names, documentation and metadata count; with --semantic they do not.")]
 pub struct DigestArgs {
-    /// The model
-    #[arg(value_parser = model_to_read())]
-    pub model: PathBuf,
+    /// The models
+    #[arg(required = true, value_name = "MODEL", value_parser = model_to_read())]
+    pub models: Vec<PathBuf>,
     /// Print one line for each tensor: a digest of its type, shape and elements, and its name
     #[arg(long)]
     pub tensors: bool,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::paths::{model_to_read, model_to_write};
-use super::{LayoutArgs, ReadArgs, TargetArgs, WriteArgs, size};
+use super::{LayoutArgs, OldFiles, ReadArgs, TargetArgs, WriteArgs, size};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -44,7 +44,7 @@ impl StripArgs {
         TargetArgs {
             dry_run: self.dry_run,
             no_clobber: self.no_clobber,
-            delete_old: false,
+            old: OldFiles { keep_old: true, ..OldFiles::default() },
             no_sync: self.no_sync,
             no_direct_io: false,
             timings: false,

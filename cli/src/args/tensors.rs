@@ -52,7 +52,7 @@ pub struct ExtractArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// The tensors
+    /// The tensors, or patterns such as 'layers.3.*'
     #[arg(value_name = "NAME", required_unless_present = "names_from")]
     pub names: Vec<String>,
     /// Read the names from FILE, one per line; - is standard input

@@ -13,9 +13,10 @@ use super::plan::dim;
 #[command(after_help = "\
 Models with the same semantic digest compute the same for all inputs. If the digests differ, both models \
 are run on the same random inputs, and their outputs are compared: bit by bit, or with --rtol and --atol. \
-Inputs and outputs of the models are matched by name where both models have the same names, otherwise by \
-order.\n\n\
-Exit code: 1 when neither the digests nor the outputs are the same.")]
+Equal outputs are evidence, no proof: --runs 0 takes equal digests alone. Where a weight has other elements, \
+equal outputs show nothing without --rtol or --atol. Inputs and outputs of the models are matched by name \
+where both models have the same names, otherwise by order; FLOAT, FLOAT16 and BFLOAT16 are compared as numbers.\n\n\
+Exit code: 1 when neither the digests nor the outputs show that the models compute the same.")]
 #[command(override_usage = "onnx-container verify [OPTIONS] <A> <B>")]
 pub struct VerifyArgs {
     /// One model
@@ -28,7 +29,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// How often to run, each time with the next seed; 0 compares the digests alone
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 3)]
     pub runs: u64,
     /// Set the dimension NAME of A to N. A dimension without a name is called by its input and
     /// position: 'image[0]=1'. May be given several times
@@ -50,4 +51,11 @@ pub struct VerifyArgs {
     pub json: bool,
     #[command(flatten)]
     pub read: ReadArgs,
+}
+
+impl VerifyArgs {
+    /// Whether differences are allowed.
+    pub fn has_tolerance(&self) -> bool {
+        self.rtol > 0.0 || self.atol > 0.0
+    }
 }

@@ -27,10 +27,13 @@ impl Execute for CompletionsArgs {
 fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut declared(), "onnx-container", &mut script);
-    if args.shell == Shell::Bash {
-        script = named_alike(&String::from_utf8_lossy(&script)).into_bytes();
-    }
-    out.write_all(&script)?;
+    let script = String::from_utf8_lossy(&script);
+    let script = match args.shell {
+        Shell::Bash => named_alike(&script),
+        Shell::Zsh => model_or_command(&script),
+        _ => script.into_owned(),
+    };
+    out.write_all(script.as_bytes())?;
     Ok(Outcome::Done)
 }
 
@@ -39,4 +42,25 @@ fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// `onnx__subcmd__container__subcmd__pack`.
 fn named_alike(script: &str) -> String {
     script.replace("onnx__subcmd__container", "onnx__container")
+}
+
+/// The script for zsh with `trace MODEL` and `trace diff`: `clap_complete` expects the subcommand
+/// after the model, and so completes neither it nor its options.
+fn model_or_command(script: &str) -> String {
+    let commands = "_onnx-container__subcmd__trace_commands";
+    let after = format!("\":: :{commands}\" \\\n\"*::: :->trace\" \\\n");
+    let either = format!("\"models:model:_files\" \"commands:command:{commands}\"");
+    let places = format!(
+        "(trace)\n\
+        local -a places=(': : _alternative {either}')\n\
+        if [[ $words[2] == diff ]] && (( CURRENT > 2 )); then\n    \
+            places=(\":: :{commands}\" \"*::: :->trace\")\n\
+        fi\n\
+        _arguments"
+    );
+    let model = "':model -- The model:_files' \\\n";
+    script
+        .replacen("(trace)\n_arguments", &places, 1)
+        .replacen(&format!("{model}{after}"), "\"${places[@]}\" \\\n", 1)
+        .replace("$line[2]", "$line[1]")
 }

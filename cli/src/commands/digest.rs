@@ -1,16 +1,16 @@
-//! `digest MODEL`: what a model contains, its tensors or its files, as SHA-256.
+//! `digest MODEL...`: what models contain, their tensors or their files, as SHA-256.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use onnx_container::digest::ContentDigest;
 use onnx_container::{Container, Error, LoadOptions};
 use serde::Serialize;
 
 use crate::args::DigestArgs;
 use crate::commands::Execute;
+use crate::commands::each::Each;
 use crate::commands::files::not_an_option;
-use crate::commands::{leftovers, semantic};
+use crate::commands::semantic::Meaning;
 use crate::files::sha256;
 use crate::model::needed::needed;
 use crate::model::reading;
@@ -27,7 +27,7 @@ impl Execute for DigestArgs {
     }
 
     fn models(&self) -> Vec<&Path> {
-        vec![&self.model]
+        self.models.iter().map(AsRef::as_ref).collect()
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
@@ -37,101 +37,97 @@ impl Execute for DigestArgs {
 
 /// Prints the digests that were asked for.
 fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    if args.semantic {
-        return semantic::digest(args, out);
+    if args.models.len() > 1 && !args.json && (args.tensors || args.outputs) {
+        let reason = "--tensors and --outputs list one model: their lines do not name it. --json \
+                      takes several";
+        return Err(Failure::Usage(reason.into()));
     }
-    if args.files { files(args, out) } else { content(args, out) }
+    let each = Each {
+        command: "digest",
+        models: &args.models,
+        json: args.json,
+        look: &|model| Digests::new(args, model),
+        print: &|digests, out| digests.print(args, out),
+        spaced: false,
+    };
+    each.run(out)
 }
 
-/// The digest of the model, or those of its tensors.
-fn content(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let container = Container::load(&args.model, reading::of(&args.read))?;
-    let digest = container.digest().map_err(|error| error.with_path(&args.model))?;
-    if args.json {
-        out.json(&Content::new(args, &digest))?;
-    } else if args.tensors {
-        for tensor in digest.tensors() {
-            out.line(format_args!("{tensor}  {}", tensor.name()))?;
+/// What is said of one model.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Digests<'a> {
+    Content(Content<'a>),
+    Files(Files<'a>),
+    Meaning(Meaning<'a>),
+}
+
+impl<'a> Digests<'a> {
+    fn new(args: &DigestArgs, model: &'a Path) -> Result<Self, Failure> {
+        if args.semantic {
+            return Meaning::of(model, &args.read).map(Self::Meaning);
         }
-    } else {
-        out.line(format_args!("{digest}  {}", args.model.display()))?;
+        if args.files {
+            Files::new(args, model).map(Self::Files)
+        } else {
+            Content::new(args, model).map(Self::Content)
+        }
     }
-    Ok(Outcome::Done)
+
+    fn print(&self, args: &DigestArgs, out: &mut Output) -> Result<(), Failure> {
+        match self {
+            Self::Content(content) => content.print(out),
+            Self::Files(files) => files.print(out),
+            Self::Meaning(meaning) => meaning.print(args, out),
+        }
+    }
 }
 
-/// What `--json` prints of the content.
+/// The digest of a model, and with `--tensors` those of its tensors.
 #[derive(Serialize)]
 struct Content<'a> {
-    command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     digest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tensors: Option<Vec<Tensor<'a>>>,
-    warnings: Vec<String>,
+    tensors: Option<Vec<Tensor>>,
 }
 
 #[derive(Serialize)]
-struct Tensor<'a> {
-    name: &'a str,
+struct Tensor {
+    name: String,
     digest: String,
 }
 
 impl<'a> Content<'a> {
-    fn new(args: &'a DigestArgs, digest: &'a ContentDigest) -> Self {
+    fn new(args: &DigestArgs, model: &'a Path) -> Result<Self, Failure> {
+        let container = Container::load(model, reading::of(&args.read))?;
+        let digest = container.digest().map_err(|error| error.with_path(model))?;
         let tensors = digest.tensors().iter();
-        let tensors = tensors.map(|t| Tensor { name: t.name(), digest: t.to_string() });
+        let tensors = tensors.map(|t| Tensor { name: t.name().into(), digest: t.to_string() });
         let tensors = args.tensors.then(|| tensors.collect());
-        let warnings = leftovers::warnings([args.model.as_path()]);
-        Self {
-            command: "digest",
-            model: &args.model,
-            digest: digest.to_string(),
-            tensors,
-            warnings,
+        Ok(Self { model, digest: digest.to_string(), tensors })
+    }
+
+    fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        match &self.tensors {
+            Some(tensors) => {
+                for Tensor { name, digest } in tensors {
+                    out.line(format_args!("{digest}  {name}"))?;
+                }
+            }
+            None => out.line(format_args!("{}  {}", self.digest, self.model.display()))?,
         }
+        Ok(())
     }
 }
 
-/// The digests of the model file and its weights files.
-fn files(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
-    let container = Container::load(&args.model, options)?;
-    let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
-    if let Some(error) = needed.problems() {
-        return Err(error.into());
-    }
-    let all: Vec<_> = [None].into_iter().chain(needed.files.iter().map(Some)).collect();
-    let (mut files, mut errors) = (Vec::new(), Vec::new());
-    for (file, digest) in all.iter().zip(sha256::of_files(&args.model, &needed, &all)) {
-        let path = not_an_option(file.map_or(&args.model, |file| &file.path));
-        match digest {
-            Ok(sha256) => files.push(Hashed { path, sha256 }),
-            Err(error) => errors.push(error),
-        }
-    }
-    if let Some(error) = Error::join(errors) {
-        return Err(error.into());
-    }
-    if args.json {
-        let warnings = leftovers::warnings([args.model.as_path()]);
-        out.json(&Files { command: "digest", model: &args.model, files, warnings })?;
-    } else {
-        for Hashed { path, sha256 } in &files {
-            out.write_all(&sha256::line(sha256, path))?;
-        }
-    }
-    Ok(Outcome::Done)
-}
-
-/// What `--files --json` prints.
+/// The digests of a model file and its weights files.
 #[derive(Serialize)]
 struct Files<'a> {
-    command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     files: Vec<Hashed>,
-    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -139,4 +135,35 @@ struct Hashed {
     #[serde(serialize_with = "lossy")]
     path: PathBuf,
     sha256: String,
+}
+
+impl<'a> Files<'a> {
+    fn new(args: &DigestArgs, model: &'a Path) -> Result<Self, Failure> {
+        let options = LoadOptions::from(reading::of(&args.read)).weights(false);
+        let container = Container::load(model, options)?;
+        let needed = needed(container.model(), model, reading::of(&args.read).paths)?;
+        if let Some(error) = needed.problems() {
+            return Err(error.into());
+        }
+        let all: Vec<_> = [None].into_iter().chain(needed.files.iter().map(Some)).collect();
+        let (mut files, mut errors) = (Vec::new(), Vec::new());
+        for (file, digest) in all.iter().zip(sha256::of_files(model, &needed, &all)) {
+            let path = not_an_option(file.map_or(model, |file| file.path.as_path()));
+            match digest {
+                Ok(sha256) => files.push(Hashed { path, sha256 }),
+                Err(error) => errors.push(error),
+            }
+        }
+        match Error::join(errors) {
+            Some(error) => Err(error.into()),
+            None => Ok(Self { model, files }),
+        }
+    }
+
+    fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        for Hashed { path, sha256 } in &self.files {
+            out.write_all(&sha256::line(sha256, path))?;
+        }
+        Ok(())
+    }
 }

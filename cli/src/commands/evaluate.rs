@@ -1,6 +1,7 @@
 //! What `run`, `trace` and `verify` share: a model as a program, its inputs, and a machine that has
 //! them.
 
+pub mod apart;
 pub mod inputs;
 #[cfg(feature = "ort")]
 mod onnxruntime;

@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use glob::Pattern;
 use onnx_container::{ByteSize, Container, Error, ErrorKind, SaveOptions, Tensor};
 use onnx_container_files::targets::{refusal, refusals};
 use serde::Serialize;
@@ -55,8 +56,9 @@ impl Execute for ExtractArgs {
 /// Writes the tensors and prints a report.
 fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let names = asked(args)?;
-    let target = ExtractTarget::of(args, names.len() > 1)?;
-    let format = format(args, names.len() > 1, &target)?;
+    let several = names.len() > 1 || names.iter().any(|name| glob(name).is_some());
+    let target = ExtractTarget::of(args, several)?;
+    let format = format(args, several, &target)?;
     let (container, own) = load(args)?;
     let warnings = container.warnings().iter().map(ToString::to_string).collect();
     let job = ExtractJob { args, format, tensors: tensors(&container, &names)?, own, warnings };
@@ -73,6 +75,11 @@ fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
             job.write(paths, out)
         }
     }
+}
+
+/// The pattern that `name` is, unless a tensor is called so: one with `*` or `?`.
+fn glob(name: &str) -> Option<Pattern> {
+    name.contains(['*', '?']).then(|| Pattern::new(name).ok()).flatten()
 }
 
 /// The names that were asked for.
@@ -109,7 +116,7 @@ fn format(
     let Some(format) = args.format.or(by_name) else {
         let path = args.output.display();
         return Err(Failure::Usage(format!(
-            "the suffix of `{path}` is not one of {SUFFIXES}: give --format"
+            "the suffix of `{path}` is not one of {SUFFIXES}: give --format, or `{path}/` for a folder"
         )));
     };
     let is_file = matches!(target, ExtractTarget::File(_));
@@ -134,7 +141,20 @@ fn tensors<'n>(
     for name in names {
         match names::tensor(&index, name) {
             Ok(found) => tensors.push(found),
-            Err(error) => errors.push(error),
+            Err(error) => {
+                let glob = glob(name);
+                let is_meant = |own: &str| glob.as_ref().is_some_and(|glob| glob.matches(own));
+                let mut meant = index.iter().filter(|tensor| is_meant(tensor.name())).peekable();
+                if meant.peek().is_none() {
+                    errors.push(error);
+                }
+                for tensor in meant {
+                    match tensor.tensor() {
+                        Ok(found) => tensors.push((tensor.name().to_owned().into(), found)),
+                        Err(error) => errors.push(error),
+                    }
+                }
+            }
         }
     }
     Error::join(errors).map_or(Ok(tensors), Err)

@@ -102,8 +102,11 @@ fn unknown(error: &Error) -> String {
 fn print(args: &FilesArgs, needed: &Needed, out: &mut Output) -> Result<(), Failure> {
     let end = if args.null { b'\0' } else { b'\n' };
     let usable = needed.files.iter().filter(|file| file.state() != State::Refused);
-    let paths: Vec<_> =
-        [&args.model].into_iter().chain(usable.map(|file| &file.path)).map(not_an_option).collect();
+    let paths: Vec<_> = [&args.model]
+        .into_iter()
+        .chain(usable.map(|file| &file.path))
+        .map(|path| not_an_option(path))
+        .collect();
     if let Some(path) = paths.iter().find(|path| bytes(path).contains(&end)) {
         let reason = format!(
             "`{}` has a line break in its name: use --null to separate the names",
@@ -123,8 +126,8 @@ fn bytes(path: &Path) -> &[u8] {
 }
 
 /// `path`, written so that no command takes it for an option.
-pub fn not_an_option(path: &PathBuf) -> PathBuf {
-    if bytes(path).starts_with(b"-") { Path::new(".").join(path) } else { path.clone() }
+pub fn not_an_option(path: &Path) -> PathBuf {
+    if bytes(path).starts_with(b"-") { Path::new(".").join(path) } else { path.to_owned() }
 }
 
 #[derive(Serialize)]

@@ -6,7 +6,7 @@ mod text;
 mod tree;
 
 use std::cmp::Reverse;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onnx_container::summary::{Stored, Summary, TensorSummary};
 use onnx_container::{Container, Error, LoadOptions, safetensors};
@@ -14,13 +14,13 @@ use serde::{Serialize, Serializer};
 
 use crate::args::{InspectArgs, SortKey};
 use crate::commands::Execute;
+use crate::commands::each::Each;
 use crate::commands::files::Listed;
 use crate::commands::inspect::files::FileTotals;
 use crate::commands::inspect::tree::ModuleRow;
-use crate::commands::leftovers;
 use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
-use crate::terminal::failure::{Failure, JsonError, Outcome};
+use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
 
 /// How many tensors are listed as text, unless `--top` says otherwise.
@@ -40,75 +40,16 @@ impl Execute for InspectArgs {
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
-        match self.models.as_slice() {
-            [model] => one(self, model, out),
-            models => several(self, models, out),
-        }
+        let each = Each {
+            command: "inspect",
+            models: &self.models,
+            json: self.json,
+            look: &|model| Inspected::new(self, model),
+            print: &|inspected, out| Ok(text::print(inspected, self, out)?),
+            spaced: true,
+        };
+        each.run(out)
     }
-}
-
-/// Prints what is in the model.
-fn one(args: &InspectArgs, path: &Path, out: &mut Output) -> Result<Outcome, Failure> {
-    let inspected = Inspected::new(args, path)?;
-    if args.json {
-        let warnings = leftovers::warnings([path]);
-        out.json(&Alone { command: "inspect", inspected, warnings })?;
-    } else {
-        text::print(&inspected, args, out)?;
-    }
-    Ok(Outcome::Done)
-}
-
-/// Prints what is in each model. One that cannot be read does not hide the others.
-fn several(args: &InspectArgs, models: &[PathBuf], out: &mut Output) -> Result<Outcome, Failure> {
-    let (mut listed, mut all_read) = (Vec::new(), true);
-    for (number, path) in models.iter().enumerate() {
-        if number > 0 && !args.json {
-            out.line("")?;
-        }
-        match Inspected::new(args, path) {
-            Ok(inspected) if args.json => listed.push(Entry::Read(Box::new(inspected))),
-            Ok(inspected) => text::print(&inspected, args, out)?,
-            Err(failure) => {
-                all_read = false;
-                failure.print(None);
-                listed.push(Entry::Unread { model: path, error: JsonError::from(&failure) });
-            }
-        }
-    }
-    if args.json {
-        let warnings = leftovers::warnings(models.iter().map(PathBuf::as_path));
-        out.json(&Several { command: "inspect", models: listed, warnings })?;
-    }
-    Ok(Outcome::of(all_read))
-}
-
-/// What `--json` prints of one model.
-#[derive(Serialize)]
-struct Alone<'a> {
-    command: &'static str,
-    #[serde(flatten)]
-    inspected: Inspected<'a>,
-    warnings: Vec<String>,
-}
-
-/// What `--json` prints of several models.
-#[derive(Serialize)]
-struct Several<'a> {
-    command: &'static str,
-    models: Vec<Entry<'a>>,
-    warnings: Vec<String>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Entry<'a> {
-    Read(Box<Inspected<'a>>),
-    Unread {
-        #[serde(serialize_with = "lossy")]
-        model: &'a Path,
-        error: JsonError,
-    },
 }
 
 /// Everything that is said of one model.

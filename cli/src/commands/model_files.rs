@@ -85,7 +85,7 @@ fn transfer(
 ) -> Result<Outcome, Failure> {
     refuse_targets(args)?;
     let save = SaveOptions::new().overwrite(!args.no_clobber).remove_superseded(true);
-    let save = save.remove_left_behind(args.delete_old);
+    let save = save.remove_left_behind(!args.old.keep_old);
     let run = |path: &Path, options: FileOptions| match command {
         "mv" => {
             let others = args.from().iter().filter(|other| *other != path);
@@ -285,8 +285,8 @@ impl Report for Transferred {
             out.row(label("removed", dry_run), tidy(path).display())?;
         }
         for path in &self.left_behind {
-            let advice = "only the replaced model needed it; --delete-old removes such files";
-            out.row("left", format_args!("{}: {advice}", tidy(path).display()))?;
+            let reason = "only the replaced model needed it";
+            out.row("left", format_args!("{}: {reason}", tidy(path).display()))?;
         }
         if !self.links_removed.is_empty() {
             let links = count(self.links_removed.len(), "link");

@@ -3,55 +3,51 @@
 use std::path::Path;
 
 use onnx_container::Container;
-use onnx_container::digest::{SemanticDifference, SemanticDigest};
+use onnx_container::digest::SemanticDifference;
 use serde::Serialize;
 
-use crate::args::{DiffArgs, DigestArgs};
+use crate::args::{DiffArgs, DigestArgs, ReadArgs};
 use crate::commands::leftovers;
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
 
-/// Prints the digest of the model, or those of its outputs.
-pub fn digest(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let container = Container::load(&args.model, reading::of(&args.read))?;
-    let digest = container.semantic_digest().map_err(|error| error.with_path(&args.model))?;
-    if args.json {
-        out.json(&Digests::new(&args.model, &digest))?;
-    } else if args.outputs {
-        for output in digest.outputs() {
-            out.line(format_args!("{output}  {}", output.name()))?;
-        }
-    } else {
-        out.line(&digest)?;
-    }
-    Ok(Outcome::Done)
-}
-
-/// What `digest --json` prints.
+/// What `digest --semantic` says of a model.
 #[derive(Serialize)]
-struct Digests<'a> {
-    command: &'static str,
+pub struct Meaning<'a> {
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     semantic: String,
-    outputs: Vec<Digest<'a>>,
-    warnings: Vec<String>,
+    outputs: Vec<Digest>,
 }
 
 #[derive(Serialize)]
-struct Digest<'a> {
-    name: &'a str,
+struct Digest {
+    name: String,
     semantic: String,
 }
 
-impl<'a> Digests<'a> {
-    fn new(model: &'a Path, digest: &'a SemanticDigest) -> Self {
+impl<'a> Meaning<'a> {
+    pub fn of(model: &'a Path, read: &ReadArgs) -> Result<Self, Failure> {
+        let container = Container::load(model, reading::of(read))?;
+        let digest = container.semantic_digest().map_err(|error| error.with_path(model))?;
         let outputs = digest.outputs().iter();
-        let outputs = outputs.map(|o| Digest { name: o.name(), semantic: o.to_string() });
-        let (semantic, outputs) = (digest.to_string(), outputs.collect());
-        let warnings = leftovers::warnings([model]);
-        Self { command: "digest", model, semantic, outputs, warnings }
+        let outputs = outputs.map(|o| Digest { name: o.name().into(), semantic: o.to_string() });
+        Ok(Self { model, semantic: digest.to_string(), outputs: outputs.collect() })
+    }
+
+    /// Prints the digest of the model, or those of its outputs.
+    pub fn print(&self, args: &DigestArgs, out: &mut Output) -> Result<(), Failure> {
+        if args.outputs {
+            for output in &self.outputs {
+                out.line(format_args!("{}  {}", output.semantic, output.name))?;
+            }
+        } else if args.models.len() == 1 {
+            out.line(&self.semantic)?;
+        } else {
+            out.line(format_args!("{}  {}", self.semantic, self.model.display()))?;
+        }
+        Ok(())
     }
 }
 

@@ -37,7 +37,7 @@ impl Execute for ShareArgs {
 fn run(args: &ShareArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let place = &args.place;
     let load = LoadOptions::from(reading::of(&place.read));
-    let save = SaveOptions::new().sync(!place.no_sync).remove_left_behind(args.delete_old);
+    let save = SaveOptions::new().sync(!place.no_sync).remove_left_behind(!args.old.keep_old);
     let run = |save| {
         let options = FileOptions::new().load(load.clone()).save(save).dry_run(place.dry_run);
         share_weights(&args.models, args.data_name.as_deref(), options)
@@ -111,13 +111,8 @@ impl Listing {
             out.row(tense("removes", "removed"), format_args!("{path}, which no model needs"))?;
         }
         for path in &self.left_behind {
-            let advice = match self.dry_run {
-                true => {
-                    "no model would need it any more: add --delete-old to remove what is beside"
-                }
-                false => "no model needs it any more: delete it yourself",
-            };
-            out.row("left", format_args!("{path}: {advice}"))?;
+            let need = if self.dry_run { "would need" } else { "needs" };
+            out.row("left", format_args!("{path}: no model {need} it any more"))?;
         }
         if self.dry_run {
             out.row("dry run", "nothing was written")?;

@@ -98,10 +98,16 @@ struct StripReport<'a> {
 
 impl StripReport<'_> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
-        let Stripped { stripped, bytes, kept, operands, .. } = &self.stripped;
+        let Stripped { stripped, bytes, small, small_bytes, kept, operands, .. } = &self.stripped;
         let (tensors, bytes) = (count(*stripped, "tensor"), ByteSize(*bytes));
         let tense = self.written.tense("strips", "stripped");
         out.row(tense, format_args!("{tensors} of their elements ({bytes})"))?;
+        if *small > 0 {
+            let (tensors, bytes) = (count(*small, "tensor"), ByteSize(*small_bytes));
+            let (their, them) = if *small == 1 { ("its", "it") } else { ("their", "them") };
+            let kept = format!("{tensors} with {their} elements ({bytes})");
+            out.row("kept", format_args!("{kept}: --min-bytes 0 strips {them} too"))?;
+        }
         if !operands.is_empty() {
             let tensors = count(operands.len(), "tensor");
             let reason = "that shape inference reads: the weights files cannot be loaded";

@@ -13,6 +13,7 @@ use onnx_container_machine::{Declared, Profile, Value, random_inputs};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
+use crate::commands::evaluate::apart::{Apart, as_declared, widened};
 use crate::commands::evaluate::inputs::{Input, InputSource};
 use crate::commands::evaluate::{Model, check_engine, sizes, sizes_of};
 use crate::commands::{Execute, different};
@@ -55,17 +56,19 @@ fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.read);
     let a = Container::load(&args.a, reading)?;
     let b = Container::load(other, reading)?;
-    let (is_known, semantic_difference) = semantic_difference(&a, &b);
-    let proof = semantic_difference.is_none().then_some("semantic");
-    let (seeds, differences) = (Vec::new(), Vec::new());
+    let digests = Digests::new(&a, &b);
+    let proof = digests.difference.is_none().then_some("semantic");
+    let (seeds, outputs, differences) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = VerifyReport {
         command: "verify",
         a: &args.a,
         b: other,
         proof,
-        semantic_difference,
+        semantic_difference: digests.difference,
+        other_elements: digests.other_elements,
         engine: None,
         seeds,
+        outputs,
         differences,
     };
     // An engine that the user asked for runs even when the digests are the same.
@@ -84,15 +87,33 @@ fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     } else {
         report.print(out)?;
     }
-    Ok(report.outcome(is_known))
+    Ok(report.outcome(digests.are_known))
 }
 
-/// Whether both models have digests; and why these do not show that both compute the same: where
-/// they first differ, or that a model has none.
-fn semantic_difference(a: &Container, b: &Container) -> (bool, Option<String>) {
-    match a.semantic_difference(b) {
-        Ok(difference) => (true, difference.map(|difference| format!("they part at {difference}"))),
-        Err(error) => (false, Some(format!("a model has none: {error}"))),
+/// What the digests of what the models compute tell.
+struct Digests {
+    /// Whether both models have digests.
+    are_known: bool,
+    /// Why they do not show that both compute the same: where they first differ, or that a model
+    /// has none.
+    difference: Option<String>,
+    /// Whether they first differ in the elements of a weight.
+    other_elements: bool,
+}
+
+impl Digests {
+    fn new(a: &Container, b: &Container) -> Self {
+        match a.semantic_difference(b) {
+            Ok(difference) => Self {
+                are_known: true,
+                other_elements: difference.as_ref().is_some_and(|it| it.is_of_elements()),
+                difference: difference.map(|difference| format!("they part at {difference}")),
+            },
+            Err(error) => {
+                let difference = Some(format!("a model has none: {error}"));
+                Self { are_known: false, difference, other_elements: false }
+            }
+        }
     }
 }
 
@@ -109,10 +130,14 @@ struct VerifyReport<'a> {
     proof: Option<&'static str>,
     /// Why the digests of what the models compute do not show it.
     semantic_difference: Option<String>,
+    /// Whether the digests first differ in the elements of a weight.
+    other_elements: bool,
     /// What ran the models, if anything did.
     engine: Option<&'static str>,
     /// The seeds of the runs that were compared.
     seeds: Vec<u64>,
+    /// How far each output of B is from that of A, in the run where it is farthest.
+    outputs: Vec<Apart>,
     /// What differs in the runs.
     differences: Vec<String>,
 }
@@ -144,8 +169,13 @@ impl VerifyReport<'_> {
                         return Ok(());
                     }
                 }
-                let of_runs = if exact { "outputs" } else { "tolerance" };
-                self.proof = self.proof.or(Some(of_runs));
+                // Inputs that do not reach a weight prove nothing of it.
+                let of_runs = match exact {
+                    true if self.other_elements && !args.has_tolerance() => None,
+                    true => Some("outputs"),
+                    false => Some("tolerance"),
+                };
+                self.proof = self.proof.or(of_runs);
             }
             Err(reason) => {
                 self.proof = None;
@@ -169,7 +199,7 @@ impl VerifyReport<'_> {
         let most = args.limits.max_memory.unwrap_or(u64::MAX);
         let values = random_inputs::all_within(&a.program, seed, sizes, most)
             .map_err(|error| Failure::from(error).about(&args.a))?;
-        let (in_a, in_b) = interface.inputs(values, seed);
+        let (in_a, in_b) = interface.inputs(a, b, values, seed)?;
         let outputs = |model: &Model, inputs: Vec<Input>| -> Result<_, Failure> {
             Ok(model.run(inputs, 1, (&args.engine, Profile::Strict), &args.limits)?.outputs)
         };
@@ -183,18 +213,34 @@ impl VerifyReport<'_> {
             let Some((_, value)) = interface.output(i).and_then(|j| other.get(j)) else { continue };
             let same = value == expected;
             exact &= same;
+            self.note(Apart::of(name, value, expected)?);
             if same {
                 continue;
             }
-            let any = args.rtol > 0.0 || args.atol > 0.0;
-            let reason = match difference(value, expected, tolerance)? {
+            let wide = widened(value, expected)?;
+            let found = match &wide {
+                Some((value, expected)) => difference(value, expected, tolerance)?,
+                None => difference(value, expected, tolerance)?,
+            };
+            let reason = match found {
                 Some(reason) => reason,
-                None if any => continue,
+                // Numbers of other types have no bits in common.
+                None if args.has_tolerance() || wide.is_some() => continue,
                 None => "equal numbers have other bits: the sign of a zero, or a NaN".to_owned(),
             };
             self.differences.push(format!("output `{name}`, seed {seed}: {reason}"));
         }
         Ok(exact)
+    }
+
+    /// Keeps how far an output is apart where it is farther than in the runs before.
+    fn note(&mut self, apart: Option<Apart>) {
+        let Some(apart) = apart else { return };
+        match self.outputs.iter_mut().find(|known| known.output == apart.output) {
+            Some(known) if known.max_abs < apart.max_abs => *known = apart,
+            Some(_) => {}
+            None => self.outputs.push(apart),
+        }
     }
 
     /// Prints how the outputs of the runs were the same, and what ran the models if it was not the
@@ -205,7 +251,9 @@ impl VerifyReport<'_> {
             None | Some("machine") => String::new(),
             Some(engine) => format!(" by {engine}"),
         };
-        out.row("same", format_args!("{how} in {runs}{by} on random inputs"))
+        out.row("same", format_args!("{how} in {runs}{by} on random inputs"))?;
+        let apart = self.outputs.iter().filter(|output| output.differing > 0);
+        apart.into_iter().try_for_each(|output| output.print(out))
     }
 
     fn print(&self, out: &mut Output) -> io::Result<()> {
@@ -219,8 +267,16 @@ impl VerifyReport<'_> {
             }
             Some("outputs") => self.print_runs("bit by bit", out)?,
             Some(_) => self.print_runs("within the tolerance", out)?,
-            None if self.differences.is_empty() => {
+            None if self.differences.is_empty() && self.seeds.is_empty() => {
                 out.row("not shown", "that the models compute the same")?;
+            }
+            None if self.differences.is_empty() => {
+                let runs = count(self.seeds.len(), "run");
+                let text = format_args!(
+                    "that the models compute the same: a weight has other elements, and {runs} on \
+                     random inputs did not reach them; --rtol or --atol accepts that"
+                );
+                out.prose_row("not shown", text)?;
             }
             None => out.line("the models do not compute the same")?,
         }
@@ -230,7 +286,9 @@ impl VerifyReport<'_> {
         for difference in &self.differences {
             out.prose_row("differs", difference)?;
         }
-        Ok(())
+        let is_told = self.proof.is_none();
+        let apart = self.outputs.iter().filter(|output| is_told && output.differing > 0);
+        apart.into_iter().try_for_each(|output| output.print(out))
     }
 }
 
@@ -269,14 +327,26 @@ impl Interface {
         Ok(Self { inputs: named.collect(), outputs })
     }
 
-    /// The inputs of A and those of B for the same `values`.
-    fn inputs(&self, values: Vec<(String, Value)>, seed: u64) -> (Vec<Input>, Vec<Input>) {
+    /// The inputs of A and those of B for the same `values`, which both models hold exactly: where
+    /// one of them takes fewer bits, the values are rounded to those.
+    fn inputs(
+        &self,
+        a: &Model,
+        b: &Model,
+        values: Vec<(String, Value)>,
+        seed: u64,
+    ) -> Result<(Vec<Input>, Vec<Input>), Failure> {
         let pair = |(name, value): (String, Value)| {
             let of_b = self.inputs.get(&name).unwrap_or(&name).clone();
             let input = |name, value| Input { name, value, source: InputSource::Seed(seed) };
-            (input(name, value.clone()), input(of_b, value))
+            let in_b = as_declared(b, &of_b, value)?;
+            let in_a = as_declared(a, &name, in_b.clone())?;
+            // Back again, should A have fewer bits.
+            let in_b = as_declared(b, &of_b, in_a.clone())?;
+            Ok::<_, Failure>((input(name, in_a), input(of_b, in_b)))
         };
-        values.into_iter().map(pair).unzip()
+        let pairs = values.into_iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        Ok(pairs.into_iter().unzip())
     }
 
     fn output(&self, i: usize) -> Option<usize> {

@@ -10,6 +10,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "digest" => &["model.onnx", "--files model.onnx | sha256sum -c"],
         "diff" => &["old.onnx new.onnx --stats", "old.onnx new.onnx --semantic"],
         "stats" => &["model.onnx", "model.onnx 'layers.3.*' --json"],
+        "report" => &["model.onnx -o model.html --stats", "old.onnx new.onnx -o changes.html"],
         "pack" => &["model.onnx packed.onnx", "model.onnx web/model.onnx --max-shard-size 1GB"],
         "split" => &["model.onnx split/model.onnx", "model.onnx split/model.onnx --min-bytes 1MB"],
         "embed" => &["model.onnx single.onnx", "model.onnx single.onnx --verify"],
@@ -24,7 +25,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "inline-functions" => {
             &["model.onnx flat.onnx", "model.onnx flat.onnx --only pkg.nn::Block"]
         }
-        "extract" => &["model.onnx embedding -o embedding.npy", "model.onnx w b -o weights.npz"],
+        "extract" => &["model.onnx embedding -o embedding.npy", "model.onnx w b -o weights/"],
         "replace" => &[
             "model.onnx embedding new.npy -o tuned.onnx",
             "model.onnx w w.npy -o model.onnx --tied all",
@@ -40,14 +41,14 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "strip" => &["model.onnx structure.onnx", "model.onnx structure.onnx --dry-run"],
         "attach" => &[
             "structure.onnx model.onnx whole.onnx",
-            "structure.onnx tuned.onnx whole.onnx --verify",
+            "structure.onnx model.onnx whole.onnx --verify",
         ],
         "extract-model" => &[
             "model.onnx head.onnx --inputs x --outputs h",
             "model.onnx tail.onnx --inputs h,mask --outputs y",
         ],
         "merge" => &[
-            "a.onnx b.onnx both.onnx --connect y=x",
+            "front.onnx back.onnx whole.onnx --connect h=h",
             "a.onnx b.onnx both.onnx --connect y=x --prefix-b b.",
         ],
         "share" => &["encoder.onnx decoder.onnx", "a.onnx b.onnx --data-name shared.data"],
@@ -59,9 +60,11 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "verify-signature" => &["model.onnx --key key.pub", "model.onnx --key key.pub --json"],
         "plan" => &["model.onnx --dim batch=1", "model.onnx --dim batch=1 --svg plan.svg"],
         "run" => &["model.onnx --dim batch=1", "model.onnx --input x=x.npy -o out --timings"],
-        "trace" => &["model.onnx -o run.jsonl", "diff old.onnx new.onnx"],
-        "verify" => &["model.onnx packed.onnx", "model.onnx half.onnx --rtol 1e-2"],
-        "completions" => &["bash > onnx-container.bash", "fish"],
+        "trace" => {
+            &["model.onnx --dim batch=1 -o run.jsonl", "diff old.onnx new.onnx --dim batch=1"]
+        }
+        "verify" => &["model.onnx packed.onnx", "model.onnx half.onnx --rtol 1e-2 --dim batch=1"],
+        "completions" => &["bash > onnx-container.bash", "zsh > ~/.zfunc/_onnx-container"],
         "man" => &["man/", "~/.local/share/man/man1"],
         _ => &[],
     }

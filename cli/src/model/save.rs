@@ -39,7 +39,7 @@ pub fn options(
     let options = SaveOptions::from(layout).sync(!target.no_sync).direct_io(!target.no_direct_io);
     let options = options.overwrite(!target.no_clobber).digests(target.digests);
     let options = options.checksums(target.checksums);
-    let options = options.remove_left_behind(target.delete_old);
+    let options = options.remove_left_behind(!target.old.keep_old);
     let Some(packed) = packed else { return options };
     let aligned = options.alignment(packed.align).alignment_large(packed.align_large);
     match &packed.data_name {
@@ -178,7 +178,7 @@ pub struct Written {
     left_behind: Vec<String>,
     /// Whether files that are left behind were to be removed.
     #[serde(skip)]
-    delete_old: bool,
+    keep_old: bool,
     warnings: Vec<String>,
 }
 
@@ -249,7 +249,7 @@ impl Written {
             free_bytes: saved.free_bytes,
             removed: saved.removed.iter().map(|path| tidy(path).display().to_string()).collect(),
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
-            delete_old: args.delete_old,
+            keep_old: args.old.keep_old,
             warnings: warnings.map(ToString::to_string).collect(),
         }
     }
@@ -363,8 +363,8 @@ impl Written {
         }
         if !self.left_behind.is_empty() {
             let files = count(self.left_behind.len(), "file");
-            let advice = match self.dry_run && !self.delete_old {
-                true => "add --delete-old to remove those that are beside it",
+            let advice = match self.dry_run && self.keep_old {
+                true => "without --keep-old, those beside it are removed",
                 false => "delete them yourself",
             };
             out.row("left", format_args!("{files} that only the replaced model needed: {advice}"))?;

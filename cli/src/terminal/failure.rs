@@ -6,6 +6,7 @@ use std::error::Error as _;
 use std::io;
 
 use onnx_container::Error;
+use onnx_container::load::Limit;
 pub use onnx_container::scan::explained;
 use serde::Serialize;
 
@@ -62,8 +63,23 @@ pub enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Model(explained(error))
+        let error = explained(error);
+        match raise(&error) {
+            Some(hint) => Self::Hinted(error, hint),
+            None => Self::Model(error),
+        }
     }
+}
+
+/// How a limit is raised, where `error` says that there is more than it allows.
+fn raise(error: &Error) -> Option<String> {
+    let is_named = |limit: &Limit| {
+        let named = format!("the limit `{limit}` can be raised");
+        error.each().any(|one| one.reason().contains(&named))
+    };
+    let limit = Limit::ALL.into_iter().find(is_named)?;
+    let such = if limit.is_bytes() { ", such as 1GB" } else { "" };
+    Some(format!("`--limit {limit}=N` raises it to N{such}"))
 }
 
 #[cfg(feature = "machine")]

@@ -23,7 +23,7 @@ fn types(folder: &Folder, name: &str) -> (Vec<(String, DataType)>, Vec<DataType>
 
 /// A model that adds two weights: `y = x + w + norm.w`.
 fn adds() -> ModelProto {
-    let mut model = crate::run::model();
+    let mut model = crate::support::sums();
     let graph = model.graph.as_mut().unwrap();
     graph.initializer.push(floats("norm.w", 4));
     graph.node[1] = NodeProto::new("Add", ["x", "norm.w"], ["z"]);

@@ -64,7 +64,7 @@ fn bytes_that_readers_take_differently_are_advice() {
 fn nodes_that_cannot_run_are_errors_when_asked_for() {
     use onnx_container::proto::{NodeProto, OperatorSetIdProto};
     let folder = Folder::new();
-    let mut model = crate::run::model();
+    let mut model = crate::support::sums();
     folder.save("good.onnx", &model);
     for name in ["first", "second"] {
         let mut node = NodeProto::new("Frobnicate", ["x"], [name]);
@@ -148,11 +148,11 @@ fn run_refuses_what_check_runnable_names() {
         ),
     ];
     let folder = Folder::new();
-    folder.save("m.onnx", &crate::run::model());
+    folder.save("m.onnx", &crate::support::sums());
     folder.run(&["check", "m.onnx", "--runnable"]).done();
     folder.run(&["run", "m.onnx", "--seed", "1", "--dim", "batch=2"]).done();
     for (change, expected) in cases {
-        let mut model = crate::run::model();
+        let mut model = crate::support::sums();
         change(&mut model);
         folder.save("m.onnx", &model);
         folder.run(&["check", "m.onnx", "--runnable"]).failed(&[]).says(&[expected]);
@@ -193,8 +193,18 @@ fn beyond_a_limit_findings_are_counted_and_models_refused() {
         let refused = refused.could_not(command, &[]);
         let said = refused.stderr();
         assert!(said.contains("more than 2 tensors: the limit `tensors`"), "{command}: {said}");
+        assert!(said.contains("`--limit tensors=N` raises it to N\n"), "{command}: {said}");
     }
-    for (given, said) in [("tensor=2", "the limits are nesting"), ("tensors", "NAME=N")] {
+    let bytes = ["check", "m.onnx", "--limit", "name-bytes=0K"];
+    let said = folder.run(&bytes).could_not("check", &[]).stderr().to_owned();
+    assert!(said.contains("a name of more than 0 bytes"), "{said}");
+    assert!(said.contains("`--limit name-bytes=N` raises it to N, such as 1GB\n"), "{said}");
+    for (given, said) in [
+        ("tensor=2", "the limits are nesting"),
+        ("tensors", "NAME=N"),
+        ("tensors=2K", "`2K` is no whole number"),
+        ("program=1XB", "`1XB` is not a number of bytes such as 1024, 16K"),
+    ] {
         let run = folder.run(&["check", "m.onnx", "--limit", given]);
         assert!(run.code() == 2 && run.stderr().contains(said), "{}", run.stderr());
     }

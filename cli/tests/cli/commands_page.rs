@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::support::Folder;
 
 /// A call that the page shows, after the calls above it.
-const CALLS: [(&str, &[&str]); 32] = [
+const CALLS: [(&str, &[&str]); 33] = [
     ("inspect", &["encoder.onnx", "--top", "3"]),
     ("files", &["encoder.onnx"]),
     ("scan", &["."]),
@@ -18,6 +18,7 @@ const CALLS: [(&str, &[&str]); 32] = [
     ("pack", &["encoder.onnx", "packed.onnx", "--verify"]),
     ("diff", &["encoder.onnx", "packed.onnx"]),
     ("stats", &["encoder.onnx", "layer0.*"]),
+    ("report", &["encoder.onnx", "-o", "encoder.html", "--stats"]),
     ("split", &["encoder.onnx", "split.onnx"]),
     ("embed", &["encoder.onnx", "single.onnx"]),
     ("edit", &["single.onnx", "single.onnx", "--set-metadata", "version=2"]),

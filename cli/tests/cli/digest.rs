@@ -37,6 +37,33 @@ fn every_layout_has_the_digest_of_the_model() {
 }
 
 #[test]
+fn several_models_have_a_line_each_and_one_that_fails_hides_none() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "o.onnx"]);
+    let digest = folder.run(&["digest", "m.onnx"]).done().stdout()[..71].to_owned();
+    let meaning = folder.run(&["digest", "--semantic", "m.onnx"]).done().stdout()[..71].to_owned();
+    let hash = |name: &str| format!("{}  {name}", sha256(&folder, name));
+    let files = ["m.onnx", "o.onnx", "o.onnx.data"].map(hash).join("\n");
+    for (options, lines) in [
+        (&[][..], format!("{digest}  m.onnx\n{digest}  o.onnx\n")),
+        (&["--semantic"], format!("{meaning}  m.onnx\n{meaning}  o.onnx\n")),
+        (&["--files"], files + "\n"),
+    ] {
+        let args = [&["digest", "m.onnx", "o.onnx"], options].concat();
+        assert_eq!(folder.run(&args).done().stdout(), lines);
+        let args = [&["digest", "m.onnx", "gone.onnx", "o.onnx"], options].concat();
+        let run = folder.run(&args).failed(&["gone.onnx"]);
+        assert_eq!(run.stdout(), lines);
+        let models = folder.run(&[&args[..], &["--json"]].concat()).failed(&[]).json();
+        assert_eq!(models["models"][1]["error"]["kind"], "MissingFile", "{models}");
+        assert_eq!(models["models"][2]["model"], "o.onnx");
+    }
+    let json = folder.run(&["digest", "--json", "--tensors", "m.onnx", "o.onnx"]).done().json();
+    assert_eq!(json["models"][0]["tensors"][0]["name"], "w");
+    folder.run(&["digest", "--tensors", "m.onnx", "o.onnx"]).misused(&["list one model"]);
+}
+
+#[test]
 fn tensors_have_lines_of_their_own() {
     let folder = Folder::with_model();
     folder.run(&["pack", "m.onnx", "p.onnx"]).done();

@@ -32,6 +32,16 @@ fn a_tensor_is_extracted_wherever_it_is_stored() {
 }
 
 #[test]
+fn patterns_are_all_tensors_that_match() {
+    let folder = folder();
+    let run = folder.run(&["extract", "p.onnx", "*inner", "t?ped", "-o", "new/"]).done();
+    run.says(&["z.then_branch/inner, FLOAT [600]", "typed, FLOAT [300]"]);
+    assert_eq!(fs::read_dir(folder.path("new")).unwrap().count(), 2);
+    folder.run(&["extract", "p.onnx", "none*", "-o", "new/"]).failed(&["`none*`: no such tensor"]);
+    folder.run(&["extract", "p.onnx", "t*", "-o", "t.npy"]).misused(&["only one tensor"]);
+}
+
+#[test]
 fn several_tensors_go_to_a_directory() {
     let folder = folder();
     let args = ["extract", "p.onnx", "w", "z.then_branch/inner", "local::f/k", "w", "-o"];

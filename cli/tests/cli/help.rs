@@ -66,6 +66,7 @@ fn long_help_has_everything() {
 }
 
 /// The examples are calls that the command line takes.
+#[cfg(feature = "machine")]
 #[test]
 fn examples_are_valid() {
     let mut cli = declared();
@@ -153,11 +154,22 @@ fn completions_complete_in_bash() {
     }
 }
 
+/// `clap_complete` puts the texts of values into double quotes and escapes none in them: fish then
+/// takes the rest of a text for commands, and a `>` in it for a redirection.
+#[test]
+fn no_text_ends_the_quotes_of_a_script_for_fish() {
+    let script = Folder::new().run(&["completions", "fish"]).done().stdout();
+    let script = script.replace("test -z \"$cmd\"", "");
+    let quoted = script.matches("-n \"").count() + script.matches("-a \"").count();
+    assert!(quoted > 500, "{quoted}");
+    assert_eq!(script.matches('"').count(), 2 * quoted);
+}
+
 #[test]
 fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions cast import-safetensors export-safetensors check inspect \
-                    files extract replace edit mv cp rm share strip attach extract-model merge scan stats digest diff";
+                    files extract replace edit mv cp rm share strip attach extract-model merge scan stats digest diff report";
     let machine =
         if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };
     for command in commands.split_whitespace().chain(machine.iter().copied()) {

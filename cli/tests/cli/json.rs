@@ -32,7 +32,7 @@ const PREPARATIONS: [&str; 8] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 80] = [
+const CASES: [&str; 82] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -85,6 +85,8 @@ const CASES: [&str; 80] = [
     "inspect cut.onnx",
     "inspect broken.onnx",
     "inspect quantized.onnx --tree",
+    "report m.onnx p.onnx -o r.html",
+    "report gone.onnx -o r.html",
     "stats m.onnx",
     "stats p.onnx w*",
     "stats broken.onnx",
@@ -243,8 +245,8 @@ fn runnable(folder: &Folder) {
     use onnx_container::DataType;
     use onnx_container::proto::{GraphProto, ValueInfoProto};
 
-    folder.save("r.onnx", &crate::run::model());
-    let mut neg = crate::run::model();
+    folder.save("r.onnx", &crate::support::sums());
+    let mut neg = crate::support::sums();
     neg.graph.as_mut().unwrap().node[1] = NodeProto::new("Neg", ["x"], ["z"]);
     folder.save("neg.onnx", &neg);
     let mut graph = GraphProto::new("g");

@@ -16,6 +16,8 @@ mod dedup;
 mod diff;
 mod digest;
 mod edit;
+#[cfg(all(unix, feature = "machine"))]
+mod examples;
 mod exported;
 mod extract;
 mod files;
@@ -25,10 +27,13 @@ mod hostile;
 mod hostile_cases;
 mod inline;
 mod inspect;
+mod jobs;
+#[cfg(feature = "machine")]
 mod json;
 #[cfg(feature = "machine")]
 mod kinds;
 mod leftovers;
+mod mistakes;
 #[cfg(unix)]
 mod model_files;
 #[cfg(unix)]
@@ -48,8 +53,10 @@ mod plan;
 mod protected;
 #[cfg(feature = "machine")]
 mod protected_runs;
+mod questions;
 mod replace;
 mod replaced;
+mod report;
 #[cfg(feature = "machine")]
 mod run;
 mod safetensors;

@@ -73,7 +73,7 @@ fn a_hard_link_of_the_model_in_another_case_is_another_model() {
 
 #[test]
 fn what_a_model_below_needs_is_not_left_behind() {
-    for options in [&[][..], &["--delete-old"], &["--dry-run"]] {
+    for options in [&["--keep-old"][..], &[], &["--dry-run"]] {
         let folder = Folder::new();
         fs::create_dir(folder.path("sub")).unwrap();
         with_files(&folder, "sub/s.onnx", &["s.bin"]);
@@ -84,7 +84,7 @@ fn what_a_model_below_needs_is_not_left_behind() {
         run.says(&["own.bin"]);
         folder.run(&["check", "sub/s.onnx"]).done();
         let own = folder.path("own.bin").exists();
-        assert_eq!(own, options != ["--delete-old"], "{options:?}");
+        assert_eq!(own, !options.is_empty(), "{options:?}");
         assert!(folder.path("sub/own.bin").exists());
     }
 }
@@ -168,14 +168,14 @@ fn models_that_share_a_file_are_copied_together_or_one_after_the_other() {
 /// What is replaced, and what is left of it, is said before and after.
 #[test]
 fn a_replaced_model_is_named_with_what_is_left_of_it() {
-    for options in [&["--dry-run"][..], &[], &["--delete-old"]] {
+    for options in [&["--dry-run", "--keep-old"][..], &["--keep-old"], &[]] {
         let folder = Folder::new();
         with_files(&folder, "new.onnx", &["new.onnx.data"]);
         with_files(&folder, "old.onnx", &["old.bin"]);
         let args = [&["mv", "new.onnx", "old.onnx"][..], options].concat();
         let run = folder.run(&args).done().says(&["old.onnx (replaces a file)", "old.bin"]);
         let is_left = run.stdout().contains("left ");
-        assert_eq!(is_left, options != ["--delete-old"], "{run:?}");
+        assert_eq!(is_left, !options.is_empty(), "{run:?}");
         assert_eq!(folder.path("old.bin").exists(), is_left, "{options:?}");
     }
 }

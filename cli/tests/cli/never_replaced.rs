@@ -11,9 +11,9 @@ use onnx_container::Buffer;
 use onnx_container::proto::{Message, ModelProto};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::run::model;
 use crate::signing::make_keys;
 use crate::support::Folder;
+use crate::support::sums as model;
 
 /// A file that a command writes, in the folder `t`.
 struct Place {
@@ -43,7 +43,7 @@ const fn of_model(
 }
 
 /// All of them: `every_option_that_takes_a_path_is_known` finds those that are missing.
-const PLACES: [Place; 36] = [
+const PLACES: [Place; 37] = [
     place(("extract", "output"), "x.npy", &["extract", "m.onnx", "w", "-o", "t/x.npy"]),
     place(
         ("extract", "output"),
@@ -78,6 +78,7 @@ const PLACES: [Place; 36] = [
         &["trace", "m.onnx", "--dim", "batch=1", "--dump", "t", "-o", "trace.jsonl"],
     ),
     place(("plan", "svg"), "x.svg", &["plan", "m.onnx", "--dim", "batch=1", "--svg", "t/x.svg"]),
+    place(("report", "output"), "x.html", &["report", "m.onnx", "-o", "t/x.html", "--force"]),
     of_model(
         ("sign", "output"),
         "x.sig",
@@ -344,7 +345,7 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 49] = [
+const READ: [(&str, &str); 51] = [
     ("attach", "model"),
     ("attach", "weights"),
     ("cast", "input"),
@@ -352,7 +353,7 @@ const READ: [(&str, &str); 49] = [
     ("scan", "folders"),
     ("diff", "a"),
     ("diff", "b"),
-    ("digest", "model"),
+    ("digest", "models"),
     ("edit", "input"),
     ("embed", "input"),
     ("export-safetensors", "model"),
@@ -375,6 +376,8 @@ const READ: [(&str, &str); 49] = [
     ("recover", "path"),
     ("replace", "file"),
     ("replace", "model"),
+    ("report", "model"),
+    ("report", "other"),
     ("rm", "models"),
     ("run", "expect"),
     ("run", "input_dir"),

@@ -8,7 +8,7 @@ use onnx_container::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use onnx_container::{DataType, Tensor};
 use serde_json::json;
 
-use crate::run::model;
+use crate::support::sums as model;
 use crate::support::{Folder, Run};
 
 const LIBRARY: &str = "ORT_DYLIB_PATH";

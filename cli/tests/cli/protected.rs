@@ -69,7 +69,7 @@ fn unreferenced_bytes_of_kept_files_are_reported() {
 fn a_data_file_that_no_model_names_is_refused_with_what_to_do() {
     let folder = Folder::with_model();
     folder.run(&["pack", "m.onnx", "o.onnx"]).done();
-    folder.run(&["embed", "m.onnx", "o.onnx"]).done();
+    folder.run(&["embed", "m.onnx", "o.onnx", "--keep-old"]).done();
     let before = folder.contents();
     folder.run(&["pack", "m.onnx", "o.onnx"]).failed(&["o.onnx.data", "--data-name NAME"]);
     assert!(folder.contents() == before);

@@ -6,8 +6,8 @@ use std::fs;
 use onnx_container::Buffer;
 use onnx_container::proto::{Message, ModelProto};
 
-use crate::run::model;
 use crate::support::Folder;
+use crate::support::sums as model;
 
 /// A model that can be run as `m.onnx` and `m.onnx.data`, what a run reads, `x.npy` and the folder
 /// `d`, and a list of blocks.

@@ -10,24 +10,7 @@ use onnx_container::proto::{
 use onnx_container::{DataType, Tensor};
 use serde_json::json;
 
-use crate::support::{Folder, floats};
-
-/// y = x + w and z = |x|, of FLOAT [batch, 4], with w = 0, 1, 2, 3.
-pub fn model() -> ModelProto {
-    let mut graph = GraphProto::new("g");
-    let dims = || ["batch".into(), 4.into()];
-    graph.input.push(ValueInfoProto::tensor_with("x", DataType::Float, dims()));
-    graph.initializer.push(floats("w", 4));
-    graph.node.push(NodeProto::new("Add", ["x", "w"], ["y"]));
-    graph.node.push(NodeProto::new("Abs", ["x"], ["z"]));
-    for name in ["y", "z"] {
-        graph.output.push(ValueInfoProto::tensor_with(name, DataType::Float, dims()));
-    }
-    let mut model = ModelProto::new(graph);
-    model.ir_version = Some(10);
-    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
-    model
-}
+use crate::support::{Folder, sums};
 
 pub fn of_one(op: &str, dtype: DataType) -> ModelProto {
     let mut graph = GraphProto::new("g");
@@ -49,7 +32,7 @@ const X: [f32; 4] = [-1.5, 0.0, 2.0, -8.0];
 
 fn folder() -> Folder {
     let folder = Folder::new();
-    folder.save("m.onnx", &model());
+    folder.save("m.onnx", &sums());
     fs::create_dir(folder.path("data")).unwrap();
     write_pb(&folder.path("data/input_0.pb"), &X, &[1, 4]);
     write_pb(&folder.path("data/output_0.pb"), &[-1.5, 1.0, 4.0, -5.0], &[1, 4]);

@@ -59,6 +59,31 @@ fn a_folder_is_told_in_rows() {
     folder.run(&["scan", "trees"]).failed(&["did you mean `tree`?"]);
 }
 
+#[test]
+fn weights_that_are_cut_off_are_told() {
+    let folder = Folder::packed();
+    fs::create_dir(folder.path("t")).unwrap();
+    for name in ["p.onnx", "p.onnx.data"] {
+        fs::rename(folder.path(name), folder.path("t").join(name)).unwrap();
+    }
+    let whole = len(&folder, "t/p.onnx.data");
+    let told = |folder: &Folder| folder.run(&["scan", "t", "--json"]).done().json();
+    assert_eq!(told(&folder)["scans"][0]["models"][0]["is_whole"], true);
+    let file = fs::OpenOptions::new().write(true).open(folder.path("t/p.onnx.data")).unwrap();
+    file.set_len(1).unwrap();
+    folder.run(&["scan", "t"]).done().says(&[
+        "t/p.onnx  (1 of its files cut off)",
+        "\ncut off   t/p.onnx.data, which t/p.onnx needs: cut off: 1 bytes, its tensors need ",
+    ]);
+    let model = &told(&folder)["scans"][0]["models"][0];
+    assert_eq!((&model["is_whole"], &model["is_damaged"]), (&false.into(), &false.into()));
+    assert_eq!(
+        (&model["files"][0]["state"], &model["files"][0]["bytes"]),
+        (&"cut_off".into(), &1.into())
+    );
+    assert!(whole > 1);
+}
+
 fn len(folder: &Folder, name: &str) -> u64 {
     fs::metadata(folder.path(name)).unwrap().len()
 }

@@ -32,9 +32,9 @@ fn weights_go_to_files_of_at_most_that_length() {
     let files = folder.contents();
     folder.run(&[&pack[..], &["--no-clobber"]].concat()).failed(&["exists already", TWO[1]]);
     assert!(folder.contents() == files);
-    // Another limit: the old files are left, and named.
+    // Another limit: the old files are removed, and named.
     let run = folder.run(&["pack", "p.onnx", "p.onnx", "--max-shard-size", "1GiB"]).done();
-    run.says(&["left      2 files that only the replaced model needed", TWO[0], TWO[1]]);
+    run.says(&["removed   2 files that only the replaced model needed", TWO[0], TWO[1]]);
     assert_eq!(tensors(&folder.path("p.onnx")), before);
     folder.run(&["files", "p.onnx"]).done().says(&["p.onnx\np.onnx.data\n"]);
 }
@@ -146,7 +146,7 @@ fn shards_of_an_earlier_save_are_all_named_with_what_replaces_them() {
     let folder = Folder::with_model();
     let pack = |size: &str, more: &[&str]| {
         let size = format!("--max-shard-size={size}");
-        folder.run(&[&["pack", "m.onnx", "p.onnx", size.as_str()], more].concat())
+        folder.run(&[&["pack", "m.onnx", "p.onnx", "--keep-old", size.as_str()], more].concat())
     };
     pack("6KB", &[]).done();
     pack("1GB", &[]).done();

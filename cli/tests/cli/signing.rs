@@ -247,16 +247,19 @@ fn content_still_holds_when_the_model_is_written_anew() {
     sign(&folder, &[]).done();
     let signed =
         ["m/m.onnx", "m/m.onnx.data"].map(|name| (name, fs::read(folder.path(name)).unwrap()));
-    for command in [
-        &["pack", "m/m.onnx", "m/m.onnx", "--align", "128", "--min-bytes", "0"][..],
-        &["embed", "m/m.onnx", "m/m.onnx"],
-        &["split", "m/m.onnx", "m/m.onnx"],
+    let gone = "anew, and 1 signed file is\n          gone (m.onnx.data)";
+    for (command, written) in [
+        (&["pack", "m/m.onnx", "m/m.onnx", "--align", "128", "--min-bytes", "0"][..], "anew\n"),
+        (&["embed", "m/m.onnx", "m/m.onnx"], gone),
+        (&["embed", "m/m.onnx", "m/m.onnx", "--keep-old"], "anew\n"),
+        (&["split", "m/m.onnx", "m/m.onnx"], gone),
     ] {
         signed.iter().for_each(|(name, bytes)| fs::write(folder.path(name), bytes).unwrap());
         folder.run(command).done();
         verify(&folder, &[]).done().says(&[
             "files     NOT as signed",
-            "verified  by content alone: its files were written anew\n",
+            "verified  by content alone: its files were written ",
+            written,
         ]);
         let json = verify(&folder, &["--json"]).done().json();
         let held = ["files", "content"].map(|statement| json[statement]["as_signed"].as_bool());

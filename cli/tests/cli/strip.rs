@@ -43,6 +43,33 @@ fn what_was_stripped_comes_back_the_same() {
     }
 }
 
+/// Who strips to hide weights must see what is still there.
+#[test]
+fn small_tensors_that_keep_their_elements_are_told() {
+    let folder = Folder::with_model();
+    let cases = [
+        ("0", None, 0, 0),
+        ("1K", Some("1 tensor with its elements (16 B): --min-bytes 0 strips it too"), 1, 16),
+        (
+            "3K",
+            Some("4 tensors with their elements (5.6 kB): --min-bytes 0 strips them too"),
+            4,
+            5616,
+        ),
+    ];
+    for (least, row, small, bytes) in cases {
+        let args = ["strip", "m.onnx", "s.onnx", "--min-bytes", least];
+        let run = folder.run(&args).done();
+        let stdout = run.stdout();
+        let rows = stdout.lines().filter_map(|line| line.strip_prefix("kept      "));
+        let said = rows.filter(|row| row.contains("--min-bytes")).collect::<Vec<_>>();
+        assert_eq!(said, row.as_slice(), "{run:?}");
+        let json = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+        let said = (&json["stripped"]["small"], &json["stripped"]["small_bytes"]);
+        assert_eq!(said, (&small.into(), &bytes.into()), "{json}");
+    }
+}
+
 #[test]
 fn weights_stay_in_their_files_on_request_and_no_weight_is_read_to_strip() {
     let folder = Folder::packed();

@@ -8,7 +8,7 @@ use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
     Packed, StringStringEntryProto, TensorProto, ValueInfoProto,
 };
-use onnx_container::{Container, MmapChoice, Tensor, traversal};
+use onnx_container::{Container, DataType, MmapChoice, Tensor, traversal};
 use tempfile::TempDir;
 
 /// A folder with models in it, in which commands run.
@@ -217,6 +217,23 @@ pub fn model() -> ModelProto {
     model.producer_name = Some("a test".into());
     model.opset_import = vec![OperatorSetIdProto::new("", 21), OperatorSetIdProto::new("local", 1)];
     model.functions.push(function);
+    model
+}
+
+/// y = x + w and z = |x|, of FLOAT [batch, 4], with w = 0, 1, 2, 3.
+pub fn sums() -> ModelProto {
+    let mut graph = GraphProto::new("g");
+    let dims = || ["batch".into(), 4.into()];
+    graph.input.push(ValueInfoProto::tensor_with("x", DataType::Float, dims()));
+    graph.initializer.push(floats("w", 4));
+    graph.node.push(NodeProto::new("Add", ["x", "w"], ["y"]));
+    graph.node.push(NodeProto::new("Abs", ["x"], ["z"]));
+    for name in ["y", "z"] {
+        graph.output.push(ValueInfoProto::tensor_with(name, DataType::Float, dims()));
+    }
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
     model
 }
 

@@ -6,8 +6,9 @@ use onnx_container::DataType;
 use onnx_container::proto::{NodeProto, ValueInfoProto};
 use serde_json::json;
 
-use crate::run::{model, of_one};
+use crate::run::of_one;
 use crate::support::Folder;
+use crate::support::sums as model;
 
 /// The model with other names and another order; with another operator for z when `other`.
 fn folder() -> Folder {

@@ -105,7 +105,6 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
             ("-", "a model must be a file"),
             ("new/", "this is a folder: give the name of the model in it, such as new/model.onnx"),
             ("new/.", "a folder"),
-            ("new/..", "a folder"),
             ("", "empty"),
         ] {
             folder.run(&[command, "m.onnx", out]).misused(&[reason]);
@@ -116,6 +115,30 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
         folder.run(&[command, "-"]).misused(&["a model must be a file"]);
     }
     assert_eq!(folder.names(), ["m.onnx"]);
+}
+
+/// As with `mv` and `cp`.
+#[test]
+fn a_folder_that_is_there_takes_the_name_of_the_model() {
+    let folder = Folder::with_model();
+    std::fs::create_dir(folder.path("out")).unwrap();
+    for (command, options) in [
+        ("pack", &["--verify"][..]),
+        ("embed", &[]),
+        ("edit", &["--producer", "p"]),
+        ("cast", &["--to", "half", "--dry-run"]),
+        ("inline", &[]),
+    ] {
+        for out in ["out", "out/", "out/."] {
+            let args = [&[command, "m.onnx", out], options].concat();
+            let said = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+            assert_eq!(said["output"], format!("{}/m.onnx", out.trim_end_matches('/')), "{args:?}");
+            assert!(folder.path("out/m.onnx").is_file());
+        }
+    }
+    // In place: the folder of the model.
+    folder.run(&["pack", "m.onnx", "."]).done();
+    assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "out"]);
 }
 
 #[test]
@@ -210,30 +233,6 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         let said = folder.run(&[args, &["--json"]].concat()).json();
         let name = if args[0] == "inline" { "inline-functions" } else { args[0] };
         assert_eq!((&said["command"], &said["error"]), (&name.into(), &serde_json::Value::Null));
-    }
-}
-
-/// What is said to who made a frequent mistake.
-#[test]
-fn mistakes_are_answered_with_what_to_do() {
-    let folder = Folder::with_model();
-    let cases: &[(&[&str], i32, &str)] = &[
-        (&["pack", "m.onnx", "new/o.onnx"], 1, "`mkdir -p new` makes it"),
-        (&["extract", "m.onnx", "w", "-o", "new/w.npy"], 1, "`mkdir -p new` makes it"),
-        (&["pack", "m.onnx", "o.onnx", "--max-shard-size", "2"], 0, "2GB is 2 * 10^9"),
-        #[cfg(feature = "machine")]
-        (&["verify", "m.onnx"], 2, "check MODEL --digests"),
-        #[cfg(feature = "machine")]
-        (&["run", "m.onnx", "--input", "in/x.npy"], 2, "such as x=in/x.npy"),
-    ];
-    for (args, code, said) in cases {
-        let run = folder.run(args);
-        assert_eq!(run.code(), *code, "{run:?}");
-        assert!(run.stderr().contains(said), "no {said:?} in {run:?}");
-    }
-    // As everywhere else.
-    for size in ["1.5KB", "1.5 KiB", "1e3"] {
-        folder.run(&["pack", "m.onnx", "s.onnx", "--min-bytes", size]).done();
     }
 }
 

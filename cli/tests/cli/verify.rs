@@ -3,8 +3,8 @@
 use onnx_container::proto::{ModelProto, NodeProto};
 use serde_json::json;
 
-use crate::run::model;
 use crate::support::Folder;
+use crate::support::sums as model;
 
 const DIM: [&str; 2] = ["--dim", "batch=2"];
 
@@ -57,7 +57,7 @@ fn models_with_other_nodes_are_the_same_on_the_inputs_of_the_runs() {
     let run = folder.run(&[&verify[..], &["--runs", "3", "--seed", "5"]].concat()).done();
     run.says(&["same      bit by bit in 3 runs on random inputs", "digests   they part at "]);
     let json = folder.run(&[&verify[..], &["--json"]].concat()).done().json();
-    assert_eq!((&json["proof"], &json["seeds"]), (&"outputs".into(), &json!([0])));
+    assert_eq!((&json["proof"], &json["seeds"]), (&"outputs".into(), &json!([0, 1, 2])));
     let parts = json["semantic_difference"].as_str().unwrap();
     assert!(parts.starts_with("they part at ") && json["engine"] == "machine", "{json}");
     // After the largest seed comes the first.
@@ -99,6 +99,47 @@ fn models_that_differ_are_exit_code_1_with_what_differs() {
     folder.run(&["verify", "m.onnx"]).misused(&["B"]);
 }
 
+/// Equal outputs are no proof where the inputs do not reach what differs.
+#[test]
+fn a_weight_that_differs_unseen_is_no_proof() {
+    let folder = Folder::new();
+    // y = max(x, w): no input of the runs is as small as the weight.
+    let below = |bytes: [u8; 4]| {
+        with(|model| {
+            nodes(model)[0] = NodeProto::new("Max", ["x", "w"], ["y"]);
+            let weight = &mut model.graph.as_mut().unwrap().initializer[0];
+            weight.raw_data = Some(bytes.repeat(4).into());
+        })
+    };
+    folder.save("m.onnx", &below((-1e30_f32).to_le_bytes()));
+    folder.save("n.onnx", &below((-2e30_f32).to_le_bytes()));
+    let verify = [&["verify", "m.onnx", "n.onnx"], &DIM[..]].concat();
+    let run = folder.run(&verify).failed(&[]);
+    run.says(&["not shown ", "a weight has other elements, and 3\n          runs"]);
+    let json = folder.run(&[&verify[..], &["--json"]].concat()).failed(&[]).json();
+    assert_eq!((json["proof"].as_str(), &json["other_elements"]), (None, &true.into()), "{json}");
+    let run = folder.run(&[&verify[..], &["--rtol", "1e-3"]].concat()).done();
+    run.says(&["same      bit by bit in 3 runs"]);
+}
+
+/// Models of other float types get the same numbers and are compared as numbers.
+#[test]
+fn a_cast_model_is_compared_with_its_original() {
+    let folder = folder();
+    folder.run(&["cast", "m.onnx", "h.onnx", "--to", "float16", "--min-bytes", "0"]).done();
+    for (a, b) in [("m.onnx", "h.onnx"), ("h.onnx", "m.onnx")] {
+        let verify = [&["verify", a, b, "--rtol", "1e-2", "--atol", "1e-2"], &DIM[..]].concat();
+        folder.run(&verify).done().says(&["within the tolerance in 3 runs", "largest   "]);
+        let json = folder.run(&[&verify[..], &["--json"]].concat()).done().json();
+        assert_eq!(
+            (&json["proof"], &json["outputs"][0]["output"]),
+            (&"tolerance".into(), &"y".into())
+        );
+        let verify = [&["verify", a, b, "--rtol", "1e-9"], &DIM[..]].concat();
+        folder.run(&verify).failed(&[]).says(&["differs   output `y`", "largest   y: "]);
+    }
+}
+
 #[test]
 fn a_tolerance_is_said_to_be_one() {
     let folder = folder();
@@ -110,7 +151,7 @@ fn a_tolerance_is_said_to_be_one() {
     folder.save("nearly.onnx", &nearly);
     let verify = ["verify", "m.onnx", "nearly.onnx", "--dim", "batch=9"];
     assert_eq!(folder.run(&verify).code(), 1);
-    let run = folder.run(&[&verify[..], &["--rtol", "1e-5"]].concat()).done();
+    let run = folder.run(&[&verify[..], &["--rtol", "1e-5", "--runs", "1"]].concat()).done();
     run.says(&["same      within the tolerance in 1 run"]);
     let json = folder.run(&[&verify[..], &["--atol", "1e-5", "--json"]].concat()).done().json();
     assert_eq!(json["proof"], "tolerance");

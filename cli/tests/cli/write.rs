@@ -135,9 +135,10 @@ fn the_same_path_in_and_out_is_safe() {
     folder.run(&["pack", "m.onnx", "m.onnx", "--verify"]).done();
     folder.run(&["pack", "m.onnx", "./m.onnx", "--align", "4K", "--verify"]).done();
     let run = folder.run(&["split", "m.onnx", "m.onnx", "--verify"]).done();
-    run.says(&["left      1 file", "m.onnx.data"]);
+    run.says(&["removed   1 file", "m.onnx.data"]);
     let run = folder.run(&["embed", "m.onnx", "m.onnx", "--verify"]).done();
-    run.says(&["left      4 files", "m-w.weight"]);
+    run.says(&["removed   4 files", "m-w.weight"]);
+    assert_eq!(folder.names(), ["m.onnx"]);
     assert_eq!(tensors(&folder.path("m.onnx")), before);
 }
 
@@ -220,7 +221,7 @@ fn another_model_is_replaced_whole() {
     let folder = Folder::packed();
     folder.save("m.onnx", &external(&[]));
     let run = folder.run(&["pack", "m.onnx", "p.onnx", "--verify"]).done();
-    run.says(&["wrote     1 file", "left      1 file", "p.onnx.data"]);
+    run.says(&["wrote     1 file", "removed   1 file", "p.onnx.data"]);
     assert!(tensors(&folder.path("p.onnx")).is_empty());
 }
 
@@ -299,24 +300,12 @@ fn the_only_weights_file_of_a_replaced_model_keeps_its_name() {
         (&["pack", "m.onnx", "m.onnx", "--align", "64"], "m.onnx_data", true),
         (&["replace", "m.onnx", "w", "w.npy", "-o", "m.onnx"], "m.onnx_data", true),
         (&["inline", "m.onnx", "m.onnx", "--align", "64"], "m.onnx_data", true),
-        (
-            &["pack", "m.onnx", "m.onnx", "--data-name", "m.onnx.data", "--delete-old"],
-            "m.onnx_data",
-            false,
-        ),
-        (
-            &["pack", "m.onnx", "m.onnx", "--max-shard-size", "1GB", "--delete-old"],
-            "m.onnx_data",
-            false,
-        ),
+        (&["pack", "m.onnx", "m.onnx", "--data-name", "m.onnx.data"], "m.onnx_data", false),
+        (&["pack", "m.onnx", "m.onnx", "--max-shard-size", "1GB"], "m.onnx_data", false),
         (&["pack", "m.onnx", "m.onnx", "--dry-run"], "m.onnx_data", true),
         (&["cast", "m.onnx", "m.onnx", "--to", "float16", "--weights-only"], "m.onnx_data", true),
         (&["cast", "m.onnx", "m.onnx", "--to=float16", "--min-bytes=0"], "own name.bin", true),
-        (
-            &["cast", "m.onnx", "m.onnx", "--to", "float16", "--safetensors", "--delete-old"],
-            "m.onnx_data",
-            false,
-        ),
+        (&["cast", "m.onnx", "m.onnx", "--to", "float16", "--safetensors"], "m.onnx_data", false),
     ] {
         let folder = with_data(name);
         folder.run(&["extract", "m.onnx", "w", "-o", "w.npy"]).done();
@@ -338,18 +327,23 @@ fn the_only_weights_file_of_a_replaced_model_keeps_its_name() {
     folder.run(&["pack", "m.onnx", "m.onnx", "--safetensors"]).done();
     let args = ["pack", "m.onnx", "m.onnx"];
     let plan = folder.run(&[&args[..], &["--dry-run"]].concat()).done();
-    plan.says(&["left      1 file", "--delete-old"]);
-    folder.run(&args).done().says(&["left      1 file", "delete them yourself"]);
+    plan.says(&["removes   1 file"]);
+    let keep = [&args[..], &["--keep-old"]].concat();
+    let plan = folder.run(&[&keep[..], &["--dry-run"]].concat()).done();
+    plan.says(&["left      1 file", "without --keep-old"]);
+    folder.run(&keep).done().says(&["left      1 file", "delete them yourself"]);
     assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "m.safetensors"]);
+    folder.run(&["embed", "m.onnx", "m.onnx"]).done();
+    assert_eq!(folder.names(), ["m.onnx", "m.safetensors"]);
 }
 
 #[test]
 fn old_weights_files_are_removed_as_asked() {
     for (option, names, left) in [
-        (None, &["own"][..], &["own"][..]),
+        (Some("--keep-old"), &["own"][..], &["own"][..]),
         (Some("--delete-old"), &["own"], &[]),
-        (None, &["m.onnx_data"], &["m.onnx_data"]),
-        (Some("--delete-old"), &["m.onnx_data"], &[]),
+        (Some("--keep-old"), &["m.onnx_data"], &["m.onnx_data"]),
+        (None, &["m.onnx_data"], &[]),
     ] {
         for dry_run in [true, false] {
             let folder = with_data(names[0]);
@@ -367,7 +361,7 @@ fn old_weights_files_are_removed_as_asked() {
     // What another model needs stays.
     let folder = with_data("m.onnx_data");
     fs::copy(folder.path("m.onnx"), folder.path("n.onnx")).unwrap();
-    folder.run(&["embed", "m.onnx", "m.onnx", "--delete-old"]).done();
+    folder.run(&["embed", "m.onnx", "m.onnx"]).done();
     assert_eq!(folder.names(), ["m.onnx", "m.onnx_data", "n.onnx"]);
     folder
         .run(&["embed", "n.onnx", "n.onnx", "--delete-old", "--keep-old"])

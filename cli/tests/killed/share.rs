@@ -57,8 +57,8 @@ impl Case {
         if !self.way.sync {
             command.arg("--no-sync");
         }
-        if self.way.delete_old {
-            command.arg("--delete-old");
+        if !self.way.delete_old {
+            command.arg("--keep-old");
         }
         command
     }

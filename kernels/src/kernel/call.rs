@@ -385,6 +385,12 @@ impl<'a> Call<'a> {
         Error::new(ErrorKind::Type, format!("input {i} is {found}"))
     }
 
+    /// The error of a part of the operator that this kernel does not have: an attribute or input.
+    pub(crate) fn no_kernel(&self, what: &str) -> Error {
+        let reason = format!("there is no kernel for this operator with {what}");
+        Error::new(ErrorKind::UnsupportedOp, reason)
+    }
+
     fn unexpected(&self, i: usize, operand: Operand<'_>, expected: &str) -> Error {
         match operand {
             Operand::Absent => Error::new(ErrorKind::Input, format!("input {i} is missing")),

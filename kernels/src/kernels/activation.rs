@@ -159,7 +159,7 @@ pub(super) fn gelu(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-fn gelu_erf<R: Real>(x: R) -> R {
+pub(super) fn gelu_erf<R: Real>(x: R) -> R {
     R::of(0.5) * x * (R::ONE + Real::erf(x / R::of(2.0).sqrt()))
 }
 

@@ -58,6 +58,19 @@ impl Sizes {
         b: &[T],
         c: &mut [T],
     ) -> Result<()> {
+        let [k, n] = [self.k, self.n];
+        self.each(a, b, c, |a, b, c| product(profile, a, b, c, [k, n]))
+    }
+
+    /// Calls `f` with the two factors of every product of the stacks `a` and `b`, and with the part
+    /// of `c` that it belongs to.
+    pub(super) fn each<T: Number>(
+        &self,
+        a: &[T],
+        b: &[T],
+        c: &mut [T],
+        f: impl Fn(&[T], &[T], &mut [T]) -> Result<()>,
+    ) -> Result<()> {
         let Self { m, k, n, stacks: [of_a, of_b, stack], .. } = self;
         let (step_a, step_b) = (broadcast_strides(of_a, stack), broadcast_strides(of_b, stack));
         let places = offsets(stack, &step_a).zip(offsets(stack, &step_b));
@@ -65,7 +78,7 @@ impl Sizes {
         for (c, (i, j)) in matrices.take(count(stack)) {
             let a = a.part(i * m * k..(i + 1) * m * k)?;
             let b = b.part(j * k * n..(j + 1) * k * n)?;
-            product(profile, a, b, c, [*k, *n])?;
+            f(a, b, c)?;
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ pub(super) fn moments<R: Real>(row: &[R]) -> (R, R) {
 }
 
 /// `1 / sqrt(variance + epsilon)`.
-fn inverse<R: Real>(variance: R, epsilon: R) -> R {
+pub(super) fn inverse<R: Real>(variance: R, epsilon: R) -> R {
     R::ONE / (variance + epsilon).sqrt()
 }
 

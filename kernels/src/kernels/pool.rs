@@ -145,24 +145,28 @@ fn real<R: Real>(count: usize) -> R {
 }
 
 fn average_pool(cx: &mut RunCx<'_>) -> Result<()> {
-    let window = window(cx)?;
-    let counts = match cx.flag("count_include_pad", false)? {
-        true => each_output(&window, Axis::padded_taps),
-        false => each_output(&window, |axis, o| axis.taps(o).len()),
-    };
+    let (window, padded) = (window(cx)?, cx.flag("count_include_pad", false)?);
     for_type!(cx.dtype(0)?, floats, T => {
-        let (x, y) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
-        let counts: Vec<_> = counts.iter().map(|count| real::<<T as Float>::Real>(*count)).collect();
-        let mut sums = vec![<T as Float>::Real::ZERO; window.output_len()];
-        for (x, y) in planes(&window, x, y) {
-            sums.fill(Number::ZERO);
-            window.rows(|row| row.zip(&mut sums, x, |sum, x| *sum += x.widen()));
-            for ((y, sum), count) in y.iter_mut().zip(&sums).zip(&counts) {
-                *y = T::round_from(*sum / *count);
-            }
-        }
+        averages::<T>(&window, padded, cx.input(0)?, cx.output(0)?);
         Ok(())
     })
+}
+
+/// The average of each window over the planes of `x`, whether elements of the padding count or not.
+pub(super) fn averages<T: Float>(window: &Window, padded: bool, x: &[T], y: &mut [T]) {
+    let counts = match padded {
+        true => each_output(window, Axis::padded_taps),
+        false => each_output(window, |axis, o| axis.taps(o).len()),
+    };
+    let counts: Vec<_> = counts.iter().map(|count| real::<T::Real>(*count)).collect();
+    let mut sums = vec![<T::Real as Number>::ZERO; window.output_len()];
+    for (x, y) in planes(window, x, y) {
+        sums.fill(Number::ZERO);
+        window.rows(|row| row.zip(&mut sums, x, |sum, x| *sum += x.widen()));
+        for ((y, sum), count) in y.iter_mut().zip(&sums).zip(&counts) {
+            *y = T::round_from(*sum / *count);
+        }
+    }
 }
 
 /// The exponent of a norm, which is a float in version 1.

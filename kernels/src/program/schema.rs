@@ -1,9 +1,10 @@
 //! What a node may have by the schemas of ONNX: attributes, inputs, outputs and their types, for
 //! every version.
 //!
-//! `schema/operators.tsv` is generated from the schemas of onnx. Kernels read what they need and
-//! trust that a node has nothing else: an attribute that no kernel reads would be ignored, and one
-//! of another version obeyed. Which nodes are held to their schema is left to the machine: a kernel
+//! `schema/operators.tsv` is generated from the schemas of onnx, and `schema/contrib.tsv` from those
+//! of onnxruntime for its own operators that have kernels. Kernels read what they need and trust
+//! that a node has nothing else: an attribute that no kernel reads would be ignored, and one of
+//! another version obeyed. Which nodes are held to their schema is left to the machine: a kernel
 //! of the user takes what it likes.
 
 mod types;
@@ -97,13 +98,17 @@ struct Formal {
 type Operators = HashMap<&'static str, HashMap<&'static str, Vec<Schema>>>;
 
 static OPERATORS: LazyLock<Operators> = LazyLock::new(|| {
-    let operators = read(include_str!("schema/operators.tsv"));
-    debug_assert!(operators.is_ok(), "the table of operators: {operators:?}");
-    operators.unwrap_or_default()
+    let mut operators = Operators::new();
+    for table in [include_str!("schema/operators.tsv"), include_str!("schema/contrib.tsv")] {
+        let read = read(table, &mut operators);
+        debug_assert!(read.is_ok(), "the table of operators: {read:?}");
+    }
+    operators
 });
 
-fn read(table: &'static str) -> Result<Operators> {
-    let (mut sets, mut operators) = (HashMap::new(), Operators::new());
+/// Adds the operators of `table`, whose sets of types have numbers of their own.
+fn read(table: &'static str, operators: &mut Operators) -> Result<()> {
+    let mut sets = HashMap::new();
     for line in table.lines().filter(|line| !line.starts_with('#')) {
         let mut columns = line.split('\t');
         let mut next = || columns.next().or_bug("too few columns");
@@ -126,7 +131,7 @@ fn read(table: &'static str) -> Result<Operators> {
             Schema { since, is_deprecated, input_count, output_count, attributes, inputs, outputs };
         operators.entry(domain).or_default().entry(name).or_default().push(schema);
     }
-    Ok(operators)
+    Ok(())
 }
 
 fn items(column: &'static str) -> impl Iterator<Item = &'static str> {

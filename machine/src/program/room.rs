@@ -13,18 +13,21 @@ use onnx_container::{ErrorKind, Limits};
 
 use crate::error::Result;
 
-/// What the program of any model may take, in bytes.
-const BASE: u64 = 20 << 20;
+/// What the program of any model may take, in bytes: with 8 MiB for the messages, less than the 64
+/// MiB that `cli/tests/bounds` allows to a process.
+const BASE: u64 = 36 << 20;
 /// What each byte of the model's messages may take more. A node of a real model takes 100 bytes and
-/// more, most of them names, so that five allow any number of nodes that are a little longer than
+/// more, most of them names, so that ten allow any number of nodes that are a little longer than
 /// that.
-const PER_BYTE: u64 = 5;
+const PER_BYTE: u64 = 10;
 
 /// A node, without its operands.
-const NODE: u64 = 400;
+const NODE: u64 = 600;
 /// An input or output of a node.
 const OPERAND: u64 = 8;
-/// A value, with its type, shape, lifetime and place.
+/// A result of a node, with its type, shape, lifetime and place.
+const RESULT: u64 = 900;
+/// Another value, with its type and shape.
 const VALUE: u64 = 400;
 /// A graph, a constant, or a tensor in an attribute.
 const OBJECT: u64 = 400;
@@ -55,8 +58,10 @@ impl Room {
 
     /// Inlines functions while there is room for the nodes, and for what calls give to them.
     pub(super) fn inline(&self, model: &mut ModelProto, options: InlineOptions) -> Result<()> {
-        let calls = self.limits.get(Limit::Calls); // by default as much as the program
-        let options = options.limits(self.limits.with(Limit::Calls, calls.unwrap_or(self.most)));
+        let calls = self.limits.get(Limit::Calls);
+        // Half of the program by default: what is inlined is there beside the model.
+        let most = calls.unwrap_or(self.most / 2);
+        let options = options.limits(self.limits.with(Limit::Calls, most));
         let most = (self.most / NODE).min(InlineOptions::MAX_NODES);
         match inline_functions(model, options.max_nodes(most)) {
             Ok(_) => Ok(()),
@@ -76,7 +81,7 @@ impl Room {
     /// Takes what a node and its results become.
     pub(super) fn node(&mut self, node: &NodeProto) -> Result<()> {
         let operands = (node.input.len() + node.output.len()) as u64;
-        let results = node.output.iter().map(|name| VALUE + named(Some(name)));
+        let results = node.output.iter().map(|name| RESULT + named(Some(name)));
         let attributes = node.attribute.iter().map(attribute).sum::<u64>();
         let first = if node.attribute.is_empty() { 0 } else { ATTRIBUTES };
         let own = NODE + text(node.name.as_ref()) + operands * OPERAND;
@@ -85,7 +90,7 @@ impl Room {
 
     /// Takes what a value becomes that is no result: an input, a constant, or one that is captured.
     pub(super) fn value(&mut self, name: &str) -> Result<()> {
-        self.take(VALUE + OBJECT + 3 * name.len() as u64)
+        self.take(VALUE + 3 * name.len() as u64)
     }
 
     /// Takes what a graph becomes, without what is in it.

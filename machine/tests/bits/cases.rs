@@ -2,9 +2,9 @@
 //!
 //! A line is `operators | attributes | inputs`, with a name for each of several operators. An input
 //! is a kind and a shape: `T` a float of the type in question, `F` FLOAT, `f` FLOAT that is plain,
-//! `h` 0.5, `u` UINT8, `c` INT8, `i` INT64 0, 1, 2.., `s` INT64 with one value, `b` BOOL. An
-//! attribute is an integer, a float, integers in brackets, or a word. `@N` is a version, 26 without
-//! one.
+//! `h` 0.5, `u` UINT8, `c` INT8, `i` INT64 0, 1, 2.., `s` INT64 and `n` INT32 with one value, `b`
+//! BOOL, and `-` is one that is left out. An attribute is an integer, a float, integers in
+//! brackets, or a word. `@N` is a version, 26 without one.
 
 use half::{bf16, f16};
 use onnx_container::proto::{
@@ -129,6 +129,27 @@ Range | | T: T: T:
 Dropout | | T:5x7
 NonMaxSuppression | | F:1x9x4 F:1x1x9 s:=9 h:
 NonMaxSuppression | center_point_box=1 | F:1x9x4 F:1x1x9 s:=9 h:
+com.microsoft.SkipLayerNormalization@1 | | T:5x7 T:5x7 T:7 T:7 T:7
+com.microsoft.SkipSimplifiedLayerNormalization@1 | epsilon=0.5 | T:5x7 T:5x7 T:7 T:7
+SimplifiedLayerNormalization | | T:5x7 T:7
+com.microsoft.FusedMatMul@1 | alpha=0.5 transB=1 | T:5x7 T:3x7
+com.microsoft.FusedMatMul@1 | transBatchA=1 | T:2x3x4 T:3x4x5
+com.microsoft.Gelu@1 com.microsoft.FastGelu@1 com.microsoft.QuickGelu@1 | | T:5x7
+com.microsoft.BiasGelu@1 com.microsoft.FastGelu@1 | | T:5x7 T:7
+com.microsoft.MatMulNBits@1 | K=20 N=3 bits=4 block_size=16 | T:2x20 u:3x2x8 T:3x2 u:3x1 - T:3
+com.microsoft.MatMulNBits@1 | K=20 N=3 bits=2 block_size=16 | T:1x20 u:3x2x4 T:3x2
+com.microsoft.GatherBlockQuantized@1 | block_size=16 | u:3x10 i:2 T:3x2 u:3x1
+com.microsoft.RotaryEmbedding@1 | | T:1x3x8 i:1x3 T:3x2 T:3x2
+com.microsoft.GroupQueryAttention@1 | num_heads=2 kv_num_heads=1 do_rotary=1 | T:1x3x8 T:1x3x4 T:1x3x4 - - n:1=2 n:1=3 T:3x2 T:3x2
+com.microsoft.GroupQueryAttention@1 | num_heads=2 kv_num_heads=1 softcap=2.0 smooth_softmax=1 | T:1x3x16 - - T:1x1x2x4 T:1x1x2x4 n:1=4 n:1=5
+com.microsoft.QLinearAdd@1 com.microsoft.QLinearMul@1 | | u:5x7 f: u: u:7 f: u: f: u:
+com.microsoft.QLinearSigmoid@1 com.microsoft.QLinearLeakyRelu@1 | | u:5x7 f: u: f: u:
+com.microsoft.QLinearSoftmax@1 | opset=13 | u:5x7 h: u: h: u:
+com.microsoft.QLinearWhere@1 | | b:5x7 u:5x7 h: u: u:7 f: u: h: u:
+com.microsoft.QLinearConcat@1 | axis=0 | h: u: u:5x7 f: u: u:2x7 f: u:
+com.microsoft.QLinearGlobalAveragePool@1 | | u:1x2x3x3 f: u: f: u:
+com.microsoft.QLinearAveragePool@1 | kernel_shape=[2,2] | u:1x2x3x3 f: u: f: u:
+com.microsoft.QGemm@1 | | u:5x7 f: u: u:7x3 f: u:
 ai.onnx.ml.Scaler@5 | offset=[0.5] scale=[2.0] | T:5x7
 ai.onnx.ml.Normalizer@5 | norm=L2 | T:5x7
 ai.onnx.ml.Binarizer@5 | threshold=0.5 | T:5x7
@@ -234,6 +255,7 @@ impl Case {
                 "u" => values(dims, count, |i| u8::try_from((i * 37 + i * i) % 251).unwrap()),
                 "i" => values(dims, count, |i| i64::try_from(i % 3).unwrap()),
                 "s" => values(dims, count, |_| value.parse::<i64>().unwrap()),
+                "n" => values(dims, count, |_| value.parse::<i32>().unwrap()),
                 "b" => values(dims, count, |i| i % 3 != 1),
                 other => panic!("{other}"),
             })

@@ -11,6 +11,7 @@
 
 mod axes;
 mod casts;
+mod contrib;
 mod elements;
 mod images;
 mod ml;

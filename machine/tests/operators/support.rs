@@ -38,20 +38,37 @@ pub fn outputs(
 /// As [`outputs`], within limits.
 pub fn outputs_within(
     limits: RunLimits,
-    (op, version): (&str, i64),
+    op: (&str, i64),
     attributes: &[AttributeProto],
     inputs: &[Value],
     count: usize,
 ) -> Result<Vec<Value>> {
+    let inputs: Vec<_> = inputs.iter().cloned().map(Some).collect();
+    outputs_of((limits, Profile::Strict), op, attributes, &inputs, count)
+}
+
+/// As [`outputs`], within limits and in a profile, of inputs that may be left out.
+pub fn outputs_of(
+    (limits, profile): (RunLimits, Profile),
+    (op, version): (&str, i64),
+    attributes: &[AttributeProto],
+    inputs: &[Option<Value>],
+    count: usize,
+) -> Result<Vec<Value>> {
     let (domain, op) = op.split_once("::").unwrap_or(("", op));
-    let names = |prefix: &str, n: usize| (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
-    let (ins, outs) = (names("x", inputs.len()), names("y", count));
+    let name = |(i, value): (usize, &Option<Value>)| match value {
+        Some(_) => format!("x{i}"),
+        None => String::new(),
+    };
+    let ins: Vec<_> = inputs.iter().enumerate().map(name).collect();
+    let outs: Vec<_> = (0..count).map(|i| format!("y{i}")).collect();
     let mut node =
         NodeProto::new(op, ins.iter().map(String::as_str), outs.iter().map(String::as_str));
     node.domain = Some(domain.into());
     node.attribute = attributes.to_vec();
     let mut graph = GraphProto::new("g");
-    for (name, value) in ins.iter().zip(inputs) {
+    let given = || ins.iter().zip(inputs).filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    for (name, value) in given() {
         let tensor = match value {
             Value::Map(map) => {
                 graph.input.push(map_input(name, map));
@@ -72,8 +89,8 @@ pub fn outputs_within(
     let mut model = ModelProto::new(graph);
     model.opset_import = vec![OperatorSetIdProto::new(domain, version)];
     let program = Program::new(&Container::new(model), ProgramOptions::new())?;
-    let mut machine = Machine::new(program, Registry::new(), limits);
-    for (name, value) in ins.iter().zip(inputs) {
+    let mut machine = Machine::new(program, Registry::of(profile), limits);
+    for (name, value) in given() {
         machine.bind(name, value.clone())?;
     }
     machine.run()?;

@@ -16,7 +16,7 @@ use super::scope::{Around, Given, ScopeId, Value};
 use super::store::Origin;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
-use crate::proto::{NodeProto, TensorProto};
+use crate::proto::NodeProto;
 
 /// Where two models that do not compute the same part first: see
 /// [`Container::semantic_difference`](crate::Container::semantic_difference).
@@ -27,6 +27,7 @@ pub struct SemanticDifference {
     names: [Option<String>; 2],
     places: [String; 2],
     reason: String,
+    is_of_elements: bool,
 }
 
 impl SemanticDifference {
@@ -49,6 +50,11 @@ impl SemanticDifference {
     /// How they differ: one clause.
     pub fn reason(&self) -> &str {
         &self.reason
+    }
+
+    /// Whether they differ in the elements of two weights of one type and shape.
+    pub fn is_of_elements(&self) -> bool {
+        self.is_of_elements
     }
 }
 
@@ -111,7 +117,9 @@ impl<'m> Search<'m> {
             _ => self.inputs()?,
         };
         let names = names.map(|name| name.map(text));
-        Ok(SemanticDifference { output, names, places: parted.places, reason: parted.reason })
+        let (places, reason) = (parted.places, parted.reason);
+        let is_of_elements = reason == ELEMENTS;
+        Ok(SemanticDifference { output, names, places, reason, is_of_elements })
     }
 
     fn bodies(&self) -> Result<[std::rc::Rc<super::body::Body<'m>>; 2]> {
@@ -169,8 +177,11 @@ impl<'m> Search<'m> {
     fn leaves(&self, leaves: [&Result<Node<'m>, Origin<'m>>; 2]) -> Result<Parted> {
         let reason = match leaves {
             [Err(Origin::Input(a)), Err(Origin::Input(b))] if a == b => INPUT,
+            [Err(Origin::Constant(a)), Err(Origin::Constant(b))] if form(*a) == form(*b) => {
+                ELEMENTS
+            }
             [Err(Origin::Constant(_)), Err(Origin::Constant(_))] => {
-                "the initializers have another type, shape or elements"
+                "the initializers have another type or shape"
             }
             _ => "these are different things",
         };
@@ -300,6 +311,7 @@ impl<'m> Search<'m> {
     }
 }
 
+const ELEMENTS: &str = "the initializers have other elements";
 const INPUT: &str = "the input has another type, shape or default";
 
 fn text(name: &[u8]) -> String {
@@ -342,13 +354,23 @@ fn first_graph(given: &[Given<'_>], name: &[u8]) -> Option<usize> {
 }
 
 /// An initializer as messages say it.
+/// The type and the dimensions of a constant.
+fn form(constant: Constant<'_>) -> (Option<i32>, &[i64]) {
+    match constant {
+        Constant::Dense(tensor) => (tensor.data_type, &tensor.dims),
+        Constant::Sparse(tensor) => {
+            (tensor.values.as_deref().and_then(|values| values.data_type), &tensor.dims)
+        }
+    }
+}
+
 fn shown(constant: Constant<'_>) -> String {
-    let (kind, tensor, dims) = match constant {
-        Constant::Dense(tensor) => ("initializer", Some(tensor), &tensor.dims),
-        Constant::Sparse(tensor) => ("sparse initializer", tensor.values.as_deref(), &tensor.dims),
+    let (kind, tensor) = match constant {
+        Constant::Dense(tensor) => ("initializer", Some(tensor)),
+        Constant::Sparse(tensor) => ("sparse initializer", tensor.values.as_deref()),
     };
+    let (dtype, dims) = form(constant);
     let name = tensor.and_then(|tensor| tensor.name.as_ref());
-    let dtype = |tensor: &TensorProto| DataType::try_from(tensor.data_type.unwrap_or_default());
-    let dtype = tensor.and_then(|tensor| dtype(tensor).ok()).map_or("?", DataType::name);
+    let dtype = DataType::try_from(dtype.unwrap_or_default()).map_or("?", DataType::name);
     format!("{kind} `{}` ({dtype} {dims:?})", text(bytes(name)))
 }

@@ -260,8 +260,8 @@ pub(crate) fn weight_prefix(model_name: &str) -> String {
     without_dot_dot(&format!("{}-", clean(stem)))
 }
 
-/// Makes file names for handles: `<stem>-<clean handle>.weight`, at most 255 bytes long, and unique
-/// even on file systems that ignore case.
+/// Makes file names for handles: `<stem>-<clean handle>.weight`, without a second `.weight` where
+/// the handle ends in it, at most 255 bytes long, and unique even on file systems that ignore case.
 pub(crate) struct FileNames {
     prefix: String,
     names: UniqueNames,
@@ -275,7 +275,10 @@ impl FileNames {
     }
 
     pub(crate) fn name(&mut self, handle: &Handle) -> String {
-        let base = self.prefix.clone() + &clean(handle.name());
+        let name = clean(handle.name());
+        // Most weights are called that already.
+        let plain = name.strip_suffix(".weight").filter(|plain| !plain.is_empty());
+        let base = self.prefix.clone() + plain.unwrap_or(&name);
         self.names.name(&without_dot_dot(&base), ".weight")
     }
 }
@@ -307,6 +310,9 @@ mod tests {
         let cases = [
             ("#w", "m-w.weight"),
             ("#W", "m-W_2.weight"),
+            ("#w.weight", "m-w_3.weight"),
+            ("#fc.weight", "m-fc.weight"),
+            ("#.weight", "m-.weight.weight"),
             ("#w/x", "m-w_x.weight"),
             ("#w:x", "m-w_x_2.weight"),
             ("#a..b", "m-a__b.weight"),

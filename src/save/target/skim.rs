@@ -1,22 +1,23 @@
 //! Finds the files that a model on disk refers to, without loading it.
 //!
-//! A folder can hold models and weights of many gigabytes, and only `location` entries are needed.
-//! So the messages are walked on disk and payloads are skipped; the table of messages tells which
-//! fields can hold tensors. In a file that is not a model the walk ends within a few bytes: at
+//! A folder can hold models and weights of many gigabytes, and only the entries of external tensors
+//! are needed. So the messages are walked on disk and payloads are skipped; the table of messages
+//! tells which fields can hold tensors, and `found` how much of its file a tensor needs. In a file that is not a model the walk ends within a few bytes: at
 //! field number 0, an invalid tag, or a top level that no writer makes. Which files are read is
 //! decided in `folder`.
 
 mod blocks;
+mod found;
 mod ways;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::without_dots;
 use crate::save::target::skim::blocks::{BLOCK, Blocks};
+use crate::save::target::skim::found::{DIMS, Found};
 use crate::save::target::skim::ways::{Child, WAYS, Ways};
 use crate::util::retry::retried;
 
@@ -26,12 +27,14 @@ pub(crate) struct Skimmed {
     /// The files that it refers to, without `.` components. For a malformed model these are the
     /// ones before the fault, because the model may still be in use.
     pub(crate) locations: BTreeSet<String>,
+    /// How many bytes of each of these the tensors need, as far as they say it.
+    pub(crate) needed_bytes: BTreeMap<String, u64>,
     /// Whether the file is a model, whole or cut off.
     pub(crate) is_model: bool,
     /// Whether it is one beyond doubt: whole and with a version, or with files that it refers to.
     /// Of random bytes, some in ten thousand files begin as a model does.
     pub(crate) is_certain: bool,
-    /// Whether the walk came to its end.
+    /// Whether the walk came to its end, and no message is longer than what is there of it.
     pub(crate) is_whole: bool,
 }
 
@@ -50,7 +53,7 @@ pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
     let end = walk.len;
     let (mut entered_graph, mut whole) = (false, false);
     match walk.model(end, &mut entered_graph) {
-        Ok(()) => whole = true,
+        Ok(()) => whole = !walk.found.is_cut,
         Err(Fault::NoModel) => {}
         Err(Fault::TooLong) => {
             let reason = "goes on for too long to see which files it needs";
@@ -59,9 +62,11 @@ pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
         Err(Fault::Io(error)) => return Err(Error::io(path, error)),
     }
     let begins_as_one = entered_graph && (whole || walk.has_version);
-    let is_model = begins_as_one || !walk.locations.is_empty();
-    let is_certain = entered_graph && whole && walk.has_version || !walk.locations.is_empty();
-    Ok(Skimmed { locations: walk.locations, is_model, is_certain, is_whole: whole })
+    let needed_bytes = walk.found.files;
+    let locations: BTreeSet<_> = needed_bytes.keys().cloned().collect();
+    let is_model = begins_as_one || !locations.is_empty();
+    let is_certain = entered_graph && whole && walk.has_version || !locations.is_empty();
+    Ok(Skimmed { locations, needed_bytes, is_model, is_certain, is_whole: whole })
 }
 
 /// The files that the model at `path` refers to, without `.` components.
@@ -139,14 +144,14 @@ struct Walk {
     /// How many bytes were read and not skipped.
     read: u64,
     has_version: bool,
-    locations: BTreeSet<String>,
+    found: Found,
 }
 
 impl Walk {
     fn new(file: File) -> io::Result<Self> {
         let len = retried(|| file.metadata())?.len();
-        let (ways, file, locations) = (&*WAYS, Blocks::new(file), BTreeSet::new());
-        Ok(Self { ways, file, len, at: 0, read: 0, has_version: false, locations })
+        let (ways, file, found) = (&*WAYS, Blocks::new(file), Found::default());
+        Ok(Self { ways, file, len, at: 0, read: 0, has_version: false, found })
     }
 
     /// Walks the model, which ends at byte `end`.
@@ -173,10 +178,22 @@ impl Walk {
 
     /// Walks a message that ends at byte `end`.
     fn message(&mut self, message: usize, end: u64, depth: u32) -> Walked<()> {
+        let is_tensor = message == self.ways.tensor;
+        if is_tensor {
+            self.found.begin();
+        }
         while self.at < end {
             let (number, wire) = self.tag()?;
             let child = self.ways.child(message, number).filter(|_| wire == 2);
-            self.field(child, number, wire, end, depth)?;
+            if is_tensor && wire == 0 {
+                let value = self.varint()?;
+                self.found.number(number, value);
+            } else {
+                self.field(child, number, wire, end, depth)?;
+            }
+        }
+        if is_tensor {
+            self.found.end();
         }
         Ok(())
     }
@@ -197,10 +214,11 @@ impl Walk {
         // A truncated file ends inside its messages.
         let len = self.varint()?;
         let inner = self.at.saturating_add(len).min(end);
+        self.found.is_cut |= len > inner - self.at.min(inner);
         let len = usize::try_from(inner - self.at.min(inner)).unwrap_or(usize::MAX);
         if let Some(bytes) = self.file.whole(len)? {
-            let mut found = InMemory { ways: self.ways, locations: &mut self.locations };
-            let walked = found.child(child, bytes, depth + 1);
+            let mut memory = InMemory { ways: self.ways, found: &mut self.found };
+            let walked = memory.child(child, bytes, depth + 1);
             self.pass(len)?;
             return walked;
         }
@@ -225,9 +243,7 @@ impl Walk {
                 None => self.skip_field(number, wire, end, depth)?,
             }
         }
-        if let (Some(b"location"), Some(value)) = (key.as_deref(), value) {
-            self.locations.insert(without_dots(&String::from_utf8_lossy(&value)));
-        }
+        self.found.entry(key.as_deref(), value.as_deref());
         Ok(())
     }
 
@@ -310,7 +326,7 @@ impl Walk {
 /// A walk over a message in memory.
 struct InMemory<'w> {
     ways: &'static Ways,
-    locations: &'w mut BTreeSet<String>,
+    found: &'w mut Found,
 }
 
 impl InMemory<'_> {
@@ -322,15 +338,48 @@ impl InMemory<'_> {
     }
 
     fn message(&mut self, message: usize, mut bytes: &[u8], depth: u32) -> Walked<()> {
+        let is_tensor = message == self.ways.tensor;
+        if is_tensor {
+            self.found.begin();
+        }
         while !bytes.is_empty() {
             let (number, wire) = as_tag(varint(&mut bytes)?)?;
             if depth > MAX_DEPTH {
                 return Err(Fault::NoModel);
             }
             match self.ways.child(message, number).filter(|_| wire == 2) {
-                Some(child) => self.child(child, truncated(&mut bytes)?, depth + 1)?,
+                Some(child) => {
+                    let (inner, is_cut) = truncated(&mut bytes)?;
+                    self.found.is_cut |= is_cut;
+                    self.child(child, inner, depth + 1)?;
+                }
+                None if is_tensor => self.tensor_field(&mut bytes, number, wire, depth)?,
                 None => skip_field(&mut bytes, number, wire, depth)?,
             }
+        }
+        if is_tensor {
+            self.found.end();
+        }
+        Ok(())
+    }
+
+    /// Reads a field of a tensor that is a number, or skips another one.
+    fn tensor_field(
+        &mut self,
+        bytes: &mut &[u8],
+        number: u64,
+        wire: u64,
+        depth: u32,
+    ) -> Walked<()> {
+        match (number, wire) {
+            (_, 0) => self.found.number(number, varint(bytes)?),
+            (DIMS, 2) => {
+                let mut packed = payload(bytes)?;
+                while !packed.is_empty() {
+                    self.found.number(DIMS, varint(&mut packed)?);
+                }
+            }
+            _ => skip_field(bytes, number, wire, depth)?,
         }
         Ok(())
     }
@@ -353,9 +402,7 @@ impl InMemory<'_> {
                 None => skip_field(&mut bytes, number, wire, depth)?,
             }
         }
-        if let (Some(b"location"), Some(value)) = (key, value) {
-            self.locations.insert(without_dots(&String::from_utf8_lossy(value)));
-        }
+        self.found.entry(key, value);
         Ok(())
     }
 }
@@ -404,10 +451,11 @@ fn payload<'b>(bytes: &mut &'b [u8]) -> Walked<&'b [u8]> {
     take(bytes, usize::try_from(len).map_err(|_| Fault::NoModel)?)
 }
 
-/// As [`payload`], or fewer bytes where the file is truncated.
-fn truncated<'b>(bytes: &mut &'b [u8]) -> Walked<&'b [u8]> {
+/// As [`payload`], or fewer bytes and true where the file is truncated.
+fn truncated<'b>(bytes: &mut &'b [u8]) -> Walked<(&'b [u8], bool)> {
     let len = usize::try_from(varint(bytes)?).unwrap_or(usize::MAX);
-    take(bytes, len.min(bytes.len()))
+    let there = len.min(bytes.len());
+    Ok((take(bytes, there)?, there < len))
 }
 
 /// The number and the wire type of a field, from its tag.
@@ -570,6 +618,16 @@ mod tests {
         for path in [".", "/dev/null", "no such file"] {
             assert_eq!(skim(Path::new(path)).unwrap(), Skimmed::default(), "{path}");
         }
+    }
+
+    #[test]
+    fn no_part_of_a_graph_is_whole() {
+        let model = of(&["a.bin", "b.bin"]);
+        let graph = model.iter().position(|byte| *byte == 7 << 3 | 2).unwrap();
+        for end in graph + 2..model.len() {
+            assert!(!skimmed(&model[..end]).is_whole, "{end}");
+        }
+        assert!(skimmed(&model).is_whole);
     }
 
     #[test]

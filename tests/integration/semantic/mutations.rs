@@ -282,6 +282,11 @@ fn merged(model: &ModelProto) -> ModelProto {
                     *input = name.clone();
                 }
             }
+            for output in graph.output.iter_mut().filter_map(|output| output.name.as_mut()) {
+                if let Some(name) = names.get(output) {
+                    *output = name.clone();
+                }
+            }
         }
         Ok(())
     })

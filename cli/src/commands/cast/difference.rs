@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::check::check_model;
-use onnx_container::{Container, DataType, Tensor};
-use onnx_container_machine::compare::{Distance, distance};
+use onnx_container::{Container, DataType};
 use onnx_container_machine::{Profile, Value, random_inputs};
 use serde::Serialize;
 
 use crate::args::{CastArgs, LimitArgs};
+use crate::commands::evaluate::apart::{Apart, as_declared};
 use crate::commands::evaluate::inputs::{Input, InputSource};
 use crate::commands::evaluate::{Model, sizes, sizes_of};
 use crate::model::findings::Findings;
@@ -34,6 +34,9 @@ pub struct Compared {
     outputs: Vec<OutputDifference>,
     /// Why the outputs are not compared.
     not_compared: Option<String>,
+    /// Open dimensions that were given no size.
+    #[serde(skip)]
+    taken_as_one: Vec<String>,
 }
 
 /// How far an output of the written model is from that of the model that was read.
@@ -51,6 +54,8 @@ struct OutputDifference {
 pub struct Original {
     model: Model,
     sizes: HashMap<String, usize>,
+    /// Open dimensions that were given no size.
+    taken_as_one: Vec<String>,
 }
 
 impl Original {
@@ -59,10 +64,10 @@ impl Original {
         let model = Model::new(&args.paths.input, container, reading)?;
         let mut sizes = sizes_of(&model.program, sizes(&args.dim)?);
         model.program.check_sizes(&sizes)?;
-        for open in model.program.open_dimensions() {
-            sizes.entry(open).or_insert(1);
-        }
-        Ok(Self { model, sizes })
+        let open = model.program.open_dimensions().into_iter();
+        let taken_as_one: Vec<_> = open.filter(|name| !sizes.contains_key(name)).collect();
+        sizes.extend(taken_as_one.iter().map(|name| (name.clone(), 1)));
+        Ok(Self { model, sizes, taken_as_one })
     }
 }
 
@@ -80,7 +85,8 @@ pub fn verify(original: &Original, args: &CastArgs, reading: Reading) -> Result<
     let is_finite = outputs.iter().all(|output| output.max_abs.is_some());
     let errors = check.by_severity().0.iter().map(ToString::to_string).collect();
     let ok = check.ok && is_finite;
-    Ok(Compared { ok, check, errors, seed: SEED, outputs, not_compared })
+    let taken_as_one = original.taken_as_one.clone();
+    Ok(Compared { ok, check, errors, seed: SEED, outputs, not_compared, taken_as_one })
 }
 
 /// How far the outputs of both models are from each other, in the order of the outputs.
@@ -97,9 +103,9 @@ fn compare(
         _ => (new, old),
     };
     let values = random_inputs::all_within(&from.program, SEED, &original.sizes, u64::MAX)?;
-    let widened = values
-        .iter()
-        .map(|(name, value)| Ok::<_, Failure>((name.clone(), as_declared(other, name, value)?)));
+    let widened = values.iter().map(|(name, value)| {
+        Ok::<_, Failure>((name.clone(), as_declared(other, name, value.clone())?))
+    });
     let widened = widened.collect::<Result<Vec<_>, _>>()?;
     let (found, expected) = match DataType::from(args.to) {
         DataType::Float => (run(new, widened)?, run(old, values)?),
@@ -119,46 +125,43 @@ fn run(model: &Model, values: Vec<(String, Value)>) -> Result<Vec<(String, Value
     Ok(machine.into_outputs()?)
 }
 
-/// `value` in the type that `model` declares for the input `name`.
-fn as_declared(model: &Model, name: &str, value: &Value) -> Result<Value, Failure> {
-    let main = &model.program.main;
-    let declared = main.inputs.iter().find(|input| main.name(input.value) == name);
-    let wanted = declared.and_then(|input| input.ty.as_ref());
-    match (value, wanted) {
-        (Value::Tensor(tensor), Some(onnx_container_machine::Type::Tensor(wanted)))
-            if *wanted != tensor.dtype() =>
-        {
-            Ok(Value::Tensor(converted(tensor, *wanted)?))
-        }
-        _ => Ok(value.clone()),
-    }
-}
-
-fn converted(tensor: &Tensor, to: DataType) -> Result<Tensor, Failure> {
-    Ok(Tensor::from_f32(to, tensor.dims(), &tensor.to_f32()?)?)
-}
-
 /// How far `found` is from `expected`, as numbers of 32 bits where their types differ.
 fn difference(
     output: String,
     found: &Value,
     expected: &Value,
 ) -> Result<OutputDifference, Failure> {
-    let apart = match (found, expected) {
-        (Value::Tensor(a), Value::Tensor(b)) if a.dtype() != b.dtype() => {
-            let wide =
-                |tensor| Ok::<_, Failure>(Value::Tensor(converted(tensor, DataType::Float)?));
-            distance(&wide(a)?, &wide(b)?)?
-        }
-        _ => distance(found, expected)?,
-    };
-    let Some(Distance { elements, differing, max_abs, max_rel, .. }) = apart else {
-        let reason = format!("output `{output}` has another shape, or no numbers");
-        return Err(Failure::Refused(reason));
+    let Some(apart) = Apart::of(&output, found, expected)? else {
+        return without_numbers(output, found, expected);
     };
     let finite = |number: f64| number.is_finite().then_some(number);
+    let Apart { elements, differing, max_abs, max_rel, .. } = apart;
     let (max_abs, max_rel) = (finite(max_abs), finite(max_rel));
     Ok(OutputDifference { output, elements, differing, max_abs, max_rel })
+}
+
+/// How many texts differ; equal values of other kinds do not.
+fn without_numbers(
+    output: String,
+    found: &Value,
+    expected: &Value,
+) -> Result<OutputDifference, Failure> {
+    let same = |elements, differing| {
+        let (max_abs, max_rel) = (Some(0.0), Some(0.0));
+        Ok(OutputDifference { output: output.clone(), elements, differing, max_abs, max_rel })
+    };
+    if let (Value::Tensor(found), Value::Tensor(expected)) = (found, expected)
+        && let (Some(texts), Some(others)) = (found.strings(), expected.strings())
+        && found.dims() == expected.dims()
+    {
+        return same(texts.len(), texts.iter().zip(others).filter(|(a, b)| a != b).count());
+    }
+    if found == expected {
+        return same(0, 0);
+    }
+    let reason =
+        format!("output `{output}` has another shape, or other values that are no numbers");
+    Err(Failure::Refused(reason))
 }
 
 impl Compared {
@@ -173,14 +176,22 @@ impl Compared {
         if let Some(reason) = &self.not_compared {
             return out.prose_row("not run", reason);
         }
+        if !self.taken_as_one.is_empty() {
+            let names = self.taken_as_one.join(", ");
+            out.prose_row("ran", format_args!("with {names} = 1; --dim NAME=N sets another size"))?;
+        }
         for one in &self.outputs {
-            let OutputDifference { output, elements, differing, max_abs, .. } = one;
+            let OutputDifference { output, elements, differing, max_abs, max_rel } = one;
             let elements = count(*elements, "element");
+            let relative = match max_rel {
+                Some(max_rel) => format!(", relative {max_rel:.3e}"),
+                None => String::new(),
+            };
             match max_abs {
-                Some(max_abs) => out.row(
+                Some(max_abs) => out.prose_row(
                     "differs",
                     format_args!(
-                        "output `{output}` by at most {max_abs:.3e} ({differing} of {elements})"
+                        "output `{output}` by at most {max_abs:.3e}{relative} ({differing} of {elements})"
                     ),
                 )?,
                 None => out.row(

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
 use onnx_container_machine::Value;
-use onnx_container_machine::compare::{Distance, Tolerance, difference, distance};
+use onnx_container_machine::compare::{Tolerance, difference, distance};
 use serde::Serialize;
 
 use crate::args::RunArgs;
+use crate::commands::evaluate::apart::Apart;
 use crate::commands::evaluate::values::{self, Read, Wanted};
 use crate::terminal::failure::Failure;
 use crate::terminal::output::{Number, Output, count, short_name};
@@ -22,23 +23,10 @@ pub struct Expected {
     /// Outputs that are as expected.
     same: usize,
     /// The largest difference of any element of a tensor; `None` where there is none to compare.
-    largest: Option<Largest>,
+    largest: Option<Apart>,
     /// The largest difference of each output that is compared as a tensor.
-    outputs: Vec<Largest>,
+    outputs: Vec<Apart>,
     differences: Vec<Difference>,
-}
-
-/// How far an output is from the expected one.
-#[derive(Debug, Clone, Serialize)]
-struct Largest {
-    output: String,
-    /// `None` in JSON where it is infinite.
-    max_abs: f64,
-    /// Relative to the expected element.
-    max_rel: f64,
-    /// How many elements are not equal.
-    differing: usize,
-    elements: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,7 +61,7 @@ pub fn compare(
 ) -> Result<Expected, Failure> {
     let RunArgs { rtol, atol, .. } = *args;
     values::must_be_folder(folder)?;
-    let (mut differences, mut compared) = (Vec::new(), Vec::<Largest>::new());
+    let (mut differences, mut compared) = (Vec::new(), Vec::<Apart>::new());
     for (i, (name, found)) in outputs.iter().enumerate() {
         let Some(path) = values::find_named(folder, "output", i, name) else {
             let folder = folder.display();
@@ -84,7 +72,7 @@ pub fn compare(
         let reason = match values::read(&path, name, &Wanted::like(found)) {
             Ok(Read::Value(expected)) => {
                 let apart = distance(found, &expected)?;
-                compared.extend(apart.map(|apart| Largest::new(name, &apart)));
+                compared.extend(apart.map(|apart| Apart::new(name, &apart)));
                 difference(found, &expected, Tolerance { rtol, atol })?
             }
             Ok(Read::OtherShape(expected)) => {
@@ -103,30 +91,8 @@ pub fn compare(
 }
 
 /// The one that is farthest from what was expected; of equal ones the first.
-fn largest(outputs: &[Largest]) -> Option<&Largest> {
+fn largest(outputs: &[Apart]) -> Option<&Apart> {
     outputs.iter().reduce(|known, one| if one.max_abs > known.max_abs { one } else { known })
-}
-
-impl Largest {
-    fn new(output: &str, apart: &Distance) -> Self {
-        let Distance { elements, differing, max_abs, max_rel, .. } = *apart;
-        Self { output: output.to_owned(), max_abs, max_rel, differing, elements }
-    }
-}
-
-impl Largest {
-    fn print(&self, out: &mut Output) -> io::Result<()> {
-        let Self { output, max_abs, max_rel, differing, elements } = self;
-        let output = short_name(output);
-        if *differing == 0 {
-            return out.prose_row("largest", format_args!("{output}: all elements are equal"));
-        }
-        let (max_abs, max_rel) = (Number(*max_abs), Number(*max_rel));
-        let text = format!(
-            "{output}: elements differ by at most {max_abs} (relative: {max_rel}), {differing} of {elements}"
-        );
-        out.prose_row("largest", text)
-    }
 }
 
 impl Expected {

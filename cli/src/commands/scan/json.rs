@@ -90,6 +90,7 @@ struct Model<'a> {
     #[serde(serialize_with = "lossy_or_null")]
     same_file_as: Option<&'a PathBuf>,
     is_whole: bool,
+    is_damaged: bool,
 }
 
 impl<'a> Model<'a> {
@@ -100,6 +101,7 @@ impl<'a> Model<'a> {
             bytes: file.bytes,
             state: match file.state {
                 FileState::Present => "present",
+                FileState::CutOff => "cut_off",
                 FileState::Missing => "missing",
                 FileState::Wrong => "wrong",
                 FileState::Stripped => "stripped",
@@ -115,6 +117,7 @@ impl<'a> Model<'a> {
             link_to: model.link_to.as_ref(),
             same_file_as: model.same_file_as.as_ref(),
             is_whole: model.is_whole,
+            is_damaged: model.is_damaged,
         }
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use onnx_container::ByteSize;
 use onnx_container::scan::{
-    Certainty, EqualWeights, FileState, LeftFile, LeftKind, Orphan, Scan, ScannedModel,
-    WeightsPlace,
+    Certainty, EqualWeights, FileState, LeftFile, LeftKind, Orphan, Scan, ScannedFile,
+    ScannedModel, WeightsPlace,
 };
 
 use super::found::Scanned;
@@ -66,14 +66,17 @@ fn note(model: &ScannedModel) -> String {
     if let Some(other) = &model.same_file_as {
         note += &format!("  (the same file as {})", tidy(other).display());
     }
-    match model.missing().count() {
-        0 => {}
-        missing => note += &format!("  ({missing} of its files missing)"),
+    let is_cut_off = |file: &&ScannedFile| file.state == FileState::CutOff;
+    let (cut_off, missing): (Vec<_>, Vec<_>) = model.missing().partition(is_cut_off);
+    for (files, what) in [(missing, "missing"), (cut_off, "cut off")] {
+        if !files.is_empty() {
+            note += &format!("  ({} of its files {what})", files.len());
+        }
     }
     if model.files.iter().any(|file| file.state == FileState::Stripped) {
         note += "  (its weights were stripped)";
     }
-    if !model.is_whole {
+    if model.is_damaged {
         note += "  (cut off or damaged)";
     }
     note
@@ -85,7 +88,8 @@ fn faults(scan: &Scan, out: &mut Output) -> io::Result<()> {
         for file in model.missing() {
             let reason = file.reason.as_deref().unwrap_or("cannot be used");
             let (path, model) = (tidy(&file.path).display(), tidy(&model.path).display());
-            row("missing", format_args!("{path}, which {model} needs: {reason}"), out)?;
+            let label = if file.state == FileState::CutOff { "cut off" } else { "missing" };
+            row(label, format_args!("{path}, which {model} needs: {reason}"), out)?;
         }
     }
     for error in &scan.not_models {

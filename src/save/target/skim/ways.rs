@@ -17,6 +17,7 @@ pub(super) enum Child {
 /// For each message of the table, the fields that can contain an entry, by their numbers.
 pub(super) struct Ways {
     pub(super) model: usize,
+    pub(super) tensor: usize,
     children: Vec<Vec<Option<Child>>>,
     pub(super) key: u64,
     pub(super) value: u64,
@@ -52,6 +53,7 @@ impl Ways {
         };
         Self {
             model: index(ModelProto::NAME).unwrap_or(usize::MAX),
+            tensor: index(TensorProto::NAME).unwrap_or(usize::MAX),
             children: children.collect(),
             key: number("key"),
             value: number("value"),

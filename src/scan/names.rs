@@ -35,8 +35,10 @@ pub(super) fn weights(
     models: &[String],
     is_binary: bool,
 ) -> Option<(Certainty, String)> {
-    let is_of =
-        |model: &&String| is_default_name(model, name) || is_name_of_one_weight(model, name);
+    let is_of = |model: &&String| {
+        name.starts_with(unchanged_start(model))
+            && (is_default_name(model, name) || is_name_of_one_weight(model, name))
+    };
     if let Some(model) = models.iter().find(is_of) {
         let reason = format!("named after `{model}`, which does not need it");
         return Some((Certainty::Sure, reason));
@@ -57,6 +59,14 @@ pub(super) fn weights(
     is_unknown.then(|| {
         (Certainty::Possible, "a binary file beside a model that does not need it".to_owned())
     })
+}
+
+/// The part of a model's name that every default name of its weights files begins with: what comes
+/// before the first character that a save may write in another way. It rules out most pairs of a
+/// model and a file at once, of which a folder can have millions.
+fn unchanged_start(model: &str) -> &str {
+    let end = model.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(model.len());
+    model.get(..end).unwrap_or_default()
 }
 
 /// What the model is probably called whose weights file has the name `name`; `None` for other
@@ -116,13 +126,15 @@ mod tests {
     #[test]
     fn names_tell_how_sure_it_is_that_a_file_holds_weights() {
         use Certainty::{Likely, Possible, Sure};
-        let models = ["m.onnx".to_owned(), "enc.onnx".to_owned()];
+        let models = ["m.onnx", "enc.onnx", "a..b c:d.onnx"].map(str::to_owned);
         for (name, binary, text) in [
             ("m.onnx.data", Some(Sure), Some(Sure)),
             ("m.onnx_data", Some(Sure), Some(Sure)),
             ("m.onnx_data_1", Some(Sure), Some(Sure)),
             ("m-00001-of-00002.onnx.data", Some(Sure), Some(Sure)),
             ("enc-layer.0.weight", Some(Sure), Some(Sure)),
+            ("a__b c:d.onnx.data", Some(Sure), Some(Sure)),
+            ("a__b c_d-w.weight", Some(Sure), Some(Sure)),
             ("other.onnx.data", Some(Likely), Some(Possible)),
             ("model.onnx_data_9", Some(Likely), Some(Possible)),
             ("x.WEIGHT", Some(Likely), Some(Possible)),

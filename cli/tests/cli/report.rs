@@ -77,7 +77,7 @@ fn statistics_and_differences_are_there_when_they_are_asked_for() {
 #[test]
 fn a_plan_is_that_of_the_command() {
     let folder = Folder::new();
-    folder.save("m.onnx", &crate::run::model());
+    folder.save("m.onnx", &crate::support::sums());
     folder.run(&["report", "m.onnx", "-o", "r.html", "--plan", "--dim", "batch=2"]).done();
     let page = data(&folder, "r.html");
     let planned = folder.run(&["plan", "m.onnx", "--dim", "batch=2", "--json"]).done().json();

@@ -140,6 +140,26 @@ fn expected_files_are_found_by_the_names_of_outputs() {
         .failed(&["has none of output_0.pb, output_0.npy, y.npy, y.pb and outputs.npz"]);
 }
 
+/// An output that was lost or renamed is not compared with the array of another one.
+#[test]
+fn the_only_array_of_a_file_is_expected_of_its_output_alone() {
+    let folder = folder();
+    let run = ["run", "m.onnx", "--input-dir", "data"];
+    folder.run(&[&run[..], &["-o", "out", "--format", "npz"]].concat()).done();
+    folder.run(&[&run[..], &["--expect", "out"]].concat()).done();
+    folder.save("one.onnx", &with_output("y"));
+    let one = ["run", "one.onnx", "--input-dir", "data", "-o", "less", "--format", "npz"];
+    folder.run(&one).done();
+    folder.run(&[&run[..], &["--expect", "less"]].concat()).failed(&["no array `z`; it has y"]);
+}
+
+/// The model with its output `name` alone.
+fn with_output(name: &str) -> ModelProto {
+    let mut model = sums();
+    model.graph.as_mut().unwrap().output.retain(|output| output.name == Some(name.into()));
+    model
+}
+
 #[test]
 fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
     let folder = folder();

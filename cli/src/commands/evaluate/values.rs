@@ -20,6 +20,8 @@ pub struct Wanted<'a> {
     ty: Option<Cow<'a, Type>>,
     /// The dimensions, those that may have any size as `None`.
     dims: Option<Vec<Option<usize>>>,
+    /// Whether the only array of an npz file has to have its name.
+    by_name: bool,
 }
 
 impl<'a> Wanted<'a> {
@@ -30,16 +32,17 @@ impl<'a> Wanted<'a> {
         Self {
             ty: declared.ty.as_ref().map(Cow::Borrowed),
             dims: dims.map(|dims| dims.iter().map(fixed).collect()),
+            by_name: false,
         }
     }
 
-    /// As `value` is.
+    /// As `value` is, and in an npz file under its name: another array is another output.
     pub fn like(value: &Value) -> Self {
         let dims = match value {
             Value::Tensor(tensor) => Some(tensor.shape().into_iter().map(Some).collect()),
             _ => None,
         };
-        Self { ty: Some(Cow::Owned(value.ty())), dims }
+        Self { ty: Some(Cow::Owned(value.ty())), dims, by_name: true }
     }
 
     fn has(&self, shape: &[usize]) -> bool {
@@ -131,7 +134,7 @@ fn entry(path: &Path, name: &str, wanted: &Wanted<'_>) -> Loaded<Read> {
     let member = format!("{name}.npy");
     let index = match (archive.index_for_name(&member), archive.len()) {
         (Some(index), _) => index,
-        (None, 1) => 0,
+        (None, 1) if !wanted.by_name => 0,
         (None, _) => {
             // NumPy calls the array of the entry `x.npy` x.
             let arrays = archive.file_names().flatten();

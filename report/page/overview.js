@@ -57,8 +57,8 @@ function versions({ summary, model }) {
 function quantizationText({ pairs, weights, blocks, operators }) {
   const parts = [
     ...weights.map(({ dtype, block_size, nodes }) => `${count(nodes, "weight")} of ${dtype} by DequantizeLinear${block_size === null ? "" : ` in blocks of ${block_size}`}`),
-    ...blocks.map(({ operator, bits, block_size, nodes }) => `${count(nodes, operator)}${bits === null ? "" : ` of ${bits} bits`}${block_size === null ? "" : ` in blocks of ${block_size}`}`),
-    ...operators.map(({ operator, nodes }) => count(nodes, operator)),
+    ...blocks.map(({ operator, bits, block_size, nodes }) => `${whole(nodes)} ${operator}${bits === null ? "" : ` of ${bits} bits`}${block_size === null ? "" : ` in blocks of ${block_size}`}`),
+    ...operators.map(({ operator, nodes }) => `${whole(nodes)} ${operator}`),
   ];
   if (pairs) parts.push(count(pairs, "pair of QuantizeLinear and DequantizeLinear", "pairs of QuantizeLinear and DequantizeLinear"));
   return cut(parts.join("; "), 1000);

@@ -5,65 +5,64 @@ use std::collections::HashMap;
 
 use onnx_container::Result;
 use onnx_container::summary::Stored;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use crate::files::WeightsFile;
 use crate::rows::Row;
-use crate::values::{Exact, Integers, Text, json};
+use crate::values::{Exact, Integers, Text, json, object};
 
-/// The columns. Numbers in `dtype`, `storage`, `site`, `operator` and `file` are places in the
-/// lists of their plural.
-#[derive(Serialize)]
-struct Columns<'r> {
-    name: Vec<Text<'r>>,
-    dtypes: Vec<Text<'r>>,
-    dtype: Vec<usize>,
-    shape: Vec<Integers<'r>>,
-    elements: Vec<Option<Exact>>,
-    bytes: Vec<Option<Exact>>,
-    storages: Vec<Text<'r>>,
-    storage: Vec<usize>,
-    sites: Vec<Text<'r>>,
-    site: Vec<usize>,
-    operators: Vec<Text<'r>>,
-    operator: Vec<usize>,
-    /// The place in the list of files; `None` for tensors in the model.
-    file: Vec<Option<usize>>,
-    offset: Vec<Option<Exact>>,
-    /// The length in the file, in bytes.
-    stored: Vec<Option<Exact>>,
-    /// The tensor whose bytes it has.
-    shares: Vec<Option<usize>>,
+/// One cell of each row, written without a list of them in memory.
+struct Cells<'r, C>(&'r [Row], C);
+
+impl<'r, T: Serialize, C: Fn(&'r Row) -> T> Serialize for Cells<'r, C> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(&self.1))
+    }
 }
 
-/// The columns of `rows`, whose files are in the order of `files`.
-pub(crate) fn columns(rows: &[Row], files: &[String]) -> Result<String> {
+/// A cell of each row as JSON.
+fn column<'r, T: Serialize>(rows: &'r [Row], cell: impl Fn(&'r Row) -> T) -> Result<String> {
+    json(&Cells(rows, cell))
+}
+
+/// The columns of `rows`, whose files are in the order of `files`. Numbers in `dtype`, `storage`,
+/// `site`, `operator` and `file` are places in the lists of their plural.
+pub(crate) fn columns(rows: &[Row], files: &[WeightsFile]) -> Result<String> {
     let by_file: HashMap<&str, usize> =
-        files.iter().enumerate().map(|(number, file)| (file.as_str(), number)).collect();
-    let file = |row: &Row| by_file.get(row.range.as_ref()?.file.as_str()).copied();
+        files.iter().enumerate().map(|(number, file)| (file.location.as_str(), number)).collect();
     let (dtypes, dtype) = numbered(rows.iter().map(|row| row.tensor.dtype.as_str()));
     let (storages, storage) = numbered(rows.iter().map(|row| storage(&row.tensor.stored)));
     let (sites, site) = numbered(rows.iter().map(|row| row.tensor.site.as_str()));
     let operators = rows.iter().map(|row| row.tensor.operator.as_deref().unwrap_or_default());
     let (operators, operator) = numbered(operators);
     let exact = |number: u64| Exact(number.into());
-    json(&Columns {
-        name: rows.iter().map(|row| Text(&row.name)).collect(),
-        dtypes,
-        dtype,
-        shape: rows.iter().map(|row| Integers(&row.tensor.shape)).collect(),
-        elements: rows.iter().map(|row| row.tensor.elements.map(exact)).collect(),
-        bytes: rows.iter().map(|row| row.tensor.bytes.map(exact)).collect(),
-        storages,
-        storage,
-        sites,
-        site,
-        operators,
-        operator,
-        file: rows.iter().map(file).collect(),
-        offset: rows.iter().map(|row| Some(exact(row.range.as_ref()?.offset))).collect(),
-        stored: rows.iter().map(|row| Some(exact(row.range.as_ref()?.bytes))).collect(),
-        shares: rows.iter().map(|row| row.shares).collect(),
-    })
+    Ok(object([
+        ("name", column(rows, name)?),
+        ("dtypes", json(&dtypes)?),
+        ("dtype", json(&dtype)?),
+        ("shape", column(rows, shape)?),
+        ("elements", column(rows, |row| row.tensor.elements.map(exact))?),
+        ("bytes", column(rows, |row| row.tensor.bytes.map(exact))?),
+        ("storages", json(&storages)?),
+        ("storage", json(&storage)?),
+        ("sites", json(&sites)?),
+        ("site", json(&site)?),
+        ("operators", json(&operators)?),
+        ("operator", json(&operator)?),
+        // Null for tensors in the model, as the places and lengths in files are.
+        ("file", column(rows, |row| by_file.get(row.range.as_ref()?.file.as_str()))?),
+        ("offset", column(rows, |row| Some(exact(row.range.as_ref()?.offset)))?),
+        ("stored", column(rows, |row| Some(exact(row.range.as_ref()?.bytes)))?),
+        ("shares", column(rows, |row| row.shares)?),
+    ]))
+}
+
+fn name(row: &Row) -> Text<'_> {
+    Text(&row.name)
+}
+
+fn shape(row: &Row) -> Integers<'_> {
+    Integers(&row.tensor.shape)
 }
 
 /// Where the elements are, in words.

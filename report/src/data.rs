@@ -1,6 +1,6 @@
 //! Gathers what a page shows: what the library says of a model, as JSON.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::compare::{CompareOptions, compare_models};
 use onnx_container::proto::{FunctionProto, ModelProto};
@@ -14,10 +14,10 @@ use crate::findings::findings;
 use crate::html::html;
 use crate::options::ReportOptions;
 use crate::place::Page;
-use crate::rows::{Row, rows};
+use crate::rows::{Row, rows, unique_names};
 use crate::statistics::statistics;
 use crate::tree::tree;
-use crate::values::{Exact, json, tidy_json};
+use crate::values::{Exact, Text, json, object, tidy_json};
 
 /// The page of the model at `model`, and of what differs in the model at `other`.
 ///
@@ -25,39 +25,47 @@ use crate::values::{Exact, json, tidy_json};
 /// When a model cannot be read; with [`ReportOptions::stats`], when a weight cannot be read. What a
 /// check finds is no error: the page lists it.
 pub fn report(model: &Path, other: Option<&Path>, options: &ReportOptions) -> Result<Page> {
+    // One part after the other, so that what a part is made of is not held beside the next one.
+    let findings = findings(model, options)?;
+    let differences = differences(model, other, options)?;
+    let own = own_files(model, other, options)?;
     let container = Container::load(model, options.load.clone().weights(false))?;
+    let names = unique_names(&container);
     let mut summary = container.summary()?;
-    let rows = rows(&container, std::mem::take(&mut summary.tensors));
+    let functions = tidy_json(&functions(container.model()))?;
+    let rows = rows(names, std::mem::take(&mut summary.tensors));
+    drop(container);
+    let summary = tidy_json(&summary)?;
     let files = files(&rows, model, options)?;
-    let locations: Vec<_> = files.iter().map(|file| file.location.clone()).collect();
+    let tensors = columns(&rows, &files)?;
+    let files = json(&files)?;
     let program = concat!("onnx-container ", env!("CARGO_PKG_VERSION"));
     let bytes = std::fs::metadata(model).map_err(|error| Error::io(model, error))?.len();
     let data = object([
         ("program", json(&program)?),
-        ("model", tidy_json(&model.to_string_lossy())?),
+        ("model", json(&Text(&model.to_string_lossy()))?),
         ("model_bytes", json(&Exact(bytes.into()))?),
-        ("summary", tidy_json(&summary)?),
-        ("functions", tidy_json(&functions(container.model()))?),
-        ("tensors", columns(&rows, &locations)?),
+        ("summary", summary),
+        ("functions", functions),
+        ("tensors", tensors),
         ("tree", json(&tree(&rows))?),
-        ("files", tidy_json(&files)?),
-        ("findings", findings(model, options)?),
+        ("files", files),
+        ("findings", findings),
         ("stats", stats(model, &rows, options)?),
         ("plan", tidy_json(&options.plan)?),
-        ("differences", differences(model, other, options)?),
+        ("differences", differences),
     ]);
-    let title = title(model, other);
+    drop(rows);
+    Ok(Page { html: html(&title(model, other), &data)?, own })
+}
+
+/// The files of the models.
+fn own_files(model: &Path, other: Option<&Path>, options: &ReportOptions) -> Result<Vec<PathBuf>> {
     let mut own = Vec::new();
     for path in [Some(model), other].into_iter().flatten() {
         own.extend(paths(path, options.load.clone(), options.paths)?);
     }
-    Ok(Page { html: html(&title, &data)?, own })
-}
-
-/// An object of these entries, whose values are JSON.
-fn object<const N: usize>(entries: [(&str, String); N]) -> String {
-    let entries = entries.map(|(name, value)| format!("\"{name}\":{value}"));
-    format!("{{{}}}", entries.join(","))
+    Ok(own)
 }
 
 /// The names of the models; of models with one name, their paths.

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::options::ReportOptions;
 use crate::rows::{Range, Row};
+use crate::values::{Exact, exact, text};
 
 /// The most gaps and overlaps of a file that are listed.
 const MOST_LISTED: usize = 1000;
@@ -17,11 +18,12 @@ const MOST_LISTED: usize = 1000;
 #[derive(Debug, Serialize)]
 pub(crate) struct WeightsFile {
     /// As the model names it, in its one form.
+    #[serde(serialize_with = "text")]
     pub(crate) location: String,
     /// Its length in bytes; `None` when it cannot be opened.
-    bytes: Option<u64>,
+    bytes: Option<Exact>,
     /// Why it cannot be opened.
-    reason: Option<String>,
+    reason: Option<Short>,
     /// Whether it is not there; otherwise one that cannot be opened is refused.
     is_missing: bool,
     /// How many tensors have their elements in it.
@@ -34,12 +36,15 @@ pub(crate) struct WeightsFile {
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Uses {
     /// The bytes that tensors have, each once.
+    #[serde(serialize_with = "exact")]
     used: u64,
     /// Where the last tensor ends.
+    #[serde(serialize_with = "exact")]
     end: u64,
     /// How many tensors have the same range as another one.
     sharing: usize,
     /// The bytes between tensors, before the first and after the last, in all.
+    #[serde(serialize_with = "exact")]
     gap_bytes: u64,
     gap_count: usize,
     /// The largest of them.
@@ -51,7 +56,11 @@ struct Uses {
 
 /// The first byte and the length of a part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct Part(u64, u64);
+struct Part(#[serde(serialize_with = "exact")] u64, #[serde(serialize_with = "exact")] u64);
+
+/// A text that is cut when it is written.
+#[derive(Debug, Serialize)]
+struct Short(#[serde(serialize_with = "text")] String);
 
 /// The files of `rows`, in the order of their names.
 pub(crate) fn files(
@@ -75,9 +84,9 @@ pub(crate) fn files(
         let parts = ranges.iter().map(|range| Part(range.offset, range.bytes)).collect();
         WeightsFile {
             location: location.to_owned(),
-            bytes,
+            bytes: bytes.map(|bytes| Exact(bytes.into())),
             is_missing: error.as_ref().is_some_and(|it| it.kind() == ErrorKind::MissingFile),
-            reason: error.map(|error| error.reason().to_owned()),
+            reason: error.map(|error| Short(error.reason().to_owned())),
             tensors: ranges.len(),
             uses: Uses::of(parts, bytes),
         }

@@ -2,32 +2,40 @@
 
 use std::path::Path;
 
-use onnx_container::check::{CheckOptions, Checked, Severity, check_model};
+use onnx_container::check::{CheckOptions, Severity, check_model};
 use onnx_container::{Error, Result};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::options::ReportOptions;
-use crate::values::tidy_json;
+use crate::values::{Exact, Text, json};
 
 /// The findings, errors first.
 #[derive(Serialize)]
-struct Findings {
+struct Findings<'f> {
     ok: bool,
     /// How many findings are only counted.
     not_listed: usize,
     /// What was looked at, in words.
     looked_at: String,
-    list: Vec<Finding>,
+    list: Vec<Finding<'f>>,
 }
 
 #[derive(Serialize)]
-struct Finding {
+struct Finding<'f> {
     severity: Severity,
     kind: String,
-    tensor: Option<String>,
-    path: Option<String>,
-    offset: Option<u64>,
-    reason: String,
+    tensor: Option<Text<'f>>,
+    #[serde(serialize_with = "lossy")]
+    path: Option<&'f Path>,
+    offset: Option<Exact>,
+    reason: Text<'f>,
+}
+
+fn lossy<S: Serializer>(
+    path: &Option<&Path>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    path.map(Path::to_string_lossy).as_deref().map(Text).serialize(serializer)
 }
 
 /// Checks the model at `path`.
@@ -39,17 +47,16 @@ pub(crate) fn findings(path: &Path, options: &ReportOptions) -> Result<String> {
     for finding in &checked.findings {
         add(&mut list, finding.severity, &finding.error);
     }
-    let Checked { more_errors, more_advice, .. } = checked;
-    tidy_json(&Findings {
+    json(&Findings {
         ok: checked.is_ok(),
-        not_listed: more_errors.saturating_add(more_advice),
+        not_listed: checked.more_errors.saturating_add(checked.more_advice),
         looked_at: checked.to_string(),
         list,
     })
 }
 
 /// Adds a finding for each error that `error` joins.
-fn add(list: &mut Vec<Finding>, severity: Severity, error: &Error) {
+fn add<'f>(list: &mut Vec<Finding<'f>>, severity: Severity, error: &'f Error) {
     if !error.related().is_empty() {
         error.related().iter().for_each(|error| add(list, severity, error));
         return;
@@ -57,9 +64,9 @@ fn add(list: &mut Vec<Finding>, severity: Severity, error: &Error) {
     list.push(Finding {
         severity,
         kind: format!("{:?}", error.kind()),
-        tensor: error.tensor().map(str::to_owned),
-        path: error.path().map(|path| path.display().to_string()),
-        offset: error.offset(),
-        reason: error.reason().to_owned(),
+        tensor: error.tensor().map(Text),
+        path: error.path(),
+        offset: error.offset().map(|offset| Exact(offset.into())),
+        reason: Text(error.reason()),
     });
 }

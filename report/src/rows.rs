@@ -11,6 +11,7 @@ use onnx_container_files::locations::plain;
 pub(crate) struct Row {
     /// A name that no other tensor has, by which statistics and differences are found.
     pub(crate) name: String,
+    /// The tensor without its names.
     pub(crate) tensor: TensorSummary,
     /// The file with its elements, in the one form of its name, and the range there.
     pub(crate) range: Option<Range>,
@@ -27,35 +28,59 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    fn of(tensor: &TensorSummary) -> Option<Self> {
-        let Stored::External { location, offset, length } = &tensor.stored else { return None };
+    /// The range of `tensor`, which no longer has the name of the file then.
+    fn taken_from(tensor: &mut TensorSummary) -> Option<Self> {
+        let Stored::External { location, offset, length } = &mut tensor.stored else { return None };
         let bytes = length.or(tensor.bytes).unwrap_or_default();
-        Some(Self { file: plain(location), offset: *offset, bytes })
+        let file = plain(location);
+        location.clear();
+        location.shrink_to_fit();
+        Some(Self { file, offset: *offset, bytes })
     }
 }
 
-/// The `tensors` of the summary of `container`, in their order.
-pub(crate) fn rows(container: &Container, tensors: Vec<TensorSummary>) -> Vec<Row> {
-    let mut names = unique_names(container);
-    let mut firsts: HashMap<Range, usize> = HashMap::new();
-    let row = |(number, tensor): (usize, TensorSummary)| {
+/// The unique names of tensors that share one with others.
+pub(crate) type Names = HashMap<String, VecDeque<String>>;
+
+/// The `tensors` of a summary, in their order; `names` are those of its container.
+pub(crate) fn rows(mut names: Names, tensors: Vec<TensorSummary>) -> Vec<Row> {
+    let row = |mut tensor: TensorSummary| {
         let qualified = tensor.qualified_name();
         let unique = names.get_mut(&*qualified).and_then(VecDeque::pop_front);
-        let name = unique.unwrap_or_else(|| qualified.clone().into_owned());
-        let range = Range::of(&tensor);
-        let first = range.clone().map(|range| *firsts.entry(range).or_insert(number));
-        let shares = first.filter(|first| *first != number);
-        Row { name, tensor, range, shares }
+        let name = unique.unwrap_or_else(|| qualified.into_owned());
+        // Names may be long, and are not needed twice.
+        (tensor.name, tensor.scope) = (String::new(), String::new());
+        let range = Range::taken_from(&mut tensor);
+        Row { name, tensor, range, shares: None }
     };
-    tensors.into_iter().enumerate().map(row).collect()
+    let mut rows: Vec<_> = tensors.into_iter().map(row).collect();
+    let shares = shares(&rows);
+    for (row, shares) in rows.iter_mut().zip(shares) {
+        row.shares = shares;
+    }
+    rows
 }
 
-/// The unique names of the tensors that share a scope and name, the largest tensor first, as in a
-/// summary.
-fn unique_names(container: &Container) -> HashMap<String, VecDeque<String>> {
+/// For each row the number of the first one that has the same range.
+fn shares(rows: &[Row]) -> Vec<Option<usize>> {
+    let mut firsts: HashMap<&Range, usize> = HashMap::new();
+    let mut shares = Vec::with_capacity(rows.len());
+    for (number, row) in rows.iter().enumerate() {
+        let first = row.range.as_ref().map(|range| *firsts.entry(range).or_insert(number));
+        shares.push(first.filter(|first| *first != number));
+    }
+    shares
+}
+
+/// The unique names of the tensors that share a scope and name with others, the largest tensor
+/// first, as in a summary.
+pub(crate) fn unique_names(container: &Container) -> Names {
     let mut names: HashMap<String, Vec<Unique>> = HashMap::new();
     for tensor in container.index().iter() {
         let qualified = tensor.place().qualified_name(tensor.proto());
+        if qualified == tensor.name() {
+            continue;
+        }
         let (bytes, name) = (tensor.byte_len().ok(), tensor.name().to_owned());
         names.entry(qualified).or_default().push(Unique { bytes, name });
     }

@@ -213,7 +213,7 @@ mod tests {
     use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 
     use super::*;
-    use crate::rows::rows;
+    use crate::rows::{rows, unique_names};
 
     /// The tree of tensors of these names and lengths, as text.
     fn drawn(tensors: &[(&str, i64)]) -> String {
@@ -235,7 +235,7 @@ mod tests {
             };
             format!("{}{copies}={}{children}", node.name, node.bytes)
         }
-        of(&tree(&rows(&container, summary.tensors)))
+        of(&tree(&rows(unique_names(&container), summary.tensors)))
     }
 
     #[test]

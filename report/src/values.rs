@@ -24,6 +24,12 @@ pub(crate) fn tidy_json(value: &impl Serialize) -> Result<String> {
     json(&value)
 }
 
+/// An object of these entries, whose values are JSON.
+pub(crate) fn object<const N: usize>(entries: [(&str, String); N]) -> String {
+    let entries = entries.map(|(name, value)| format!("\"{name}\":{value}"));
+    format!("{{{}}}", entries.join(","))
+}
+
 /// A text that is not too long.
 pub(crate) struct Text<'t>(pub(crate) &'t str);
 
@@ -37,6 +43,7 @@ impl Serialize for Text<'_> {
 }
 
 /// An integer; a text where JavaScript would round it.
+#[derive(Debug)]
 pub(crate) struct Exact(pub(crate) i128);
 
 impl Exact {

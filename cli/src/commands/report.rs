@@ -43,6 +43,7 @@ fn run(args: &ReportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = options.stats(args.stats).plan(plan(args, reading)?);
     let page = report(&args.model, args.other.as_deref(), &options)?;
     write(&page, args).map_err(stop::unwritten)?;
+    stop::written(format!("`{}` was written", args.output.display()));
     let bytes = page.html.len() as u64;
     if args.json {
         out.json(&Report::new(args, bytes))?;

@@ -34,13 +34,12 @@ use measured::{Measured, measure};
 use p256::pkcs8::{EncodePrivateKey, EncodePublicKey, LineEnding};
 
 /// Commands on the model `m.onnx`.
-const COMMANDS: [&[&str]; 24] = [
+const COMMANDS: [&[&str]; 23] = [
     &["check", "m.onnx"],
     &["check", "m.onnx", "--digests", "--json"],
     &["inspect", "m.onnx", "--json"],
     &["inspect", "m.onnx", "--tree", "--depth", "9"],
     &["stats", "m.onnx", "--json"],
-    &["report", "m.onnx", "-o", "o/r.html"],
     &["files", "m.onnx"],
     &["digest", "m.onnx"],
     &["digest", "m.onnx", "--tensors"],

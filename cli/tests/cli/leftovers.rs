@@ -217,7 +217,7 @@ fn recover_completes_and_removes() {
     folder.run(&["recover", "missing"]).failed(&["missing"]);
 }
 
-const READ: [&[&str]; 12] = [
+const READ: [&[&str]; 13] = [
     &["inspect", "p.onnx"],
     &["files", "p.onnx"],
     &["pack", "p.onnx", "o.onnx"],
@@ -229,6 +229,7 @@ const READ: [&[&str]; 12] = [
     &["export-safetensors", "p.onnx", "o.safetensors"],
     &["import-safetensors", "p.onnx", "w.safetensors", "o.onnx"],
     &["extract", "p.onnx", "w", "-o", "o.npy"],
+    &["report", "p.onnx", "-o", "o.html"],
     &["replace", "p.onnx", "w", "w.npy", "-o", "o.onnx"],
 ];
 

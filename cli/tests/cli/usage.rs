@@ -366,6 +366,7 @@ fn a_save_whose_report_cannot_be_printed_is_said_to_be_done() {
         (&["pack", "m.onnx", "b.onnx", "--json"], "`b.onnx` was written"),
         (&["split", "many.onnx", "c.onnx", "--json"], "`c.onnx` was written"),
         (&["export-safetensors", "m.onnx", "d.safetensors"], "`d.safetensors` was written"),
+        (&["report", "m.onnx", "-o", "g.html"], "`g.html` was written"),
         (&["extract", "m.onnx", "w", "-o", "e.npy"], "1 file was written"),
         (&["extract", "m.onnx", "w", "small", "-o", "f/"], "2 files were written"),
     ];

@@ -94,6 +94,15 @@ impl Sizes {
         Ok(sizes)
     }
 
+    /// The keys of a sequence whose last one is number `last`, if the cache has those before.
+    fn span(&self, last: i64) -> Option<Span> {
+        let total = usize::try_from(last.checked_add(1)?).ok()?;
+        let total = Some(total).filter(|total| (1..=self.total).contains(total))?;
+        let is_prompt = self.sequence == self.total;
+        let past = if is_prompt { 0 } else { total.checked_sub(self.sequence)? };
+        (past <= self.past).then_some(Span { past, total })
+    }
+
     /// Whether all inputs have these sizes.
     fn check(&self, call: &Call<'_>) -> Result<()> {
         let Self { batch, sequence, heads, kv_heads, head, past, total, packed, .. } = *self;
@@ -222,25 +231,12 @@ struct Span {
 /// The keys of each sequence. A prompt begins with an empty cache, and shorter sequences end in
 /// padding.
 fn spans(call: &Call<'_>, sizes: &Sizes) -> Result<Vec<Span>> {
-    let Sizes { sequence, present, total: longest, .. } = *sizes;
-    let is_prompt = sequence == longest;
     let span = |last: &i64| {
-        let total = usize::try_from(last.saturating_add(1)).ok();
-        let total = total.filter(|total| (1..=present.min(longest)).contains(total));
-        let past =
-            total.and_then(|total| if is_prompt { Some(0) } else { total.checked_sub(sequence) });
-        match (past, total) {
-            (Some(past), Some(total)) if is_prompt || past <= sizes.past => {
-                Ok(Span { past, total })
-            }
-            _ => {
-                let reason = format!(
-                    "`seqlens_k` has {last} for {sequence} new keys, a cache of {} and {longest} keys in all",
-                    sizes.past
-                );
-                Err(Error::new(ErrorKind::Value, reason))
-            }
-        }
+        sizes.span(*last).ok_or_else(|| {
+            let Sizes { sequence, past, total, .. } = sizes;
+            let keys = format!("{total} keys, {sequence} of them new, and a cache of {past}");
+            Error::new(ErrorKind::Value, format!("`seqlens_k` has {last} for {keys}"))
+        })
     };
     call.integers(LENGTHS)?.iter().map(span).collect()
 }

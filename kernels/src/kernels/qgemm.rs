@@ -75,8 +75,8 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(dtype, [m, n])])
 }
 
-/// The elements of input `i` without its zero points: one for all, or one for each column of B as it
-/// enters the product.
+/// The elements of input `i` without its zero points: one for all, or one for each column of B as
+/// it enters the product.
 fn centred(cx: &RunCx<'_>, i: usize, is_transposed: bool) -> Result<Vec<i32>> {
     let zeros: Vec<i32> = values(cx, i + 2)?.into_iter().map(Number::from_f64).collect();
     let (elements, len) = (values(cx, i)?, cx.shape(i)?.last().map_or(1, |len| (*len).max(1)));

@@ -1,4 +1,4 @@
-//! Normalization of rows as onnxruntime has it: SkipLayerNormalization,
+//! Normalization of rows by operators of onnxruntime: SkipLayerNormalization,
 //! SkipSimplifiedLayerNormalization, and SimplifiedLayerNormalization, which is in the domain of
 //! ONNX although ONNX has no such operator.
 //!

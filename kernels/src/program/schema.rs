@@ -1,10 +1,10 @@
 //! What a node may have by the schemas of ONNX: attributes, inputs, outputs and their types, for
 //! every version.
 //!
-//! `schema/operators.tsv` is generated from the schemas of onnx, and `schema/contrib.tsv` from those
-//! of onnxruntime for its own operators that have kernels. Kernels read what they need and trust
-//! that a node has nothing else: an attribute that no kernel reads would be ignored, and one of
-//! another version obeyed. Which nodes are held to their schema is left to the machine: a kernel
+//! `schema/operators.tsv` is generated from the schemas of onnx, and `schema/contrib.tsv` from
+//! those of onnxruntime for its own operators that have kernels. Kernels read what they need and
+//! trust that a node has nothing else: an attribute that no kernel reads would be ignored, and one
+//! of another version obeyed. Which nodes are held to their schema is left to the machine: a kernel
 //! of the user takes what it likes.
 
 mod types;

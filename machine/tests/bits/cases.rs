@@ -142,13 +142,13 @@ com.microsoft.GatherBlockQuantized@1 | block_size=16 | u:3x10 i:2 T:3x2 u:3x1
 com.microsoft.RotaryEmbedding@1 | | T:1x3x8 i:1x3 T:3x2 T:3x2
 com.microsoft.GroupQueryAttention@1 | num_heads=2 kv_num_heads=1 do_rotary=1 | T:1x3x8 T:1x3x4 T:1x3x4 - - n:1=2 n:1=3 T:3x2 T:3x2
 com.microsoft.GroupQueryAttention@1 | num_heads=2 kv_num_heads=1 softcap=2.0 smooth_softmax=1 | T:1x3x16 - - T:1x1x2x4 T:1x1x2x4 n:1=4 n:1=5
-com.microsoft.QLinearAdd@1 com.microsoft.QLinearMul@1 | | u:5x7 f: u: u:7 f: u: f: u:
-com.microsoft.QLinearSigmoid@1 com.microsoft.QLinearLeakyRelu@1 | | u:5x7 f: u: f: u:
+com.microsoft.QLinearAdd@1 com.microsoft.QLinearMul@1 | | u:5x7 h: u: u:7 h: u: h: u:
+com.microsoft.QLinearSigmoid@1 com.microsoft.QLinearLeakyRelu@1 | | u:5x7 h: u: h: u:
 com.microsoft.QLinearSoftmax@1 | opset=13 | u:5x7 h: u: h: u:
-com.microsoft.QLinearWhere@1 | | b:5x7 u:5x7 h: u: u:7 f: u: h: u:
-com.microsoft.QLinearConcat@1 | axis=0 | h: u: u:5x7 f: u: u:2x7 f: u:
-com.microsoft.QLinearGlobalAveragePool@1 | | u:1x2x3x3 f: u: f: u:
-com.microsoft.QLinearAveragePool@1 | kernel_shape=[2,2] | u:1x2x3x3 f: u: f: u:
+com.microsoft.QLinearWhere@1 | | b:5x7 u:5x7 h: u: u:7 h: u: h: u:
+com.microsoft.QLinearConcat@1 | axis=0 | h: u: u:5x7 h: u: u:2x7 h: u:
+com.microsoft.QLinearGlobalAveragePool@1 | | u:1x2x3x3 h: u: h: u:
+com.microsoft.QLinearAveragePool@1 | kernel_shape=[2,2] | u:1x2x3x3 h: u: h: u:
 com.microsoft.QGemm@1 | | u:5x7 f: u: u:7x3 f: u:
 ai.onnx.ml.Scaler@5 | offset=[0.5] scale=[2.0] | T:5x7
 ai.onnx.ml.Normalizer@5 | norm=L2 | T:5x7

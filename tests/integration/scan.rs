@@ -358,6 +358,30 @@ fn equal_weights_of_different_models_are_found() {
     assert_eq!(scan(folder.path(), ScanOptions::new()).unwrap().shareable(), None);
 }
 
+/// Models share weights in one folder only.
+#[test]
+fn what_models_of_different_folders_cannot_share_is_counted_apart() {
+    let cases: [(&[&str], u64, u64); 5] = [
+        (&["a.onnx", "sub/b.onnx"], 0, 8),
+        (&["a.onnx", "b.onnx", "sub/c.onnx"], 8, 8),
+        (&["a.onnx", "b.onnx", "sub/c.onnx", "sub/d.onnx"], 16, 8),
+        (&["x/a.onnx", "y/b.onnx", "z/c.onnx"], 0, 16),
+        (&["a.onnx", "b.onnx", "c.onnx"], 16, 0),
+    ];
+    for (models, shareable, in_one_folder) in cases {
+        let data: Vec<_> = models.iter().map(|model| format!("{model}.data")).collect();
+        let own = |model: &&str| format!("model {}.data", model.rsplit('/').next().unwrap());
+        let named: Vec<_> = models.iter().map(own).collect();
+        let files = models.iter().zip(&named).map(|(model, named)| (*model, named.as_str()));
+        let data = data.iter().map(|data| (data.as_str(), WEIGHTS));
+        let folder = folder(&files.chain(data).collect::<Vec<_>>());
+        let options = ScanOptions::new().equal(true).min_equal_bytes(8);
+        let found = scan(folder.path(), options).unwrap();
+        let told = (found.shareable(), found.shareable_in_one_folder());
+        assert_eq!(told, (Some(shareable), Some(in_one_folder)), "{models:?}");
+    }
+}
+
 #[test]
 fn only_a_folder_is_scanned() {
     let folder = folder(&[("m.onnx", "model")]);

@@ -105,9 +105,9 @@ fn print(found: &Comparison, args: &DiffArgs, out: &mut Output) -> io::Result<()
         0 => String::new(),
         some => format!("; {} told by stored digests", count(some, "tensor")),
     };
-    out.line(format_args!(
-        "{verdict}: {equal} equal and in place; {read} of weights read{believed}"
-    ))
+    let text =
+        format_args!("{verdict}: {equal} equal and in place; {read} of weights read{believed}");
+    out.folded(text, LABEL)
 }
 
 /// Lists of which the first lines are printed.
@@ -121,7 +121,7 @@ impl List<'_> {
     fn all<T>(&mut self, all: &[T], line: impl Fn(&T) -> String) -> io::Result<()> {
         let most = if self.most == 0 { all.len() } else { self.most };
         for one in all.iter().take(most) {
-            self.out.line(line(one))?;
+            self.out.folded(line(one), LABEL)?;
         }
         match all.len().saturating_sub(most) {
             0 => Ok(()),

@@ -15,8 +15,8 @@ use super::{Found, check};
 use crate::args::CheckArgs;
 use crate::commands::recover;
 use crate::model::findings::{Findings, PrintedFinding};
-use crate::terminal::failure::{Failure, JsonError, Outcome, explained};
-use crate::terminal::output::{Output, count, lossy, tidy};
+use crate::terminal::failure::{Failure, JsonError, Outcome, explained, print_error};
+use crate::terminal::output::{LABEL, Output, count, lossy, tidy};
 use crate::terminal::progress::is_quiet;
 
 /// Checks everything below the paths and prints what was found.
@@ -31,6 +31,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     }
     all.say_where_no_model_is(args);
     if args.json {
+        all.all().filter_map(|(_, found)| found.error.as_ref()).for_each(print_error);
         out.json(&all.report())?
     } else {
         all.print(out)?
@@ -136,13 +137,14 @@ impl Several {
         let rows: Vec<_> = self.models.iter().chain(folders).filter(is_shown).collect();
         for (path, found) in &rows {
             let (verdict, findings) = (verdict(found), &found.findings);
-            out.line(format_args!("{verdict:<8}{}: {findings}", tidy(path).display()))?;
+            let path = tidy(path).display();
+            out.folded(format_args!("{verdict:<8}{path}: {findings}"), LABEL)?;
         }
         for (path, found) in self.all().filter(has_findings).filter(is_shown) {
             out.line("")?;
             out.line(format_args!("{}:", tidy(path).display()))?;
             for finding in &found.findings.findings {
-                out.line(format_args!("  {finding}"))?;
+                out.folded(format_args!("  {finding}"), LABEL)?;
             }
             if let Some(rest) = found.findings.rest() {
                 out.line(format_args!("  {rest}"))?;

@@ -29,8 +29,8 @@ impl UsedFile {
         unused
     }
 
-    /// Sorts the ranges, and finds those that share some bytes. One inside another is how views of a
-    /// tensor are stored; ranges that only cross are a sign of a broken file.
+    /// Sorts the ranges, and finds those that share some bytes. One inside another is how views of
+    /// a tensor are stored; ranges that only cross are a sign of a broken file.
     pub(super) fn overlaps(&mut self, findings: &mut Findings) {
         self.sort();
         let mut last: Option<&Range<u64>> = None;

@@ -114,7 +114,7 @@ fn a_model_that_is_cut_off_is_one() {
 /// A model whose tensor of 8 bytes has these entries beside its location `w`.
 fn with_entries(entries: &[(&str, &str)], dims: &[i64]) -> Vec<u8> {
     let mut tensor = TensorProto::external("w", TensorProto::UINT8, [8], "w");
-    tensor.dims = dims.to_vec().into();
+    tensor.dims = dims.to_vec();
     let entry = |(key, value): &(&str, &str)| StringStringEntryProto::new(*key, *value);
     tensor.external_data.extend(entries.iter().map(entry));
     let mut graph = GraphProto::new("g");
@@ -124,7 +124,8 @@ fn with_entries(entries: &[(&str, &str)], dims: &[i64]) -> Vec<u8> {
 
 #[test]
 fn weights_that_are_shorter_than_their_tensors_need_are_cut_off() {
-    let cases: [(&[(&str, &str)], &[i64], u64); 8] = [
+    type Case<'c> = (&'c [(&'c str, &'c str)], &'c [i64], u64);
+    let cases: [Case<'_>; 8] = [
         (&[], &[8], 8),
         (&[("offset", "4"), ("length", "8")], &[8], 12),
         (&[("length", "8"), ("offset", "4")], &[8], 12),

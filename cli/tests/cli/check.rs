@@ -301,7 +301,7 @@ fn elements_that_are_not_finite_are_found() {
     // Complex elements have two parts.
     let mut complex = holding(&[nan, nan, 1.0, inf]);
     let w = &mut complex.graph.as_mut().unwrap().initializer[0];
-    (w.data_type, w.dims) = (Some(TensorProto::COMPLEX64), vec![2].into());
+    (w.data_type, w.dims) = (Some(TensorProto::COMPLEX64), vec![2]);
     folder.save("c.onnx", &complex);
     let run = folder.run(&["check", "c.onnx", "--finite"]).failed(&[]);
     run.says(&["tensor `w`: of the parts of 2 elements, 2 are not a number, 1 is infinite"]);

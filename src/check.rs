@@ -4,8 +4,9 @@
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names
 //! in the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks
 //! `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the
-//! types of values to `types`, those that bodies declare to `bodies`, the files to `weights`, the
-//! bytes in them to `contents`, the comparison with stored digests to `digests`.
+//! types of values to `types`, those that bodies declare to `bodies`, the files to `weights`, what
+//! other models use of them to `other_models`, the bytes in them to `contents`, the comparison with
+//! stored digests to `digests`.
 
 pub(crate) mod ambiguity;
 mod attributes;
@@ -18,6 +19,7 @@ mod finding;
 mod functions;
 mod graph;
 mod missing;
+mod other_models;
 mod ranges;
 mod scopes;
 mod sparse;
@@ -168,7 +170,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     if options.load.weights {
         findings.extend(orphans(path, &weights));
     }
-    findings.append(weights.finish(&mut checked));
+    findings.append(weights.finish(path, &mut checked));
     if options.digests {
         checked.compared = Some(digests::check(path, (&model, bytes), &load, &mut findings)?);
     }

@@ -3,10 +3,11 @@
 //!
 //! Weights are read only where nothing else tells: not those that are the same bytes of the same
 //! file, nor those with stored digests, nor those whose types or shapes differ. `structure`
-//! compares what the messages say, `tensors` finds which tensors are equal, and `elements` how far
-//! two that are not are apart.
+//! compares what the messages say, `others` counts what has no name, `tensors` finds which tensors
+//! are equal, and `elements` how far two that are not are apart.
 
 mod elements;
+mod others;
 mod side;
 mod structure;
 mod tensors;
@@ -14,6 +15,7 @@ mod tensors;
 use std::path::Path;
 
 pub use self::elements::Difference;
+pub use self::others::OtherChange;
 use self::side::Side;
 use self::structure::Changes;
 pub use self::structure::{OperatorChange, Property};
@@ -73,9 +75,11 @@ pub struct Comparison {
     pub properties: Vec<Property>,
     /// Operators of which the number or the nodes differ: those with most changes first.
     pub operators: Vec<OperatorChange>,
-    /// Whether the messages differ where the lists say nothing: in the order of nodes, types of
-    /// values between them, documentation, fields that this crate does not know.
+    /// Whether the messages differ in something else: there are `other_changes`.
     pub other: bool,
+    /// What this is: types of values between nodes, documentation, and where the other lists say
+    /// nothing, the order of nodes and fields that none of these lists is about.
+    pub other_changes: Vec<OtherChange>,
     /// What differs in the tensors.
     pub tensors: TensorChanges,
 }
@@ -157,8 +161,11 @@ fn sides(a: &Side<'_>, b: &Side<'_>, options: &CompareOptions) -> Result<Compari
     b.container.check_nesting()?;
     let structure = structure::compare(a.container, b.container)?;
     let tensors = tensors::compare(a, b, options.differences)?;
-    let Changes { is_same, properties, operators } = structure;
+    let Changes { is_same, properties, operators, others: mut other_changes } = structure;
     let has_a_name = !properties.is_empty() || !operators.is_empty() || !tensors.are_none();
-    let (same, other) = (is_same && tensors.are_none(), !is_same && !has_a_name);
-    Ok(Comparison { same, properties, operators, other, tensors })
+    if !is_same && !has_a_name && other_changes.is_empty() {
+        other_changes.push(OtherChange::of_fields());
+    }
+    let (same, other) = (is_same && tensors.are_none(), !other_changes.is_empty());
+    Ok(Comparison { same, properties, operators, other, other_changes, tensors })
 }

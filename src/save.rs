@@ -31,6 +31,7 @@ pub use options::weight_files::{ShardNames, WeightFiles};
 pub use saved::{Parts, Saved};
 pub use target::SavedFile;
 pub use target::folder::{NotReplaced, model_that_needs, not_replaced, other_model_that_needs};
+pub use target::old_files::StillNeeded;
 
 // What an export of weights without a model plans and writes with.
 #[cfg(feature = "safetensors")]

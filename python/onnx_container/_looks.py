@@ -192,7 +192,10 @@ class ModelDiff:
     operators: list[dict[str, Any]]
     """Operators of which nodes differ: ``operator``, the number of nodes ``a`` and ``b``, and how many are ``changed``."""
     other: bool
-    """Whether something else in the messages differs, such as the order of nodes."""
+    """Whether something else in the messages differs."""
+    other_changes: list[dict[str, Any]]
+    """What this is: ``what`` (``value_types``, ``documentation``, ``node_order``, ``fields``), and how many are ``added``,
+    ``removed``, ``changed``."""
     equal: int
     """How many tensors are equal and have the same name and place."""
     added: list[dict[str, Any]]
@@ -215,7 +218,9 @@ class ModelDiff:
     def __repr__(self) -> str:
         lines = [f"{it['what']} {it['name'] or ''}: {it['a']} -> {it['b']}" for it in self.properties]
         lines += [f"{it['operator']}: {it['a']} -> {it['b']} nodes, {it['changed']} changed" for it in self.operators]
-        lines += ["something else in the messages"] if self.other else []
+        for it in self.other_changes:
+            counts = [f"{it[kind]} {kind}" for kind in ("added", "removed", "changed") if it[kind]]
+            lines.append(f"{it['what'].replace('_', ' ')}: {', '.join(counts) or 'something else in the messages'}")
         for kind in ("changed", "added", "removed", "renamed"):
             tensors: list[dict[str, Any]] = getattr(self, kind)
             lines += [f"{kind} {_told(it)}" for it in tensors[:_MOST_ROWS]]
@@ -335,9 +340,14 @@ def _told(tensor: dict[str, Any]) -> str:
     apart = tensor.get("difference")
     if not apart:
         return name
-    # A difference that is not finite is null in JSON.
+    not_finite = apart["not_finite"]
+    where = "A" if not apart["not_finite_b"] else "B" if not apart["not_finite_a"] else "A or B"
+    if not_finite and not_finite == apart["differing"]:
+        return f"{name}: {not_finite} of {apart['elements']} elements, all of them NaN or infinite in {where}"
+    # A difference that is infinite is null in JSON.
     largest, mean = (float("inf") if apart[it] is None else apart[it] for it in ("max_abs", "mean_abs"))
-    return f"{name}: at most {largest:.6g}, {mean:.6g} on average"
+    told = f"{name}: at most {largest:.6g}, {mean:.6g} on average"
+    return f"{told}, {not_finite} NaN or infinite in {where}" if not_finite else told
 
 
 def _html_row(first: str, other: str, cells: Sequence[str]) -> str:

@@ -86,7 +86,9 @@ class Scan:
     perhaps_reclaimable: int
     """The bytes of ``possible`` orphans."""
     shareable: int | None
-    """How many bytes are spared by storing equal weights once."""
+    """How many bytes are spared when the models of each folder share their equal weights."""
+    shareable_in_one_folder: int | None
+    """How many more are spared when models of different folders are moved into one and share theirs."""
 
 
 def scan(

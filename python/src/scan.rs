@@ -38,6 +38,7 @@ pub fn scan(
     report.set_item("reclaimable", found.reclaimable())?;
     report.set_item("perhaps_reclaimable", found.perhaps_reclaimable())?;
     report.set_item("shareable", found.shareable())?;
+    report.set_item("shareable_in_one_folder", found.shareable_in_one_folder())?;
     Ok(report)
 }
 

@@ -115,6 +115,13 @@ def test_differences_are_told(tmp_path: Path) -> None:
     apart = found.changed[0]["difference"]
     assert (apart["max_abs"], apart["differing"], apart["mean_abs"]) == (0.5, 1, 0.5 / 400)
     assert "changed w: at most 0.5" in repr(found)
+    changed[:2] = np.nan, np.inf
+    onnx.save(holding(w=changed), tmp_path / "c.onnx")
+    onnx.save(holding(w=np.where(np.isfinite(changed), changed, 1)), tmp_path / "d.onnx")
+    all_of_them = oc.diff(tmp_path / "d.onnx", tmp_path / "c.onnx", stats=True)
+    assert "changed w: 2 of 400 elements, all of them NaN or infinite in B" in repr(all_of_them)
+    apart = all_of_them.changed[0]["difference"]
+    assert (apart["max_abs"], apart["mean_abs"], apart["not_finite_a"], apart["not_finite_b"]) == (None, None, 0, 2)
     same = oc.diff(tmp_path / "a.onnx", Container.load(tmp_path / "a.onnx"))
     assert same.same and not same and same.equal == 2
     with pytest.raises(FileNotFoundError):

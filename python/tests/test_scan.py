@@ -47,7 +47,7 @@ def test_equal_weights_and_weights_without_a_model(tmp_path: Path) -> None:
     assert found.equal is not None
     assert [(it.nbytes, it.copies) for it in found.equal] == [(8, 2)]
     assert found.equal[0].places[1] == (tmp_path / "b" / "m.onnx", "w")
-    assert found.shareable == 8
+    assert (found.shareable, found.shareable_in_one_folder) == (0, 8)
     assert [(path, files) for path, files, _ in found.without_model] == [(tmp_path / "lost", 1)]
     with pytest.raises(TypeError):
         oc.scan(tmp_path, nonsense=True)  # type: ignore[call-arg]

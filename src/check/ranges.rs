@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::finding::{Finding, Findings, Severity};
-use crate::error::{Error, ErrorKind};
+use super::other_models::OtherModels;
+use crate::error::{Error, ErrorKind, Result};
 
 /// A weights file and what of it is used.
 #[derive(Debug)]
@@ -16,15 +17,6 @@ pub(super) struct UsedFile {
 }
 
 impl UsedFile {
-    /// Overlaps, and, where the use of every tensor is known, bytes that none uses.
-    pub(super) fn find(&mut self, all_known: bool, findings: &mut Findings) {
-        self.used.retain(|range| !range.is_empty());
-        self.used.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
-        self.used.dedup();
-        self.overlaps(findings);
-        findings.extend(self.gaps().filter(|_| all_known));
-    }
-
     /// The bytes between and behind the ranges, once these are sorted.
     pub(super) fn unused(&self) -> Vec<Range<u64>> {
         let (mut unused, mut end) = (Vec::new(), 0);
@@ -37,9 +29,10 @@ impl UsedFile {
         unused
     }
 
-    /// Ranges that share some bytes. One inside another is how views of a tensor are stored; ranges
-    /// that only cross are a sign of a broken file.
-    fn overlaps(&self, findings: &mut Findings) {
+    /// Sorts the ranges, and finds those that share some bytes. One inside another is how views of
+    /// a tensor are stored; ranges that only cross are a sign of a broken file.
+    pub(super) fn overlaps(&mut self, findings: &mut Findings) {
+        self.sort();
         let mut last: Option<&Range<u64>> = None;
         for range in &self.used {
             match last {
@@ -62,8 +55,33 @@ impl UsedFile {
         }
     }
 
-    /// Bytes that no tensor uses and that are not padding before an aligned offset.
-    fn gaps(&self) -> Option<Finding> {
+    /// Says that there are bytes that no tensor uses: none of this model, nor of the `others` that
+    /// need the file, which are asked only where there are such bytes.
+    pub(super) fn gaps(&mut self, others: impl FnOnce() -> Result<OtherModels>) -> Option<Finding> {
+        if self.unused_bytes() == 0 {
+            return None;
+        }
+        let (used, whose) = match others() {
+            Ok(others) => {
+                let more = others.named().map_or(String::new(), |names| format!(" or of {names}"));
+                (others.used, format!("of this model{more}"))
+            }
+            Err(error) => {
+                let unknown = "which other models need this file is not known";
+                (Vec::new(), format!("of this model; {unknown}: {error}"))
+            }
+        };
+        let len = self.len;
+        self.used.extend(used.into_iter().map(|range| range.start.min(len)..range.end.min(len)));
+        self.sort();
+        let unused = self.unused_bytes();
+        let reason = format!("{unused} of {len} bytes are used by no tensor {whose}");
+        let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path);
+        (unused > 0).then_some(Finding { severity: Severity::Advice, error })
+    }
+
+    /// The number of the bytes that no range has and that are not padding before an aligned offset.
+    fn unused_bytes(&self) -> u64 {
         let alignments = Alignments::of(&self.used);
         let (mut end, mut unused) = (0_u64, 0_u64);
         for range in &self.used {
@@ -73,10 +91,13 @@ impl UsedFile {
             }
             end = end.max(range.end);
         }
-        let unused = unused.saturating_add(self.len.saturating_sub(end));
-        let reason = format!("{unused} of {} bytes are used by no tensor of this model", self.len);
-        let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path);
-        (unused > 0).then_some(Finding { severity: Severity::Advice, error })
+        unused.saturating_add(self.len.saturating_sub(end))
+    }
+
+    fn sort(&mut self) {
+        self.used.retain(|range| !range.is_empty());
+        self.used.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
+        self.used.dedup();
     }
 }
 
@@ -160,7 +181,7 @@ mod tests {
             (2000, &[0..1000, 3..7, 1024..2000], 0),
         ];
         for (len, used, expected) in cases {
-            let found = file(*len, used).gaps();
+            let found = file(*len, used).gaps(|| Ok(OtherModels::default()));
             let text = format!("{expected} of {len} bytes are used by no tensor of this model");
             let expected = (*expected > 0).then_some(text);
             assert_eq!(found.map(|f| f.error.reason().to_owned()), expected, "{used:?}");

@@ -6,10 +6,11 @@
 use std::collections::HashSet;
 use std::io::Read;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::contents::{ByteSource, first_set, meaningless};
 use super::finding::{Checked, Findings, Severity};
+use super::other_models::OtherModels;
 use super::ranges::UsedFile;
 use crate::container::reader_limits;
 use crate::dtype::DataType;
@@ -72,9 +73,9 @@ impl<'a> CheckedWeights<'a> {
         self.files.has(location) || self.unclear.contains(location)
     }
 
-    /// Reports what concerns whole files, which `checked` counts. Returns everything that was
-    /// found.
-    pub(super) fn finish(mut self, checked: &mut Checked) -> Findings {
+    /// Reports what concerns whole files of the model at `path`, which `checked` counts. Returns
+    /// everything that was found.
+    pub(super) fn finish(mut self, path: &Path, checked: &mut Checked) -> Findings {
         let mut files = self.files.take();
         files.sort_by(|a, b| a.location.cmp(&b.location));
         for OpenFile { location, mut use_of, format, cut_off } in files {
@@ -84,7 +85,11 @@ impl<'a> CheckedWeights<'a> {
                 self.report(Severity::Error, error);
             }
             let all_known = !self.unclear.contains(&location);
-            use_of.find(all_known, &mut self.findings);
+            use_of.overlaps(&mut self.findings);
+            if all_known {
+                let others = || OtherModels::find(path, &location, self.options);
+                self.findings.extend(use_of.gaps(others));
+            }
             if self.unused && all_known {
                 self.check_unused(&location, &use_of);
             }

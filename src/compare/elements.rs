@@ -25,12 +25,17 @@ pub struct Difference {
     /// How many of them are not equal, of complex ones how many parts. Elements that are not a
     /// number are equal to each other.
     pub differing: u64,
-    /// How many elements are finite in one tensor alone, or infinite in both with other signs.
+    /// How many of those that differ are NaN or infinite in one of the tensors, or in both.
     pub not_finite: u64,
-    /// The largest difference of elements that are finite in both.
-    pub max_abs: f64,
-    /// The mean of these differences, equal elements included.
-    pub mean_abs: f64,
+    /// How many of these are NaN or infinite in A.
+    pub not_finite_a: u64,
+    /// How many of these are NaN or infinite in B.
+    pub not_finite_b: u64,
+    /// The largest difference of elements that are finite in both; `None` where all that differ are
+    /// NaN or infinite.
+    pub max_abs: Option<f64>,
+    /// The mean of these differences, equal elements included; `None` where `max_abs` is.
+    pub mean_abs: Option<f64>,
 }
 
 /// The length of a piece in bytes: whole elements of every type fill it.
@@ -123,6 +128,7 @@ pub(super) fn differences(pairs: &[Pair<'_>]) -> Result<Vec<Difference>> {
 struct Apart {
     all: Difference,
     finite: u64,
+    max: f64,
     sum: f64,
 }
 
@@ -131,7 +137,9 @@ impl Apart {
         self.all.elements += other.all.elements;
         self.all.differing += other.all.differing;
         self.all.not_finite += other.all.not_finite;
-        self.all.max_abs = self.all.max_abs.max(other.all.max_abs);
+        self.all.not_finite_a += other.all.not_finite_a;
+        self.all.not_finite_b += other.all.not_finite_b;
+        self.max = self.max.max(other.max);
         self.finite += other.finite;
         self.sum += other.sum;
         self
@@ -139,8 +147,10 @@ impl Apart {
 
     #[allow(clippy::cast_precision_loss)] // exact below 2^53
     fn finish(self) -> Difference {
-        let mean_abs = if self.finite == 0 { 0.0 } else { self.sum / self.finite as f64 };
-        Difference { mean_abs, ..self.all }
+        let mean = if self.finite == 0 { 0.0 } else { self.sum / self.finite as f64 };
+        let is_apart = self.all.differing == 0 || self.all.differing > self.all.not_finite;
+        let (max_abs, mean_abs) = (is_apart.then_some(self.max), is_apart.then_some(mean));
+        Difference { max_abs, mean_abs, ..self.all }
     }
 
     fn add(&mut self, a: f64, b: f64) {
@@ -151,6 +161,8 @@ impl Apart {
             self.all.elements += 1;
             self.all.differing += u64::from(!is_equal);
             self.all.not_finite += u64::from(!is_equal);
+            self.all.not_finite_a += u64::from(!is_equal && !a.is_finite());
+            self.all.not_finite_b += u64::from(!is_equal && !b.is_finite());
         }
     }
 
@@ -159,7 +171,7 @@ impl Apart {
         self.all.differing += u64::from(!is_equal);
         self.finite += 1;
         self.sum += apart;
-        self.all.max_abs = self.all.max_abs.max(apart);
+        self.max = self.max.max(apart);
     }
 
     /// Adds integers that a float of 64 bits may not tell apart.

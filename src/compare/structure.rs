@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use super::others::{self, OtherChange};
 use crate::container::Container;
 use crate::digest::{Bare, Digest};
 use crate::error::Result;
@@ -48,6 +49,7 @@ pub(super) struct Changes {
     pub(super) is_same: bool,
     pub(super) properties: Vec<Property>,
     pub(super) operators: Vec<OperatorChange>,
+    pub(super) others: Vec<OtherChange>,
 }
 
 /// Finds what differs in the messages.
@@ -61,7 +63,8 @@ pub(super) fn compare(a: &Container, b: &Container) -> Result<Changes> {
     properties.of_models(&summary_a, &summary_b);
     properties.each("function", functions(&bare_a)?, functions(&bare_b)?);
     let operators = operators([&summary_a, &summary_b], [&bare_a, &bare_b])?;
-    Ok(Changes { is_same: false, properties: properties.0, operators })
+    let others = others::find(&bare_a, &bare_b, operators.is_empty())?;
+    Ok(Changes { is_same: false, properties: properties.0, operators, others })
 }
 
 #[derive(Default)]

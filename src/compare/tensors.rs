@@ -151,7 +151,10 @@ impl TensorChanges {
         self.removed.sort_by_key(|tensor| Reverse(tensor.form.bytes));
         self.renamed.sort_by_key(|tensor| Reverse(tensor.form.bytes));
         self.moved.sort_by_key(|tensor| Reverse(tensor.bytes));
-        let apart = |tensor: &ChangedTensor| tensor.difference.map_or(f64::INFINITY, |d| d.max_abs);
+        // What has no number is the largest.
+        let apart = |tensor: &ChangedTensor| {
+            tensor.difference.and_then(|apart| apart.max_abs).unwrap_or(f64::INFINITY)
+        };
         let bytes = |tensor: &ChangedTensor| tensor.a.bytes.max(tensor.b.bytes);
         self.changed
             .sort_by(|x, y| apart(y).total_cmp(&apart(x)).then_with(|| bytes(y).cmp(&bytes(x))));

@@ -21,6 +21,7 @@ use crate::save::options::weight_files::WeightFiles;
 use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
 use crate::save::saved::Saved;
 use crate::save::target::folder::{ModelFolder, Request, files_read_by};
+use crate::save::target::old_files::OldFiles;
 use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::{SaveTarget, SavedFile};
 use crate::save::unchanged::SameFiles;
@@ -93,6 +94,7 @@ impl<'c> PlannedSave<'c> {
             unused,
             removed: Vec::new(),
             left_behind: Vec::new(),
+            still_needed: Vec::new(),
             warnings: Vec::new(),
             model: Arc::new(encoded.model),
         };
@@ -100,8 +102,10 @@ impl<'c> PlannedSave<'c> {
         let mut save =
             Self { content, options, target, folder, kept, plan, asked, not_loaded, saved };
         save.saved.warnings = save.warnings(encoded.refused);
-        match save.left_behind() {
-            Ok(left_behind) => save.saved.left_behind = left_behind,
+        match save.old_files() {
+            Ok(old) => {
+                (save.saved.left_behind, save.saved.still_needed) = (old.left, old.still_needed);
+            }
             Err(error) => save.saved.warnings.push(error),
         }
         // Why nothing is removed is a warning already: the files left behind are not known either.
@@ -318,10 +322,10 @@ impl<'c> PlannedSave<'c> {
         missing.map(|path| Error::new(ErrorKind::MissingFile, reason).with_path(path)).collect()
     }
 
-    /// Files of the replaced model that neither the new model nor any other needs.
-    fn left_behind(&self) -> Result<Vec<PathBuf>> {
+    /// Files of the replaced model that the new model does not need.
+    fn old_files(&self) -> Result<OldFiles> {
         let needed = self.needed();
-        self.folder.left_behind(|name| needed.has(name))
+        self.folder.old_files(|name| needed.has(name))
     }
 
     /// The names of those that the save removes, where that was asked for.

@@ -12,6 +12,7 @@ use crate::proto::ModelProto;
 use crate::save::encode::WrittenModel;
 use crate::save::options::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
+use crate::save::target::old_files::StillNeeded;
 
 /// A model and its weights files in memory: [`Container::to_parts`](crate::Container::to_parts).
 #[derive(Debug, Clone)]
@@ -81,6 +82,9 @@ pub struct Saved {
     /// Files that only the replaced model needed and that stay.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::paths"))]
     pub left_behind: Vec<PathBuf>,
+    /// Files of the replaced model that the new one does not need, and that stay because other
+    /// models need them.
+    pub still_needed: Vec<StillNeeded>,
     /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as
     /// written (such as external shape operands, tensors without the elements that their shape
     /// needs, or a model file over 2 GiB), what inlining lost or changed ([`Inlined::warnings`]),

@@ -8,6 +8,7 @@ pub(in crate::save) mod access;
 pub(in crate::save) mod file_names;
 pub(in crate::save) mod folder;
 pub(in crate::save) mod listing;
+pub(in crate::save) mod old_files;
 pub(in crate::save) mod publish;
 pub(in crate::save) mod same_file;
 pub(in crate::save) mod shard_index;

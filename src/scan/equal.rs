@@ -1,11 +1,11 @@
 //! Equal weights of different models: only weights of one length are compared, first by their
 //! beginnings and then by their SHA-256.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
@@ -54,6 +54,8 @@ enum Bytes {
 struct Survey {
     /// The paths of the models.
     models: Vec<PathBuf>,
+    /// Those that are links.
+    links: HashSet<PathBuf>,
     paths: PathPolicy,
     list: Vec<Weights>,
     by_place: HashMap<Stored, usize>,
@@ -89,6 +91,7 @@ impl Survey {
         let container = Container::load(&model.path, options.load.clone().weights(false))?;
         let number = self.models.len();
         self.models.push(model.path.clone());
+        self.links.extend(model.link_to.is_some().then(|| model.path.clone()));
         for tensor in container.tensors() {
             // What is wrong with single tensors a check says.
             let (Ok(len), Ok(storage)) = (tensor.byte_len(), tensor.storage()) else { continue };
@@ -211,24 +214,55 @@ impl Survey {
 
     /// The weights of equal digests, with those that save most first.
     fn groups(&self, digests: Vec<(usize, [u8; 32])>) -> Vec<EqualWeights> {
-        let mut groups: HashMap<(u64, [u8; 32]), (usize, BTreeSet<WeightsPlace>)> = HashMap::new();
+        let mut groups: HashMap<(u64, [u8; 32]), Vec<&Weights>> = HashMap::new();
         for (number, digest) in self.in_several(digests) {
             if let Some(weights) = self.list.get(number) {
-                let (copies, places) = groups.entry((weights.len, digest)).or_default();
-                *copies += 1;
-                places.extend(weights.tensors.iter().cloned());
+                groups.entry((weights.len, digest)).or_default().push(weights);
             }
         }
-        let equal = groups.into_iter().filter(|(_, (copies, _))| *copies > 1);
-        let equal = equal.map(|((bytes, _), (copies, places))| EqualWeights {
-            bytes,
-            copies,
-            places: places.into_iter().collect(),
+        let equal = groups.into_iter().filter(|(_, copies)| copies.len() > 1);
+        let equal = equal.map(|((bytes, _), copies)| {
+            let places: BTreeSet<_> = copies.iter().flat_map(|copy| &copy.tensors).collect();
+            EqualWeights {
+                bytes,
+                copies: copies.len(),
+                places: places.into_iter().cloned().collect(),
+                shareable: bytes.saturating_mul(self.spared_by_folders(&copies)),
+            }
         });
         let mut equal: Vec<_> = equal.collect();
         let saves = |weights: &EqualWeights| std::cmp::Reverse(weights.saves());
         equal.sort_by(|a, b| saves(a).cmp(&saves(b)).then_with(|| a.places.cmp(&b.places)));
         equal
+    }
+}
+
+/// The models of a folder that have some weights, and how often these are stored for them.
+#[derive(Default)]
+struct InFolder<'s> {
+    models: BTreeSet<&'s Path>,
+    copies: u64,
+}
+
+impl Survey {
+    /// How many of the `copies` of some weights are spared when the models of each folder share
+    /// them. A model that is a link shares none.
+    fn spared_by_folders(&self, copies: &[&Weights]) -> u64 {
+        let mut folders: HashMap<PathBuf, InFolder<'_>> = HashMap::new();
+        for copy in copies {
+            let models = copy.tensors.iter().map(|place| place.model.as_path());
+            let models: BTreeSet<_> = models.filter(|model| !self.links.contains(*model)).collect();
+            let here: BTreeSet<_> = models.iter().map(|model| directory_of(model)).collect();
+            for model in models {
+                folders.entry(directory_of(model)).or_default().models.insert(model);
+            }
+            here.into_iter().for_each(|folder| folders.entry(folder).or_default().copies += 1);
+        }
+        let sharing = folders.into_values().filter(|folder| folder.models.len() > 1);
+        let spared = sharing.map(|folder| folder.copies.saturating_sub(1));
+        // A copy of models of several folders is in both, and is spared once.
+        let all = u64::try_from(copies.len()).unwrap_or(u64::MAX);
+        spared.fold(0, u64::saturating_add).min(all.saturating_sub(1))
     }
 }
 

@@ -53,11 +53,19 @@ impl Scan {
         orphans.map(|it| it.frees).fold(0, u64::saturating_add)
     }
 
-    /// How many bytes are free when equal weights are stored once; `None` where they were not asked
-    /// for.
+    /// How many bytes are free when the models of each folder
+    /// [share](crate::model_files::share_weights) their equal weights; `None` where these were not
+    /// asked for.
     pub fn shareable(&self) -> Option<u64> {
         let equal = self.equal.as_ref()?.iter();
-        Some(equal.map(EqualWeights::saves).fold(0, u64::saturating_add))
+        Some(equal.map(|weights| weights.shareable).fold(0, u64::saturating_add))
+    }
+
+    /// How many more bytes are free when models of different folders are moved into one and share
+    /// their equal weights; `None` where these were not asked for.
+    pub fn shareable_in_one_folder(&self) -> Option<u64> {
+        let equal = self.equal.as_ref()?.iter();
+        Some(equal.map(EqualWeights::saves_in_one_folder).fold(0, u64::saturating_add))
     }
 }
 
@@ -238,9 +246,17 @@ pub struct EqualWeights {
     pub copies: usize,
     /// The tensors, each of which has these bytes.
     pub places: Vec<WeightsPlace>,
+    /// How many bytes are free when the models of each folder share these: models share weights in
+    /// one folder only.
+    pub shareable: u64,
 }
 
 impl EqualWeights {
+    /// How many more bytes are free when all of the models are in one folder and share these.
+    pub fn saves_in_one_folder(&self) -> u64 {
+        self.saves().saturating_sub(self.shareable)
+    }
+
     /// How many bytes are free when these are stored once.
     pub fn saves(&self) -> u64 {
         let more = u64::try_from(self.copies.saturating_sub(1)).unwrap_or(u64::MAX);

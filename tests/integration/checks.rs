@@ -329,6 +329,48 @@ fn a_hole_in_a_data_file_is_reported_with_its_bytes() {
     assert!(said[0].ends_with("131000 of 131144 bytes are used by no tensor of this model"));
 }
 
+/// A tensor of eight bytes in the file `w.bin`.
+fn eight_bytes(offset: u64) -> TensorProto {
+    let mut tensor = TensorProto::external("w", TensorProto::FLOAT, [2], "w.bin");
+    tensor.external_data.push(StringStringEntryProto::new("offset", offset.to_string()));
+    tensor.external_data.push(StringStringEntryProto::new("length", "8"));
+    tensor
+}
+
+/// Models of one folder may have their weights in one file.
+#[test]
+fn bytes_that_other_models_use_are_not_unused() {
+    let cases: [(&[u64], usize, &str); 5] = [
+        (&[], 24, "16 of 24 bytes are used by no tensor of this model"),
+        (&[8], 24, "8 of 24 bytes are used by no tensor of this model or of `FOLDER/1.onnx`"),
+        (
+            &[0, 8],
+            24,
+            "8 of 24 bytes are used by no tensor of this model or of `FOLDER/1.onnx` and 1 more",
+        ),
+        (&[8], 16, ""),
+        (&[16, 8], 24, ""),
+    ];
+    for (others, len, expected) in cases {
+        let (folder, path) = saved(&model(graph(vec![eight_bytes(0)], vec![])));
+        fs::write(folder.path().join("w.bin"), vec![0; len]).unwrap();
+        for (number, offset) in (1..).zip(others) {
+            let other = model(graph(vec![eight_bytes(*offset)], vec![]));
+            let name = format!("{number}.onnx");
+            fs::write(folder.path().join(name), other.encode_to_vec().unwrap()).unwrap();
+        }
+        let folder_name = folder.path().display().to_string();
+        let said = said(&check_model(&path, MmapChoice::never()).unwrap());
+        match expected {
+            "" => assert_eq!(said, Vec::<String>::new(), "{others:?}"),
+            _ => {
+                let expected = expected.replace("FOLDER", &folder_name);
+                assert!(said.len() == 1 && said[0].ends_with(&expected), "{others:?}: {said:?}");
+            }
+        }
+    }
+}
+
 #[test]
 #[cfg(unix)]
 fn files_that_onnx_refuses_get_advice() {

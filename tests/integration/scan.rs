@@ -114,7 +114,7 @@ fn a_model_that_is_cut_off_is_one() {
 /// A model whose tensor of 8 bytes has these entries beside its location `w`.
 fn with_entries(entries: &[(&str, &str)], dims: &[i64]) -> Vec<u8> {
     let mut tensor = TensorProto::external("w", TensorProto::UINT8, [8], "w");
-    tensor.dims = dims.to_vec().into();
+    tensor.dims = dims.to_vec();
     let entry = |(key, value): &(&str, &str)| StringStringEntryProto::new(*key, *value);
     tensor.external_data.extend(entries.iter().map(entry));
     let mut graph = GraphProto::new("g");
@@ -124,7 +124,8 @@ fn with_entries(entries: &[(&str, &str)], dims: &[i64]) -> Vec<u8> {
 
 #[test]
 fn weights_that_are_shorter_than_their_tensors_need_are_cut_off() {
-    let cases: [(&[(&str, &str)], &[i64], u64); 8] = [
+    type Case<'c> = (&'c [(&'c str, &'c str)], &'c [i64], u64);
+    let cases: [Case<'_>; 8] = [
         (&[], &[8], 8),
         (&[("offset", "4"), ("length", "8")], &[8], 12),
         (&[("length", "8"), ("offset", "4")], &[8], 12),
@@ -356,6 +357,30 @@ fn equal_weights_of_different_models_are_found() {
         );
     }
     assert_eq!(scan(folder.path(), ScanOptions::new()).unwrap().shareable(), None);
+}
+
+/// Models share weights in one folder only.
+#[test]
+fn what_models_of_different_folders_cannot_share_is_counted_apart() {
+    let cases: [(&[&str], u64, u64); 5] = [
+        (&["a.onnx", "sub/b.onnx"], 0, 8),
+        (&["a.onnx", "b.onnx", "sub/c.onnx"], 8, 8),
+        (&["a.onnx", "b.onnx", "sub/c.onnx", "sub/d.onnx"], 16, 8),
+        (&["x/a.onnx", "y/b.onnx", "z/c.onnx"], 0, 16),
+        (&["a.onnx", "b.onnx", "c.onnx"], 16, 0),
+    ];
+    for (models, shareable, in_one_folder) in cases {
+        let data: Vec<_> = models.iter().map(|model| format!("{model}.data")).collect();
+        let own = |model: &&str| format!("model {}.data", model.rsplit('/').next().unwrap());
+        let named: Vec<_> = models.iter().map(own).collect();
+        let files = models.iter().zip(&named).map(|(model, named)| (*model, named.as_str()));
+        let data = data.iter().map(|data| (data.as_str(), WEIGHTS));
+        let folder = folder(&files.chain(data).collect::<Vec<_>>());
+        let options = ScanOptions::new().equal(true).min_equal_bytes(8);
+        let found = scan(folder.path(), options).unwrap();
+        let told = (found.shareable(), found.shareable_in_one_folder());
+        assert_eq!(told, (Some(shareable), Some(in_one_folder)), "{models:?}");
+    }
 }
 
 #[test]

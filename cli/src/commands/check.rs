@@ -21,8 +21,8 @@ use crate::files::sha256;
 use crate::model::findings::{Findings, PrintedFinding};
 use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
-use crate::terminal::failure::{COULD_NOT, Failure, JsonError, Outcome, explained};
-use crate::terminal::output::{Output, lossy};
+use crate::terminal::failure::{COULD_NOT, Failure, JsonError, Outcome, explained, print_error};
+use crate::terminal::output::{LABEL, Output, lossy};
 
 impl Execute for CheckArgs {
     fn name(&self) -> &'static str {
@@ -88,6 +88,7 @@ fn one_model(args: &CheckArgs, model: &Path, out: &mut Output) -> Result<Outcome
         return Ok(Outcome::of(found.findings.ok));
     }
     // The findings are printed also when the model cannot be read.
+    found.error.as_ref().into_iter().for_each(print_error);
     let report = CheckReport {
         command: "check",
         model,
@@ -222,7 +223,7 @@ struct CheckReport<'a> {
 
 fn print(model: &Path, findings: &Findings, out: &mut Output) -> Result<(), Failure> {
     for found in &findings.findings {
-        out.line(found)?;
+        out.folded(found, LABEL)?;
     }
     if let Some(rest) = findings.rest() {
         out.line(rest)?;
@@ -231,6 +232,6 @@ fn print(model: &Path, findings: &Findings, out: &mut Output) -> Result<(), Fail
         out.line(format_args!("compared {compared}"))?;
     }
     let verdict = if findings.ok { "ok" } else { "not ok" };
-    out.line(format_args!("{verdict}: {}: {findings}", model.display()))?;
+    out.folded(format_args!("{verdict}: {}: {findings}", model.display()), LABEL)?;
     Ok(())
 }

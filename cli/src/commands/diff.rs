@@ -6,7 +6,7 @@ use std::path::Path;
 
 use onnx_container::compare::{
     ChangedTensor, CompareOptions, Comparison, Difference, MovedTensor, OneTensor, OperatorChange,
-    Property, TensorForm, compare_models,
+    OtherChange, Property, TensorForm, compare_models,
 };
 use onnx_container::{ByteSize, LoadOptions};
 use serde::Serialize;
@@ -90,11 +90,7 @@ fn print(found: &Comparison, args: &DiffArgs, out: &mut Output) -> io::Result<()
     let list = &mut List { most: args.top.unwrap_or(TOP), out };
     list.all(&found.properties, property)?;
     list.all(&found.operators, operator)?;
-    if found.other {
-        let what = "the order of nodes, types of values between nodes, documentation, or fields \
-                    that this command does not know";
-        list.out.prose_row("other", what)?;
-    }
+    list.all(&found.other_changes, |change| row("other", other(change)))?;
     let tensors = &found.tensors;
     list.all(&tensors.changed, changed)?;
     list.all(&tensors.added, |tensor| one("added", tensor))?;
@@ -109,9 +105,9 @@ fn print(found: &Comparison, args: &DiffArgs, out: &mut Output) -> io::Result<()
         0 => String::new(),
         some => format!("; {} told by stored digests", count(some, "tensor")),
     };
-    out.line(format_args!(
-        "{verdict}: {equal} equal and in place; {read} of weights read{believed}"
-    ))
+    let text =
+        format_args!("{verdict}: {equal} equal and in place; {read} of weights read{believed}");
+    out.folded(text, LABEL)
 }
 
 /// Lists of which the first lines are printed.
@@ -125,7 +121,7 @@ impl List<'_> {
     fn all<T>(&mut self, all: &[T], line: impl Fn(&T) -> String) -> io::Result<()> {
         let most = if self.most == 0 { all.len() } else { self.most };
         for one in all.iter().take(most) {
-            self.out.line(line(one))?;
+            self.out.folded(line(one), LABEL)?;
         }
         match all.len().saturating_sub(most) {
             0 => Ok(()),
@@ -164,6 +160,20 @@ fn operator(OperatorChange { operator, a, b, changed, .. }: &OperatorChange) -> 
     row("nodes", format!("{operator}: {nodes}{changed}"))
 }
 
+/// A kind of changes that have no names.
+fn other(OtherChange { what, added, removed, changed, .. }: &OtherChange) -> String {
+    let kind = match *what {
+        "value_types" => "types of values between nodes",
+        "documentation" => "documentation",
+        "node_order" => return format!("order of nodes: {changed} in other places"),
+        _ => return "fields that this command does not compare one by one".to_owned(),
+    };
+    let counts = [(added, "added"), (removed, "removed"), (changed, "changed")];
+    let counts = counts.iter().filter(|(number, _)| **number > 0);
+    let counts: Vec<_> = counts.map(|(number, how)| format!("{number} {how}")).collect();
+    format!("{kind}: {}", counts.join(", "))
+}
+
 fn one(label: &str, tensor: &OneTensor) -> String {
     row(label, format!("{}  {}", tensor.name, form(&tensor.form)))
 }
@@ -175,13 +185,20 @@ fn changed(ChangedTensor { name, a, b, difference, .. }: &ChangedTensor) -> Stri
 }
 
 fn apart(of: &Difference) -> String {
-    let (most, mean) = (Number(of.max_abs), Number(of.mean_abs));
-    let (differing, elements) = (of.differing, of.elements);
+    let elements = format!("{} of {} elements", of.differing, of.elements);
+    let place = match (of.not_finite_a, of.not_finite_b) {
+        (_, 0) => "A",
+        (0, _) => "B",
+        _ => "A or B",
+    };
+    let (Some(most), Some(mean)) = (of.max_abs.map(Number), of.mean_abs.map(Number)) else {
+        return format!(": {elements}, all of them NaN or infinite in {place}");
+    };
     let not_finite = match of.not_finite {
         0 => String::new(),
-        some => format!(", {some} not finite in one of them"),
+        some => format!(", {some} NaN or infinite in {place}"),
     };
-    format!(": at most {most}, {mean} on average, {differing} of {elements} elements{not_finite}")
+    format!(": at most {most}, {mean} on average, {elements}{not_finite}")
 }
 
 fn form(TensorForm { dtype, shape, bytes, .. }: &TensorForm) -> String {

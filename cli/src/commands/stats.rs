@@ -1,6 +1,6 @@
 //! `stats MODEL [GLOB...]`: what the elements of tensors are like.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use glob::Pattern;
@@ -57,8 +57,11 @@ fn refuse_idle(container: &Container, globs: &[Pattern]) -> Result<(), Failure> 
     let index = container.index();
     let is_idle = |glob: &&Pattern| !index.iter().any(|tensor| glob.matches(tensor.name()));
     globs.iter().find(is_idle).map_or(Ok(()), |glob| {
-        let reason =
-            format!("no tensor has a name like `{glob}`: `inspect --top 0` lists the names");
+        let advice = match Path::new(glob.as_str()).is_file() {
+            true => "stats takes one model, and patterns of names after it",
+            false => "`inspect --top 0` lists the names",
+        };
+        let reason = format!("no tensor has a name like `{glob}`: {advice}");
         Err(Failure::Refused(reason))
     })
 }
@@ -73,10 +76,14 @@ struct Report<'a> {
     warnings: Vec<String>,
 }
 
+/// A table, or on a terminal, which is too narrow for it, a few lines for each tensor.
 fn print(tensors: &[TensorStats], out: &mut Output) -> io::Result<()> {
+    if io::stdout().is_terminal() {
+        return tensors.iter().try_for_each(|tensor| lines(tensor, out));
+    }
     let names = ["MIN", "MAX", "MEAN", "STD"].map(|name| format!("{name:>12}")).join("  ");
     let counts = ["NAN", "INF", "ZEROS"].map(|name| format!("{name:>8}")).join("  ");
-    out.line(format_args!("{names}  {counts}  {:<BARS$}  NAME", "HISTOGRAM"))?;
+    out.line(format_args!("{names}  {counts}  {:<BARS$}  TYPE SHAPE  NAME", "HISTOGRAM"))?;
     tensors.iter().try_for_each(|tensor| row(tensor, out))
 }
 
@@ -88,8 +95,40 @@ fn row(of: &TensorStats, out: &mut Output) -> io::Result<()> {
     let counts = [of.nan, of.infinite, of.zeros].map(|count| format!("{count:>8}")).join("  ");
     let bars = of.histogram.as_ref().map(bars).unwrap_or_default();
     let equal = if of.all_equal { "  (all equal)" } else { "" };
-    out.line(format_args!("{numbers}  {counts}  {bars:<BARS$}  {}{equal}", of.name))
+    let form = form(of);
+    out.line(format_args!("{numbers}  {counts}  {bars:<BARS$}  {form}  {}{equal}", of.name))
 }
+
+/// The type and the shape: `FLOAT [2,3]`.
+fn form(of: &TensorStats) -> String {
+    let shape: Vec<_> = of.shape.iter().map(ToString::to_string).collect();
+    format!("{} [{}]", of.dtype, shape.join(","))
+}
+
+/// A tensor on a terminal: its name with its type, and below what is known of its elements.
+fn lines(of: &TensorStats, out: &mut Output) -> io::Result<()> {
+    out.folded(format_args!("{}  {}", of.name, form(of)), INDENT)?;
+    let float = |number: Option<f64>| number.map(|number| Number(number).to_string());
+    let numbers = [
+        ("min", of.min.map(shown)),
+        ("max", of.max.map(shown)),
+        ("mean", float(of.mean)),
+        ("std", float(of.std)),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
+    let counts = [("nan", of.nan), ("inf", of.infinite), ("zeros", of.zeros)];
+    let counts = counts.into_iter().filter(|(_, number)| *number > 0);
+    let all = numbers.chain(counts.map(|(name, number)| (name, number.to_string())));
+    let all: Vec<_> = all.map(|(name, number)| format!("{name} {number}")).collect();
+    let equal = if of.all_equal { "all equal" } else { "" };
+    let bars = of.histogram.as_ref().map(bars).unwrap_or_default();
+    let parts = [all.join("  "), bars, equal.to_owned()];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    out.wrapped(" ".repeat(INDENT), parts, "  ", INDENT)
+}
+
+/// How far the lines below a name are indented.
+const INDENT: usize = 4;
 
 /// An integer as it is, a float in six digits.
 fn shown(number: Element) -> String {

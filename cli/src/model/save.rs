@@ -176,6 +176,7 @@ pub struct Written {
     free_bytes: Option<u64>,
     removed: Vec<String>,
     left_behind: Vec<String>,
+    still_needed: Vec<StillNeeded>,
     /// Whether files that are left behind were to be removed.
     #[serde(skip)]
     keep_old: bool,
@@ -249,6 +250,7 @@ impl Written {
             free_bytes: saved.free_bytes,
             removed: saved.removed.iter().map(|path| tidy(path).display().to_string()).collect(),
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
+            still_needed: saved.still_needed.iter().map(StillNeeded::new).collect(),
             keep_old: args.old.keep_old,
             warnings: warnings.map(ToString::to_string).collect(),
         }
@@ -372,7 +374,7 @@ impl Written {
             let left = self.left_behind.iter();
             first(left.map(|path| format!("{:>14}{path}", "")), usize::MAX, out)?;
         }
-        Ok(())
+        self.still_needed.iter().try_for_each(|file| file.print(out))
     }
 
     /// Prints the first few lines of a list; for a dry run all, since the plan is what is wanted.
@@ -382,6 +384,32 @@ impl Written {
         out: &mut Output,
     ) -> io::Result<()> {
         if self.dry_run { first(lines, usize::MAX, out) } else { short(lines, out) }
+    }
+}
+
+/// A weights file of the replaced model that other models need.
+#[derive(Debug, Serialize)]
+struct StillNeeded {
+    path: String,
+    needed_by: Vec<String>,
+}
+
+impl StillNeeded {
+    fn new(file: &onnx_container::save::StillNeeded) -> Self {
+        let text = |path: &PathBuf| tidy(path).display().to_string();
+        Self { path: text(&file.path), needed_by: file.needed_by.iter().map(text).collect() }
+    }
+
+    /// The row that says that the file stays, and how its weights are in one file again.
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Some((first, more)) = self.needed_by.split_first() else { return Ok(()) };
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let advice = "share stores the weights of several models once";
+        let path = &self.path;
+        out.row("stays", format_args!("{path}: needed by `{first}`{more}; {advice}"))
     }
 }
 

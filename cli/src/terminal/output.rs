@@ -63,6 +63,22 @@ impl Output {
         writeln!(self, "{}", Escaped(text))
     }
 
+    /// Prints one line: on a terminal folded between its words, with further lines indented by
+    /// `indent`, else whole, for programs that read lines. No word is cut, so paths can be copied.
+    pub fn folded(&mut self, text: impl Display, indent: usize) -> io::Result<()> {
+        if !io::stdout().is_terminal() {
+            return self.line(text);
+        }
+        folded(&Escaped(text).to_string(), indent, WIDTH)
+            .into_iter()
+            .try_for_each(|line| writeln!(self, "{line}"))
+    }
+
+    /// Prints a row of a report, as [`folded`](Self::folded).
+    pub fn folded_row(&mut self, label: &str, text: impl Display) -> io::Result<()> {
+        self.folded(format_args!("{label:<LABEL$}{text}"), LABEL)
+    }
+
     /// Prints a row of a report: its label and `text`.
     pub fn row(&mut self, label: &str, text: impl Display) -> io::Result<()> {
         self.line(format_args!("{label:<LABEL$}{text}"))
@@ -180,8 +196,38 @@ impl Write for Output {
 
 /// Prints one line on stderr. A failure is ignored, because it could be reported nowhere else.
 pub fn print_on_stderr(text: impl Display) {
+    let text = Escaped(text).to_string();
+    let lines = match io::stderr().is_terminal() {
+        true => folded(&text, INDENT_OF_ERRORS, WIDTH),
+        false => vec![text],
+    };
     // In one call: standard error has no buffer.
-    let _ = io::stderr().write_all(format!("{}\n", Escaped(text)).as_bytes());
+    let _ = io::stderr().write_all(format!("{}\n", lines.join("\n")).as_bytes());
+}
+
+/// How far the further lines of an error are indented on a terminal.
+const INDENT_OF_ERRORS: usize = 4;
+
+/// `text` in lines of at most `width` characters where its words allow it; each further line is
+/// indented by `indent`.
+fn folded(text: &str, indent: usize, width: usize) -> Vec<String> {
+    let (mut lines, mut line, mut len) = (Vec::new(), String::new(), 0);
+    for (number, word) in text.split(' ').enumerate() {
+        let more = word.chars().count();
+        let is_begun = !line.trim().is_empty();
+        if number > 0 && is_begun && len + 1 + more > width {
+            lines.push(std::mem::take(&mut line).trim_end().to_owned());
+            line = " ".repeat(indent);
+            len = indent;
+        } else if number > 0 && (is_begun || lines.is_empty()) {
+            line.push(' ');
+            len += 1;
+        }
+        line += word;
+        len += more;
+    }
+    lines.push(line);
+    lines
 }
 
 /// `text` as lines show it: with control characters and backslashes escaped.
@@ -276,6 +322,23 @@ pub fn count(n: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_folded_between_words() {
+        let cases: [(&str, usize, &[&str]); 8] = [
+            ("", 2, &[""]),
+            ("one two", 2, &["one two"]),
+            ("error: one two three", 4, &["error: one", "    two", "    three"]),
+            ("row       one  two", 4, &["row", "    one", "    two"]),
+            ("  indented text here", 4, &["  indented", "    text", "    here"]),
+            ("averylongwordofall x", 2, &["averylongwordofall", "  x"]),
+            ("x averylongwordofall", 2, &["x", "  averylongwordofall"]),
+            ("éééé éééé ééé", 0, &["éééé éééé", "ééé"]),
+        ];
+        for (text, indent, expected) in cases {
+            assert_eq!(folded(text, indent, 10), expected, "{text}");
+        }
+    }
 
     #[test]
     fn numbers_have_six_digits() {

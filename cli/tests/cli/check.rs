@@ -264,6 +264,19 @@ fn a_link_to_nothing_says_where_it_leads() {
 }
 
 #[test]
+fn what_cannot_be_read_is_told_on_stderr_with_json_too() {
+    let folder = Folder::packed();
+    for args in [&["nosuch.onnx"][..], &["p.onnx", "nosuch.onnx"]] {
+        let run = folder.run(&[&["check"], args, &["--json"]].concat());
+        assert_eq!((run.code(), &run.json()["ok"]), (2, &false.into()), "{run:?}");
+        assert!(
+            run.stderr().contains("error: ") && run.stderr().contains("nosuch.onnx"),
+            "{run:?}"
+        );
+    }
+}
+
+#[test]
 fn elements_that_are_not_finite_are_found() {
     let folder = Folder::new();
     let holding = |values: &[f32]| {
@@ -295,6 +308,13 @@ fn elements_that_are_not_finite_are_found() {
             assert_eq!(json["errors"], i32::from(reason.is_some()), "{json}");
         }
     }
+    // Complex elements have two parts.
+    let mut complex = holding(&[nan, nan, 1.0, inf]);
+    let w = &mut complex.graph.as_mut().unwrap().initializer[0];
+    (w.data_type, w.dims) = (Some(TensorProto::COMPLEX64), vec![2]);
+    folder.save("c.onnx", &complex);
+    let run = folder.run(&["check", "c.onnx", "--finite"]).failed(&[]);
+    run.says(&["tensor `w`: of the parts of 2 elements, 2 are not a number, 1 is infinite"]);
     fs::remove_file(folder.path("p.onnx.data")).unwrap();
     folder.run(&["check", "p.onnx", "--finite"]).failed(&[]).says(&["p.onnx.data"]);
 }

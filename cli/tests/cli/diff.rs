@@ -3,8 +3,8 @@
 use std::fs;
 
 use onnx_container::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-    ValueInfoProto,
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorAnnotation, TensorProto, ValueInfoProto,
 };
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn each_kind_of_difference_is_named() {
         model.graph.as_mut().unwrap()
     }
     type Change = fn(&mut ModelProto);
-    let cases: [(Change, &str); 18] = [
+    let cases: [(Change, &str); 20] = [
         (|m| m.ir_version = Some(11), "ir version: 10 -> 11\n"),
         (|m| m.opset_import[0].version = Some(20), "opset ai.onnx: 21 -> 20\n"),
         (|m| m.producer_name = Some("p".into()), "producer: (none) -> p\n"),
@@ -76,7 +76,15 @@ fn each_kind_of_difference_is_named() {
         ),
         (
             |m| graph(m).value_info.push(ValueInfoProto::tensor("t", 1, [2])),
-            "other     the order of nodes",
+            "other     types of values between nodes: 1 added\n",
+        ),
+        (
+            |m| graph(m).input[0].doc_string = Some(Box::new("d".into())),
+            "other     documentation: 1 added\n",
+        ),
+        (
+            |m| graph(m).quantization_annotation.push(TensorAnnotation::default()),
+            "other     fields that this command does not compare one by one\n",
         ),
         (|m| graph(m).initializer.push(floats("n", 4)), "added     n  FLOAT [4] (16 B)\n"),
         (|m| drop(graph(m).initializer.pop()), "removed   v  FLOAT [500] (2.0 kB)\n"),
@@ -123,15 +131,70 @@ fn the_size_of_changes_is_told_and_the_largest_comes_first() {
     let run = folder.run(&["diff", "a.onnx", "b.onnx", "--stats"]);
     run.says(&[
         "changed   v  FLOAT [500] (2.0 kB): at most 5, 0.01 on average, 1 of 500 elements\n\
-         changed   w  FLOAT [600] (2.4 kB): at most 0.5, 0.000834725 on average, 2 of 600 elements, 1 not finite in one of them\n",
+         changed   w  FLOAT [600] (2.4 kB): at most 0.5, 0.000834725 on average, 2 of 600 elements, 1 NaN or infinite in B\n",
     ]);
     let (_, json) = diff(&folder, &["a.onnx", "b.onnx", "--stats"]);
-    let expected = json!({"elements": 600, "differing": 2, "not_finite": 1, "max_abs": 0.5,
-        "mean_abs": 0.5 / 599.0});
+    let expected = json!({"elements": 600, "differing": 2, "not_finite": 1, "not_finite_a": 0,
+        "not_finite_b": 1, "max_abs": 0.5, "mean_abs": 0.5 / 599.0});
     assert_eq!(json["tensors"]["changed"][1]["difference"], expected);
     let (_, without) = diff(&folder, &["a.onnx", "b.onnx"]);
     assert_eq!(without["tensors"]["changed"][0]["difference"], json!(null));
     assert_eq!(without["tensors"]["changed"][0]["name"], "w", "by length");
+}
+
+/// Where no two finite elements differ, no number says how far the tensors are apart.
+#[test]
+fn elements_that_are_not_finite_are_told_by_their_model() {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let cases: [(&[f32], &[f32], &str); 4] = [
+        (&[0.0, 1.0], &[nan, inf], ": 2 of 600 elements, all of them NaN or infinite in B\n"),
+        (&[nan, inf], &[nan, 1.0], ": 1 of 600 elements, all of them NaN or infinite in A\n"),
+        (&[inf], &[-inf], ": 1 of 600 elements, all of them NaN or infinite in A or B\n"),
+        (
+            &[nan, 1.0],
+            &[0.0, 2.0],
+            "at most 1, 0.00166945 on average, 2 of 600 elements, 1 NaN or infinite in A\n",
+        ),
+    ];
+    for (a, b, text) in cases {
+        let folder = Folder::new();
+        folder.save("a.onnx", &small(&weights(a)));
+        folder.save("b.onnx", &small(&weights(b)));
+        folder.run(&["diff", "a.onnx", "b.onnx", "--stats"]).says(&[text]);
+        let (_, json) = diff(&folder, &["a.onnx", "b.onnx", "--stats"]);
+        let apart = &json["tensors"]["changed"][0]["difference"];
+        let has_number = !text.contains("all of them");
+        assert_eq!(
+            (apart["max_abs"].is_null(), apart["mean_abs"].is_null()),
+            (!has_number, !has_number)
+        );
+    }
+}
+
+/// A copy with inferred shapes, and one with other changes too.
+#[test]
+fn what_has_no_name_is_counted() {
+    let folder = Folder::new();
+    let model = |types: &[(&str, i64)], nodes: &[&str]| {
+        changed(|model| {
+            let graph = model.graph.as_mut().unwrap();
+            graph.node = nodes.iter().map(|name| NodeProto::new("Neg", ["x"], [*name])).collect();
+            let value = |(name, len): &(&str, i64)| ValueInfoProto::tensor(*name, 1, [*len]);
+            graph.value_info = types.iter().map(value).collect();
+        })
+    };
+    folder.save("a.onnx", &model(&[("s", 1), ("t", 2)], &["y", "z"]));
+    folder.save("b.onnx", &model(&[("t", 3), ("u", 2), ("v", 2)], &["z", "y"]));
+    folder
+        .run(&["diff", "a.onnx", "b.onnx"])
+        .says(&["other     types of values between nodes: 2 added, 1 removed, 1 changed\n\
+         other     order of nodes: 2 in other places\n"]);
+    let (code, json) = diff(&folder, &["a.onnx", "b.onnx"]);
+    let expected = json!([
+        {"what": "value_types", "added": 2, "removed": 1, "changed": 1},
+        {"what": "node_order", "added": 0, "removed": 0, "changed": 2},
+    ]);
+    assert_eq!((code, &json["other"], &json["other_changes"]), (1, &json!(true), &expected));
 }
 
 #[test]

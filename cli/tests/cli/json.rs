@@ -208,6 +208,7 @@ fn tree(folder: &Folder) {
 fn changed() -> ModelProto {
     let mut model = model();
     model.producer_name = Some("another".into());
+    model.graph.as_mut().unwrap().doc_string = Some(Box::new("text".into()));
     model.metadata_props.push(StringStringEntryProto::new("author", "Ada"));
     let graph = model.graph.as_mut().unwrap();
     graph.node.push(NodeProto::new("Neg", ["x"], ["n"]));

@@ -117,7 +117,7 @@ fn models_and_folders_are_checked_in_one_process() {
         "\ntree/b.onnx:\n  error: ",
         "`tree/page.onnx`: a web page",
         "`tree/lost`: 1 weights file (16 B) and no model",
-        "\nnot ok: 2 models, 1 not ok, ",
+        "\nnot ok: 2 models, 1 not ok, 1 error of the folder, ",
     ]);
     // An orphan that the check of the model names is not named again.
     assert_eq!(run.stdout().matches("a.onnx_data").count(), 1, "{run:?}");
@@ -126,8 +126,32 @@ fn models_and_folders_are_checked_in_one_process() {
     let json = json.json();
     assert_eq!((json["models"].as_array().unwrap().len(), &json["ok"]), (2, &false.into()));
     assert_eq!(json["models"][0]["path"], "tree/a.onnx");
-    folder.run(&["check", "tree/lost"]).says(&["not ok: no models"]);
+    // A folder without models is not ok in its row, its findings and the sum.
+    let run = folder.run(&["check", "tree/lost"]);
+    run.says(&[
+        "not ok  tree/lost: 1 error, 1 advice\n",
+        "  error: `tree/lost`: no models here\n",
+        "\nnot ok: no models, 1 advice\n",
+    ]);
+    let json = folder.run(&["check", "tree/lost", "--json"]).json();
+    assert_eq!(
+        (&json["ok"], &json["errors"], &json["advice"]),
+        (&false.into(), &1.into(), &1.into())
+    );
     folder.run(&["check", "tree", "--sha256", "a=00"]).misused(&["error: "]);
+}
+
+#[test]
+fn a_quiet_check_of_a_folder_has_rows_of_what_is_not_ok() {
+    let folder = tree();
+    for (option, is_there) in [(None, true), (Some("-q"), false)] {
+        let run = folder.run(&["check", "tree"].into_iter().chain(option).collect::<Vec<_>>());
+        let run =
+            run.says(&["not ok  tree/b.onnx: 1 error", "not ok  tree: ", "\nnot ok: 2 models"]);
+        assert_eq!(run.stdout().contains("ok      tree/a.onnx"), is_there, "{run:?}");
+    }
+    let sound = Folder::packed();
+    assert_eq!(sound.run(&["check", ".", "-q"]).done().stdout(), "ok: 1 model\n");
 }
 
 /// 0 nothing is wrong, 1 something is, 2 it could not be looked at.

@@ -27,11 +27,11 @@ fn folder() -> Folder {
 fn elements_are_described_in_a_table() {
     let folder = folder();
     folder.run(&["stats", "m.onnx"]).done().says(&[
-        "         MIN           MAX          MEAN           STD       NAN       INF     ZEROS  HISTOGRAM         NAME\n",
+        "         MIN           MAX          MEAN           STD       NAN       INF     ZEROS  HISTOGRAM         TYPE SHAPE  NAME\n",
         "          -1             2           0.5       1.11803         1         1         1  ",
         "          -1             2      0.666667       1.24722         0         0         0  ",
-        "           1             1             1             0         0         0         0  █                 ones  (all equal)\n",
-        "           -             -             -             -         0         0         0                    none\n",
+        "           1             1             1             0         0         0         0  █                 INT64 [2]  ones  (all equal)\n",
+        "           -             -             -             -         0         0         0                    FLOAT [0]  none\n",
     ]);
     folder.run(&["stats", "m.onnx", "--no-mmap"]).done();
 }
@@ -54,6 +54,8 @@ fn json_has_every_number_and_globs_choose() {
     assert_eq!(four, expected);
     assert_eq!(json["tensors"][2]["min"], json!(null));
     folder.run(&["stats", "m.onnx", "layer.*"]).failed(&["no tensor has a name like `layer.*`"]);
+    let run = folder.run(&["stats", "m.onnx", "m.onnx"]);
+    run.failed(&["no tensor has a name like `m.onnx`: stats takes one model, and patterns "]);
     folder.run(&["stats", "gone.onnx"]).failed(&["gone.onnx"]);
     folder.run(&["stats", "m.onnx", "["]).misused(&[]);
 }

@@ -358,13 +358,26 @@ fn old_weights_files_are_removed_as_asked() {
             assert_eq!(folder.names(), [&["m.onnx"], there].concat(), "{args:?} {names:?}");
         }
     }
-    // What another model needs stays.
+    // What another model needs stays, and is told.
+    for dry_run in [true, false] {
+        let folder = with_data("m.onnx_data");
+        fs::copy(folder.path("m.onnx"), folder.path("n.onnx")).unwrap();
+        let run = |args: &[&str]| {
+            let option = dry_run.then_some("--dry-run");
+            folder.run(&args.iter().copied().chain(option).collect::<Vec<_>>()).done()
+        };
+        let json = run(&["pack", "n.onnx", "m.onnx", "--data-name", "d", "--json"]).json();
+        assert_eq!(json["still_needed"][0]["path"], "m.onnx_data");
+        assert_eq!(json["still_needed"][0]["needed_by"], serde_json::json!(["n.onnx"]));
+        fs::copy(folder.path("n.onnx"), folder.path("m.onnx")).unwrap();
+        run(&["embed", "m.onnx", "m.onnx"]).says(&[
+            "stays     m.onnx_data: needed by `n.onnx`; share stores the weights of several models once",
+        ]);
+        assert!(folder.path("m.onnx_data").exists());
+    }
     let folder = with_data("m.onnx_data");
-    fs::copy(folder.path("m.onnx"), folder.path("n.onnx")).unwrap();
-    folder.run(&["embed", "m.onnx", "m.onnx"]).done();
-    assert_eq!(folder.names(), ["m.onnx", "m.onnx_data", "n.onnx"]);
     folder
-        .run(&["embed", "n.onnx", "n.onnx", "--delete-old", "--keep-old"])
+        .run(&["embed", "m.onnx", "m.onnx", "--delete-old", "--keep-old"])
         .misused(&["--keep-old"]);
 }
 

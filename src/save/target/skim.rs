@@ -2,9 +2,9 @@
 //!
 //! A folder can hold models and weights of many gigabytes, and only the entries of external tensors
 //! are needed. So the messages are walked on disk and payloads are skipped; the table of messages
-//! tells which fields can hold tensors, and `found` how much of its file a tensor needs. In a file that is not a model the walk ends within a few bytes: at
-//! field number 0, an invalid tag, or a top level that no writer makes. Which files are read is
-//! decided in `folder`.
+//! tells which fields can hold tensors, and `found` how much of its file a tensor needs. In a file
+//! that is not a model the walk ends within a few bytes: at field number 0, an invalid tag, or a
+//! top level that no writer makes. Which files are read is decided in `folder`.
 
 mod blocks;
 mod found;

@@ -44,7 +44,10 @@ fn finding(stats: &TensorStats) -> Option<Vec<PrintedFinding>> {
         return None;
     }
     let all = count(usize::try_from(stats.elements).unwrap_or(usize::MAX), "element");
-    let reason = format!("of {all}, {}", said.join(", "));
+    // Of complex elements both parts are counted.
+    let is_complex = matches!(stats.dtype, DataType::Complex64 | DataType::Complex128);
+    let parts = if is_complex { "the parts of " } else { "" };
+    let reason = format!("of {parts}{all}, {}", said.join(", "));
     let error = Error::new(ErrorKind::InvalidModel, reason).with_tensor(&stats.name);
     Some(PrintedFinding::all(Severity::Error, &error))
 }

@@ -15,8 +15,9 @@ use super::{Found, check};
 use crate::args::CheckArgs;
 use crate::commands::recover;
 use crate::model::findings::{Findings, PrintedFinding};
-use crate::terminal::failure::{Failure, JsonError, Outcome, explained};
-use crate::terminal::output::{Output, count, lossy, tidy};
+use crate::terminal::failure::{Failure, JsonError, Outcome, explained, print_error};
+use crate::terminal::output::{LABEL, Output, count, lossy, tidy};
+use crate::terminal::progress::is_quiet;
 
 /// Checks everything below the paths and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -28,7 +29,9 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     for path in &args.models {
         if path.is_dir() { all.folder(args, path) } else { all.model(args, path) }
     }
+    all.say_where_no_model_is(args);
     if args.json {
+        all.all().filter_map(|(_, found)| found.error.as_ref()).for_each(print_error);
         out.json(&all.report())?
     } else {
         all.print(out)?
@@ -86,6 +89,19 @@ impl Several {
         self.folders.push((folder.to_owned(), found));
     }
 
+    /// Where no models were found at all, says so of each folder that could be looked through.
+    fn say_where_no_model_is(&mut self, args: &CheckArgs) {
+        if !self.models.is_empty() {
+            return;
+        }
+        for (path, found) in self.folders.iter_mut().filter(|(_, found)| found.error.is_none()) {
+            let none = Error::new(ErrorKind::MissingFile, "no models here").with_path(&*path);
+            let before = std::mem::take(&mut found.findings.findings);
+            let all = PrintedFinding::all(Severity::Error, &none).into_iter().chain(before);
+            found.findings = all.collect::<Findings>().strictly(args.strict);
+        }
+    }
+
     /// What is wrong with a folder itself, and was not found at its models.
     fn of_folder(&self, scan: &Scan) -> Findings {
         let known = self.models.iter().flat_map(|(_, found)| &found.findings.findings);
@@ -115,42 +131,55 @@ impl Several {
     /// A row for each model, and each folder of which there is something to say, and then what was
     /// found of each.
     fn print(&self, out: &mut Output) -> std::io::Result<()> {
+        let is_shown = |(_, found): &&(PathBuf, Found)| !is_quiet() || verdict(found) != OK;
         let has_findings = |(_, found): &&(PathBuf, Found)| !found.findings.findings.is_empty();
-        for (path, found) in self.models.iter().chain(self.folders.iter().filter(has_findings)) {
+        let folders = self.folders.iter().filter(has_findings);
+        let rows: Vec<_> = self.models.iter().chain(folders).filter(is_shown).collect();
+        for (path, found) in &rows {
             let (verdict, findings) = (verdict(found), &found.findings);
-            out.line(format_args!("{verdict:<8}{}: {findings}", tidy(path).display()))?;
+            let path = tidy(path).display();
+            out.folded(format_args!("{verdict:<8}{path}: {findings}"), LABEL)?;
         }
-        for (path, found) in self.all().filter(has_findings) {
+        for (path, found) in self.all().filter(has_findings).filter(is_shown) {
             out.line("")?;
             out.line(format_args!("{}:", tidy(path).display()))?;
             for finding in &found.findings.findings {
-                out.line(format_args!("  {finding}"))?;
+                out.folded(format_args!("  {finding}"), LABEL)?;
             }
             if let Some(rest) = found.findings.rest() {
                 out.line(format_args!("  {rest}"))?;
             }
         }
-        out.line("")?;
+        if !rows.is_empty() {
+            out.line("")?;
+        }
         out.line(self.sum())
     }
 
     /// The verdict of all.
     fn sum(&self) -> String {
-        if self.models.is_empty() {
-            return "not ok: no models".to_owned();
-        }
         let number = |of: fn(&Found) -> bool| self.models.iter().filter(|it| of(&it.1)).count();
         let unread = number(|found| found.error.is_some());
         let wrong = number(|found| found.error.is_none() && !found.findings.ok);
-        let advice = self.all().map(|(_, found)| found.findings.advice).sum();
-        let verdict = if self.is_ok() { "ok" } else { "not ok" };
-        let mut text = format!("{verdict}: {}", count(self.models.len(), "model"));
-        for (number, what) in [(wrong, "not ok"), (unread, "failed"), (advice, "advice")] {
-            if number > 0 {
-                text += &format!(", {number} {what}");
-            }
-        }
-        text
+        let verdict = if self.is_ok() { OK } else { NOT_OK };
+        let models = match self.models.len() {
+            0 => "no models".to_owned(),
+            some => count(some, "model"),
+        };
+        // Without models the errors of the folders are that there are none, and why.
+        let of_folders = self.folders.iter().map(|(_, found)| found.findings.errors).sum();
+        let of_folders = if self.models.is_empty() { 0 } else { of_folders };
+        let folders = if self.folders.len() == 1 { "the folder" } else { "the folders" };
+        let advice = self.all().map(|(_, found)| found.findings.advice).sum::<usize>();
+        let parts = [
+            (wrong, format!("{wrong} not ok")),
+            (unread, format!("{unread} failed")),
+            (of_folders, format!("{} of {folders}", count(of_folders, "error"))),
+            (advice, format!("{advice} advice")),
+        ];
+        let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<_> = [models].into_iter().chain(parts.map(|(_, text)| text)).collect();
+        format!("{verdict}: {}", parts.join(", "))
     }
 
     fn report(&self) -> Report<'_> {
@@ -172,12 +201,15 @@ impl Several {
     }
 }
 
+const OK: &str = "ok";
+const NOT_OK: &str = "not ok";
+
 /// What the row of a model or a folder begins with.
 fn verdict(found: &Found) -> &'static str {
     match (&found.error, found.findings.ok) {
         (Some(_), _) => "failed",
-        (None, true) => "ok",
-        (None, false) => "not ok",
+        (None, true) => OK,
+        (None, false) => NOT_OK,
     }
 }
 

@@ -42,6 +42,7 @@ struct Folder<'a> {
     reclaimable_bytes: u64,
     perhaps_reclaimable_bytes: u64,
     shareable_bytes: Option<u64>,
+    shareable_in_one_folder_bytes: Option<u64>,
 }
 
 impl<'a> Folder<'a> {
@@ -74,6 +75,7 @@ impl<'a> Folder<'a> {
             reclaimable_bytes: scanned.reclaimable_bytes(),
             perhaps_reclaimable_bytes: scan.perhaps_reclaimable(),
             shareable_bytes: scan.shareable(),
+            shareable_in_one_folder_bytes: scan.shareable_in_one_folder(),
         }
     }
 }
@@ -195,6 +197,7 @@ struct Equal<'a> {
     bytes: u64,
     copies: usize,
     shareable_bytes: u64,
+    shareable_in_one_folder_bytes: u64,
     tensors: Vec<Tensor<'a>>,
 }
 
@@ -212,7 +215,8 @@ impl<'a> Equal<'a> {
         Self {
             bytes: equal.bytes,
             copies: equal.copies,
-            shareable_bytes: equal.saves(),
+            shareable_bytes: equal.shareable,
+            shareable_in_one_folder_bytes: equal.saves_in_one_folder(),
             tensors: tensors.collect(),
         }
     }

@@ -52,7 +52,9 @@ fn models(models: &[ScannedModel], out: &mut Output) -> io::Result<()> {
         let (all, own) = (ByteSize(model.all_bytes()), ByteSize(model.bytes));
         let files = model.files.len().saturating_add(1);
         let path = tidy(&model.path).display();
-        out.line(format_args!("{all:>8}  {own:>8}  {files:>5}  {path}{}", note(model)))?;
+        let columns = format!("{all:>8}  {own:>8}  {files:>5}  ");
+        let indent = columns.len();
+        out.folded(format_args!("{columns}{path}{}", note(model)), indent)?;
     }
     Ok(())
 }
@@ -169,17 +171,17 @@ fn sums(scanned: &Scanned, out: &mut Output) -> io::Result<()> {
         text += &format!(", and {more} of files that may be such");
     }
     row("free", text, out)?;
-    match scan.shareable() {
-        Some(bytes) => {
-            let bytes = ByteSize(bytes);
-            row("share", format_args!("{bytes} more by storing equal weights once"), out)
-        }
-        None => Ok(()),
+    let Some(bytes) = scan.shareable() else { return Ok(()) };
+    let mut text = format!("{} more by storing equal weights once", ByteSize(bytes));
+    if let Some(more) = scan.shareable_in_one_folder().filter(|more| *more > 0) {
+        let more = ByteSize(more);
+        text += &format!(", and {more} of models in different folders: share needs one folder");
     }
+    row("share", text, out)
 }
 
 fn row(label: &str, text: impl Display, out: &mut Output) -> io::Result<()> {
-    out.row(label, text)
+    out.folded_row(label, text)
 }
 
 /// A path with its length and `text`.

@@ -12,6 +12,7 @@ use super::ModelFolder;
 use crate::error::Result;
 use crate::files::external_data::check_location;
 use crate::save::target::file_names::{is_default_name, is_name_of_one_weight};
+use crate::save::target::old_files::{OldFiles, StillNeeded};
 use crate::save::target::same_file::{ids_of, is_any_of};
 use crate::util::names::fold_case;
 use crate::util::retry::retried;
@@ -25,6 +26,12 @@ impl ModelFolder {
     /// Files that only the model at the target needs: no other model does, nor the new one, whose
     /// files are those for which `stays` holds.
     pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+        Ok(self.old_files(stays)?.left)
+    }
+
+    /// What becomes of the files of the model at the target that the new one does not need, whose
+    /// files are those for which `stays` holds.
+    pub(crate) fn old_files(&self, stays: impl Fn(&str) -> bool) -> Result<OldFiles> {
         let old = self.own_names()?;
         let is_left = |name: &String| {
             check_location(name).is_ok() && !stays(name) && self.directory.join(name).is_file()
@@ -38,7 +45,10 @@ impl ModelFolder {
                 paths.push(path);
             }
         }
-        Ok(paths)
+        let still_needed = users
+            .into_iter()
+            .map(|(name, needed_by)| StillNeeded { path: self.directory.join(name), needed_by });
+        Ok(OldFiles { left: paths, still_needed: still_needed.collect() })
     }
 
     /// The names of the files in the model's folder that only the model at the target needs: those

@@ -53,7 +53,7 @@ use sizes::{shard_size, size};
 pub use stats::StatsArgs;
 pub use strip::{AttachArgs, StripArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
-use values::{expected, pair, prefixes, setting};
+use values::{expected, pair, prefixes, setting, typed};
 #[cfg(feature = "machine")]
 pub use verify::VerifyArgs;
 

@@ -540,20 +540,28 @@ class Container:
             source = Container.load(source, mmap, **options)
         return Attached(*_core.attach_model(self._core, source._core, edited))
 
-    def extract_model(self, inputs: Iterable[str] | None, outputs: Iterable[str]) -> Container:
+    def extract_model(
+        self, inputs: Iterable[str] | None, outputs: Iterable[str], types: Mapping[str, str] | None = None
+    ) -> Container:
         """The part of the model that computes the values ``outputs`` from the values ``inputs``, as a new container that
         shares the weights. Values are those of the main graph.
 
         Args:
             inputs: None takes those inputs of the model that the outputs need.
+            types: of values for which the model declares none and which common operators do not give, such as
+                ``{"h": "FLOAT[N,128]"}``. Dimensions are numbers, names, or ``?`` where nothing is known.
 
         Raises:
-            Error: there is no such value, no output needs an input, or an output needs what no input gives.
+            Error: there is no such value, no output needs an input, an output needs what no input gives, or the type of a
+                value is not known.
         """
         for what, given in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(given, str):
                 raise TypeError(f"extract_model(): {what} are several names, such as [{given!r}]")
-        part = _core.extract_model(self._core, None if inputs is None else list(inputs), list(outputs))
+        if types is not None and not isinstance(types, Mapping):
+            raise TypeError(f"extract_model(): types maps names to types, it is not {types!r}")
+        given = None if inputs is None else list(inputs)
+        part = _core.extract_model(self._core, given, list(outputs), list((types or {}).items()))
         return Container._of(part)
 
     def match(

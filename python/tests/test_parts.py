@@ -75,6 +75,10 @@ def test_a_model_is_cut_and_merged(tmp_path: Path) -> None:
         oc.merge(whole, whole, {"y": "x"})
     with pytest.raises(TypeError, match="several names"):
         whole.extract_model("x", ["h"])
+    with pytest.raises(oc.Error, match="declares the type of this value already"):
+        whole.extract_model(["x"], ["h"], types={"h": "FLOAT[N,64]"})
+    with pytest.raises(TypeError, match="types maps names to types"):
+        whole.extract_model(["x"], ["h"], types=[("h", "FLOAT[N,64]")])  # type: ignore[arg-type]
 
 
 def test_models_share_a_file(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 //! `extract_model` and `merge`: the part between some values, and two models as one.
 
 use onnx_container::edit::MergeOptions;
+use onnx_container::proto::tensor_shape_proto::Dimension;
 use onnx_container::proto::{
     AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-    ValueInfoProto,
+    TypeProto, ValueInfoProto,
 };
 use onnx_container::{Container, Error, ErrorKind};
 
@@ -132,7 +133,7 @@ fn what_cannot_be_cut_is_said_by_name() {
     }
     let mut untyped = whole();
     untyped.model_mut().graph.as_mut().unwrap().value_info.clear();
-    let error = untyped.extract_model(&["x"], &["h"]).unwrap_err();
+    let error = untyped.extract_model_for(&["y"]).unwrap_err();
     assert!(error.to_string().contains("does not declare the type"), "{error}");
     assert!(Container::default().extract_model(&["x"], &["y"]).is_err());
 }
@@ -448,4 +449,111 @@ fn sequences_of_other_elements_are_not_connected() {
         assert_eq!(merged.is_ok(), fits, "{element}");
         assert!(fits || merged.unwrap_err().kind() == ErrorKind::DataType);
     }
+}
+
+/// Values that lie on all ways from a missing input to the outputs are named.
+#[test]
+fn where_the_model_can_be_cut_is_said() {
+    let op = |inputs: &[&str], output: &str| node("Add", inputs, &[output], vec![]);
+    // x -> a -> b, c -> d -> e -> y; the mask goes from x to e.
+    let nodes = |mask: &'static str| {
+        vec![
+            op(&["x", "x"], "a"),
+            op(&["a", "a"], "b"),
+            op(&["a", "z"], "c"),
+            op(&["b", "c"], "d"),
+            op(&["d", mask], "e"),
+            op(&["e", "e"], "f"),
+            op(&["f", "f"], "y"),
+        ]
+    };
+    let cases: [(&str, &[&str], &str); 4] = [
+        ("z", &["z"], "add it, or a value between the two: `a`, `d`, `e`, `f`"),
+        ("x", &["z"], "add it, or a value between the two: `e`, `f`"),
+        ("b", &["z", "c"], "add it, or a value between the two: `a`, `b`, `e`, `f`"),
+        ("a", &["x", "b"], "add it, or a value between the two: `c`, `d`, `e`, `f`"),
+    ];
+    for (mask, inputs, text) in cases {
+        let model = Container::new(model(graph_of(&["x", "z"], &["y"], nodes(mask))));
+        let said = model.extract_model(inputs, &["y"]).map_err(|error| error.to_string());
+        let said = said.err().unwrap_or_default();
+        assert!(said.ends_with(text), "{inputs:?}: {said}");
+    }
+    // Two ways that do not meet again: both are needed.
+    let nodes = vec![
+        op(&["x", "x"], "a"),
+        op(&["x", "z"], "b"),
+        op(&["a", "a"], "c"),
+        op(&["b", "c"], "y"),
+    ];
+    let model = Container::new(model(graph_of(&["x", "z"], &["y"], nodes)));
+    let error = model.extract_model(&["z"], &["y"]).unwrap_err().to_string();
+    assert!(error.ends_with("add it, or all of `a`, `b`, which lie between the two"), "{error}");
+}
+
+/// The type of the value `h` in a part that ends with it, or nothing where it is not known.
+fn inferred(op: NodeProto) -> Option<TypeProto> {
+    let mut main = graph_of(&[], &["y"], vec![op, node("Custom", &["h"], &["y"], vec![])]);
+    let dims = |dims: &[&str]| {
+        let dim =
+            |dim: &&str| dim.parse::<i64>().map_or_else(|_| Dimension::from(*dim), Into::into);
+        dims.iter().map(dim).collect::<Vec<_>>()
+    };
+    main.input = [("x", &["N", "3", "4"][..]), ("one", &["1", "4"]), ("square", &["4", "4"])]
+        .map(|(name, shape)| ValueInfoProto::tensor_with(name, TensorProto::FLOAT, dims(shape)))
+        .into();
+    main.input.push(ValueInfoProto::tensor("ids", TensorProto::INT64, [5]));
+    main.initializer
+        .push(TensorProto::new("w", TensorProto::FLOAT, [4, 7]).with_raw_data(vec![0; 112]));
+    let part = Container::new(model(main)).extract_model_for(&["h"]).ok()?;
+    let graph = part.model().graph.clone().unwrap();
+    graph.output[0].r#type.as_deref().cloned()
+}
+
+#[test]
+fn the_types_of_cut_values_follow_from_declared_ones() {
+    let int = AttributeProto::int;
+    let cases = [
+        (node("Relu", &["x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("Cast", &["x"], &["h"], vec![int("to", 10)]), Some("FLOAT16[N,3,4]")),
+        (node("IsNaN", &["x"], &["h"], vec![]), Some("BOOL[N,3,4]")),
+        (node("Add", &["one", "x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("Add", &["square", "one"], &["h"], vec![]), Some("FLOAT[4,4]")),
+        (node("Add", &["x", "w"], &["h"], vec![int("broadcast", 1)]), None),
+        (node("Less", &["x", "one"], &["h"], vec![]), Some("BOOL[N,3,4]")),
+        (node("MatMul", &["x", "w"], &["h"], vec![]), Some("FLOAT[N,3,7]")),
+        (node("Gemm", &["one", "w"], &["h"], vec![]), Some("FLOAT[1,7]")),
+        (node("Gemm", &["w", "w"], &["h"], vec![int("transA", 1)]), Some("FLOAT[7,7]")),
+        (node("Gemm", &["one", "square"], &["h"], vec![int("transB", 1)]), Some("FLOAT[1,4]")),
+        (node("Transpose", &["x"], &["h"], vec![]), Some("FLOAT[4,3,N]")),
+        (
+            node("Transpose", &["x"], &["h"], vec![AttributeProto::ints("perm", [1, 0, 2])]),
+            Some("FLOAT[3,N,4]"),
+        ),
+        (node("Gather", &["w", "ids"], &["h"], vec![]), Some("FLOAT[5,7]")),
+        (node("Gather", &["w", "ids"], &["h"], vec![int("axis", -1)]), Some("FLOAT[4,5]")),
+        (node("Gather", &["w", "ids"], &["h"], vec![int("axis", 2)]), None),
+        (node("Shape", &["x"], &["h"], vec![]), Some("INT64[3]")),
+        (node("Shape", &["x"], &["h"], vec![int("start", 1)]), None),
+        (node("Constant", &[], &["h"], vec![int("value_int", 1)]), Some("INT64[]")),
+        (node("Conv", &["x", "w"], &["h"], vec![]), None),
+        (node("Custom", &["x"], &["h"], vec![]), None),
+        (node("Relu", &["gone"], &["h"], vec![]), None),
+    ];
+    for (op, text) in cases {
+        let said = format!("{op:?}");
+        let mut declared =
+            Container::new(model(graph_of(&[], &[], vec![node("Custom", &[], &["h"], vec![])])));
+        let wanted = text.map(|text| {
+            declared.declare_type("h", text).unwrap();
+            let infos = &declared.model().graph.as_deref().unwrap().value_info;
+            infos[0].r#type.as_deref().cloned().unwrap()
+        });
+        assert_eq!(inferred(op), wanted, "{said}");
+    }
+    // What is known of the type is said.
+    let mut main = graph_of(&["x"], &["y"], vec![node("Reshape", &["x", "s"], &["h"], vec![])]);
+    main.initializer.push(int64s("s", &[1]));
+    let error = Container::new(model(main)).extract_model_for(&["h"]).unwrap_err();
+    assert!(error.to_string().contains("of which only the elements are known, FLOAT"), "{error}");
 }

@@ -868,6 +868,7 @@ def merge(
     second: Container | Path,
     connect: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     *,
+    same_inputs: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     prefix_first: str = "",
     prefix_second: str = "",
     mmap: bool = True,
@@ -879,6 +880,7 @@ def merge(
     Args:
         connect: outputs of the first model, and the inputs of the second that each becomes: a mapping, or pairs where
             one output becomes several inputs.
+        same_inputs: inputs of the first model, and the inputs of the second that each is too, as ``connect``.
         prefix_first, prefix_second: are put before the names of all values and nodes of one model.
 
     Raises:
@@ -888,9 +890,12 @@ def merge(
     def opened(model: Container | Path) -> Container:
         return model if isinstance(model, Container) else Container.load(model, mmap, **options)
 
-    pairs = list(connect.items()) if isinstance(connect, Mapping) else [(a, b) for a, b in connect]
+    def pairs(given: Mapping[str, str] | Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        return list(given.items()) if isinstance(given, Mapping) else [(a, b) for a, b in given]
+
+    connected, same = pairs(connect), pairs(same_inputs)
     one, other = opened(first), opened(second)
-    return Container._of(_core.merge(one._core, other._core, pairs, (prefix_first, prefix_second)))
+    return Container._of(_core.merge(one._core, other._core, connected, same, (prefix_first, prefix_second)))
 
 
 def findings(

@@ -62,17 +62,20 @@ pub fn extract_model(
     Ok(Container::of(part?))
 }
 
-/// The first model and the second after it, with outputs connected to inputs.
+/// The first model and the second after it, with outputs connected to inputs, and
+/// inputs of both that are one.
 #[pyfunction]
 pub fn merge(
     py: Python<'_>,
     first: &Container,
     second: &Container,
     connect: Vec<(String, String)>,
+    same_inputs: Vec<(String, String)>,
     prefixes: (String, String),
 ) -> PyResult<Container> {
     let (second, options) = (second.now(py), MergeOptions::new());
     let options = connect.into_iter().fold(options, |it, (from, to)| it.connect(from, to));
+    let options = same_inputs.into_iter().fold(options, |it, (one, two)| it.same_input(one, two));
     let options = options.prefixes(prefixes.0, prefixes.1);
     Ok(Container::of(first.read(py, |first| first.merge(&second, options))?))
 }

@@ -251,7 +251,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
             none,
             &[("h", "oa"), ("h", "oa")],
             ErrorKind::InvalidArgument,
-            &["connected to two"],
+            &["is given two values"],
         ),
         (
             none,
@@ -271,7 +271,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
             },
             &[("h", "oa")],
             ErrorKind::Shape,
-            &["different shapes"],
+            &["different shapes, ["],
         ),
         (
             none,
@@ -449,6 +449,43 @@ fn sequences_of_other_elements_are_not_connected() {
         assert_eq!(merged.is_ok(), fits, "{element}");
         assert!(fits || merged.unwrap_err().kind() == ErrorKind::DataType);
     }
+}
+
+#[test]
+fn one_input_of_both_models_is_one() {
+    let half = |op: &str, inputs: &[&str], output: &str| {
+        let main = graph_of(inputs, &[output], vec![node(op, inputs, &[output], vec![])]);
+        Container::new(model(main))
+    };
+    let (first, second) = (half("Mul", &["ids", "w"], "h"), half("Add", &["a", "tokens"], "y"));
+    let options = || MergeOptions::new().connect("h", "a");
+    for (options, inputs) in [
+        (options(), &["ids", "w", "tokens"][..]),
+        (options().same_input("ids", "tokens"), &["ids", "w"]),
+        (options().same_input("w", "tokens").prefixes("1/", "2/"), &["1/ids", "1/w"]),
+        (MergeOptions::new().same_input("w", "tokens").same_input("w", "a"), &["ids", "w"]),
+    ] {
+        let both = first.merge(&second, options).unwrap();
+        let graph = both.model().graph.clone().unwrap();
+        assert_eq!(infos(&graph.input), inputs);
+        let used = graph.node.iter().flat_map(|node| &node.input).map(ToString::to_string);
+        let used =
+            used.filter(|name| !name.ends_with('h')).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(used, inputs.iter().map(ToString::to_string).collect());
+    }
+    for (options, said) in [
+        (options().same_input("ids", "a"), "`a`: is given two values: connect it once"),
+        (options().same_input("id", "tokens"), "the first model has no input of this name"),
+        (options().same_input("ids", "token"), "the second model has no input of this name"),
+    ] {
+        let error = first.merge(&second, options).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let mut other = second.clone();
+    other.model_mut().graph.as_mut().unwrap().input[1] =
+        ValueInfoProto::tensor_with("tokens", TensorProto::FLOAT, ["N".into(), 3.into()]);
+    let error = first.merge(&other, options().same_input("ids", "tokens")).unwrap_err();
+    assert!(error.to_string().contains("have different shapes, [2] and [N,3]"), "{error}");
 }
 
 /// Values that lie on all ways from a missing input to the outputs are named.

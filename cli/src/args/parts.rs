@@ -38,9 +38,9 @@ pub struct ExtractModelArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The result has the inputs and outputs of both models, except those that are connected. Both have to use the \
-same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
-the name of a value of the other: a prefix keeps them apart. Connections are by the names without prefixes. An open \
+The result has the inputs and outputs of both models, except those that are connected; --same-input makes \
+one input of two. Both have to use the same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
+the name of a value of the other: a prefix keeps them apart. Connections and same inputs are by the names without prefixes. An open \
 dimension that both models name alike is one dimension in the result, of one size.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]
@@ -57,6 +57,9 @@ pub struct MergeArgs {
     /// Make the output O of A the input I of B; may be given several times
     #[arg(long, value_name = "O=I", value_parser = pair)]
     pub connect: Vec<(String, String)>,
+    /// Make the input X of A and the input Y of B one input, X; may be given several times
+    #[arg(long, value_name = "X=Y", value_parser = pair)]
+    pub same_input: Vec<(String, String)>,
     /// Put PREFIX before the names of all values and nodes of A
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub prefix_a: String,

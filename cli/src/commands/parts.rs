@@ -119,6 +119,7 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
         .connect
         .iter()
         .fold(MergeOptions::new(), |options, (output, input)| options.connect(output, input));
+    let options = args.same_input.iter().fold(options, |options, (a, b)| options.same_input(a, b));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
     let both = first.into_merged(second, options)?;
     let read = Read::of(&both, !args.write.read.no_mmap)?;

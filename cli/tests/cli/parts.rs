@@ -101,6 +101,14 @@ fn types_follow_from_others_or_are_given() {
 }
 
 #[test]
+fn two_models_have_one_input() {
+    let folder = folder();
+    let args = ["merge", "p.onnx", "p.onnx", "o.onnx", "--prefix-b=b/", "--same-input=x=x"];
+    folder.run(&args).done().says(&["merged    4 nodes", "inputs    x\n", "outputs   y, b/y"]);
+    folder.run(&["merge", "p.onnx", "p.onnx", "o.onnx", "--same-input=x"]).misused(&["A=B"]);
+}
+
+#[test]
 fn a_part_that_is_nearly_the_whole_is_noted() {
     let folder = Folder::new();
     let mut model = chain();

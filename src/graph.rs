@@ -4,6 +4,7 @@
 pub(crate) mod called_functions;
 pub(crate) mod declared_types;
 mod fields;
+pub(crate) mod inferred_types;
 pub(crate) mod inline;
 pub(crate) mod model_size;
 pub(crate) mod operands;

@@ -766,15 +766,20 @@ class Container:
             source = Container.load(source, mmap, **options)
         return Attached(*_core.attach_model(self._core, source._core, edited))
 
-    def extract_model(self, inputs: Iterable[str] | None, outputs: Iterable[str]) -> Container:
+    def extract_model(
+        self, inputs: Iterable[str] | None, outputs: Iterable[str], types: Mapping[str, str] | None = None
+    ) -> Container:
         """The part of the model that computes the values ``outputs`` from the values ``inputs``, as a new container that
         shares the weights. Values are those of the main graph.
 
         Args:
             inputs: None takes those inputs of the model that the outputs need.
+            types: of values for which the model declares none and which common operators do not give, such as
+                ``{"h": "FLOAT[N,128]"}``. Dimensions are numbers, names, or ``?`` where nothing is known.
 
         Raises:
-            Error: there is no such value, no output needs an input, or an output needs what no input gives.
+            Error: there is no such value, no output needs an input, an output needs what no input gives, or the type of a
+                value is not known.
 
             >>> part = Container.load("encoder.onnx").extract_model(None, ["logits"])
             >>> [value.name for value in part.outputs]
@@ -783,7 +788,10 @@ class Container:
         for what, given in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(given, str):
                 raise TypeError(f"extract_model(): {what} are several names, such as [{given!r}]")
-        part = _core.extract_model(self._core, None if inputs is None else list(inputs), list(outputs))
+        if types is not None and not isinstance(types, Mapping):
+            raise TypeError(f"extract_model(): types maps names to types, it is not {types!r}")
+        given = None if inputs is None else list(inputs)
+        part = _core.extract_model(self._core, given, list(outputs), list((types or {}).items()))
         return Container._of(part)
 
     def match(
@@ -1173,6 +1181,7 @@ def merge(
     second: Container | Path,
     connect: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     *,
+    same_inputs: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     prefix_first: str = "",
     prefix_second: str = "",
     mmap: bool = True,
@@ -1184,6 +1193,7 @@ def merge(
     Args:
         connect: outputs of the first model, and the inputs of the second that each becomes: a mapping, or pairs where
             one output becomes several inputs.
+        same_inputs: inputs of the first model, and the inputs of the second that each is too, as ``connect``.
         prefix_first, prefix_second: are put before the names of all values and nodes of one model.
 
     Raises:
@@ -1198,9 +1208,12 @@ def merge(
     def opened(model: Container | Path) -> Container:
         return model if isinstance(model, Container) else Container.load(model, mmap, **options)
 
-    pairs = list(connect.items()) if isinstance(connect, Mapping) else [(a, b) for a, b in connect]
+    def pairs(given: Mapping[str, str] | Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        return list(given.items()) if isinstance(given, Mapping) else [(a, b) for a, b in given]
+
+    connected, same = pairs(connect), pairs(same_inputs)
     one, other = opened(first), opened(second)
-    return Container._of(_core.merge(one._core, other._core, pairs, (prefix_first, prefix_second)))
+    return Container._of(_core.merge(one._core, other._core, connected, same, (prefix_first, prefix_second)))
 
 
 def findings(

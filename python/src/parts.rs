@@ -1,5 +1,7 @@
 //! Models without weights, parts of models, and two models as one.
 
+use std::borrow::Cow;
+
 use onnx_container::edit::{AttachOptions, AttachedWeights, MergeOptions, Stripped};
 use pyo3::prelude::*;
 
@@ -37,32 +39,43 @@ pub fn attach_model(
     Ok((attached, bytes, differing, unused, digests.tensors))
 }
 
-/// The part between the values; without `inputs`, from the inputs that the outputs need.
+/// The part between the values; without `inputs`, from the inputs that the outputs need. `types`
+/// are those of values for which the model declares none.
 #[pyfunction]
 pub fn extract_model(
     py: Python<'_>,
     container: &Container,
     inputs: Option<Vec<String>>,
     outputs: Vec<String>,
+    types: Vec<(String, String)>,
 ) -> PyResult<Container> {
-    let part = container.read(py, |container| match &inputs {
-        Some(inputs) => container.extract_model(inputs, &outputs),
-        None => container.extract_model_for(&outputs),
+    let part = container.read(py, |container| {
+        let mut container = Cow::Borrowed(container);
+        for (name, of) in &types {
+            container.to_mut().declare_type(name, of)?;
+        }
+        match &inputs {
+            Some(inputs) => container.extract_model(inputs, &outputs),
+            None => container.extract_model_for(&outputs),
+        }
     });
     Ok(Container::of(part?))
 }
 
-/// The first model and the second after it, with outputs connected to inputs.
+/// The first model and the second after it, with outputs connected to inputs, and
+/// inputs of both that are one.
 #[pyfunction]
 pub fn merge(
     py: Python<'_>,
     first: &Container,
     second: &Container,
     connect: Vec<(String, String)>,
+    same_inputs: Vec<(String, String)>,
     prefixes: (String, String),
 ) -> PyResult<Container> {
     let (second, options) = (second.now(py)?, MergeOptions::new());
     let options = connect.into_iter().fold(options, |it, (from, to)| it.connect(from, to));
+    let options = same_inputs.into_iter().fold(options, |it, (one, two)| it.same_input(one, two));
     let options = options.prefixes(prefixes.0, prefixes.1);
     Ok(Container::of(first.read(py, |first| first.merge(&second, options))?))
 }

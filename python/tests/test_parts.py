@@ -67,6 +67,8 @@ def test_a_model_is_cut_and_merged(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
     twice = oc.merge(tmp_path / "m.onnx", tmp_path / "m.onnx", [("y", "x")], prefix_second="b/")
     assert sorted(twice.keys()) == ["#a", "#b", "#b/a", "#b/b"]
+    beside = oc.merge(tmp_path / "m.onnx", tmp_path / "m.onnx", same_inputs={"x": "x"}, prefix_second="b/")
+    assert [value.name for value in beside.proto().graph.input] == ["x"]
     with pytest.raises(oc.Error, match="did you mean `h`"):
         whole.extract_model(["x"], ["H"])
     with pytest.raises(oc.Error, match="none of the outputs needs"):
@@ -75,6 +77,10 @@ def test_a_model_is_cut_and_merged(tmp_path: Path) -> None:
         oc.merge(whole, whole, {"y": "x"})
     with pytest.raises(TypeError, match="several names"):
         whole.extract_model("x", ["h"])
+    with pytest.raises(oc.Error, match="declares the type of this value already"):
+        whole.extract_model(["x"], ["h"], types={"h": "FLOAT[N,64]"})
+    with pytest.raises(TypeError, match="types maps names to types"):
+        whole.extract_model(["x"], ["h"], types=[("h", "FLOAT[N,64]")])  # type: ignore[arg-type]
 
 
 def test_models_share_a_file(tmp_path: Path) -> None:

@@ -2,15 +2,19 @@
 //!
 //! The nodes that the outputs need are found from the outputs backwards, up to the inputs.
 //! Subgraphs may use values from outside that no node names, so they are looked into. Whatever else
-//! would have to be guessed, such as the type of a value that the model does not declare, is an
-//! error.
+//! would have to be guessed, such as the type of a value that neither is declared nor follows, is
+//! an error.
+
+mod between;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::container::Container;
+use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::files::external_data::handle_of;
 use crate::graph::called_functions::called;
+use crate::graph::inferred_types::{InferredType, inferred_types};
 use crate::graph::outer_values::needed_by;
 use crate::graph::stored_digests::remove_digests;
 use crate::graph::traversal;
@@ -56,7 +60,8 @@ impl Container {
     /// [`ErrorKind::MissingTensor`] for a name that the main graph does not have;
     /// [`ErrorKind::InvalidArgument`] for outputs that need an input of the model that is not among
     /// `inputs`, for inputs that no output needs, for names that are given twice, and for values
-    /// whose types the model does not declare; [`ErrorKind::InvalidModel`] for values that nothing
+    /// whose types the model does not declare, unless they follow from declared ones (see
+    /// [`declare_type`](Self::declare_type)); [`ErrorKind::InvalidModel`] for values that nothing
     /// defines.
     pub fn extract_model(
         &self,
@@ -75,8 +80,8 @@ impl Container {
         }
         let part = Part::of(&values, &inputs, &outputs)?;
         let has_inputs = self.model.ir_version.is_none_or(|version| version < INITIALIZERS_ALONE);
-        let graph = part.graph(&values, (&inputs, &outputs), has_inputs)?;
-        self.with_graph(graph)
+        let declared = values.declarations(&self.model, &inputs, &outputs)?;
+        self.with_graph(part.graph(&values, declared, &inputs, has_inputs))
     }
 
     /// As [`extract_model`](Self::extract_model), from those inputs of the model that the outputs
@@ -222,23 +227,59 @@ impl<'g> Values<'g> {
         found
     }
 
-    /// The value with its type, as an input or output of a graph.
-    fn declaration(&self, name: &Str) -> Result<ValueInfoProto> {
-        if let Some(info) = self.declared.get(name).filter(|info| info.r#type.is_some()) {
-            return Ok((*info).clone());
-        }
-        if let Some(tensor) = self.initializers.get(name) {
-            let mut info = ValueInfoProto::default();
-            let dtype = tensor.data_type.unwrap_or(0);
-            let dims = self.sparse_dims.get(name).copied().unwrap_or(&tensor.dims);
-            info.r#type = Some(Box::new(TypeProto::tensor(dtype, dims.iter().copied())));
-            info.name = Some(name.clone());
-            return Ok(info);
-        }
-        let reason = "the model does not declare the type of this value: `onnx.shape_inference.infer_shapes_path` \
-                      adds what types it can infer";
-        Err(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name.to_string_lossy()))
+    /// The inputs and outputs of a part with their types: declared ones, or those that follow.
+    fn declarations(
+        &self,
+        model: &ModelProto,
+        inputs: &[Str],
+        outputs: &[Str],
+    ) -> Result<(Vec<ValueInfoProto>, Vec<ValueInfoProto>)> {
+        let inferred = std::cell::OnceCell::new();
+        let mut errors = Errors::default();
+        let mut all = |names: &[Str]| {
+            let infos = names.iter().map(|name| {
+                self.declared(name).map_or_else(
+                    || inferred_as(name, inferred.get_or_init(|| inferred_types(model)).get(name)),
+                    Ok,
+                )
+            });
+            infos.filter_map(|info| info.map_err(|error| errors.push(error)).ok()).collect()
+        };
+        let both = (all(inputs), all(outputs));
+        errors.join().map_or(Ok(both), Err)
     }
+
+    /// The value with the type that the model declares, as an input or output of a graph.
+    fn declared(&self, name: &Str) -> Option<ValueInfoProto> {
+        if let Some(info) = self.declared.get(name).filter(|info| info.r#type.is_some()) {
+            return Some((*info).clone());
+        }
+        let tensor = self.initializers.get(name)?;
+        let dims = self.sparse_dims.get(name).copied().unwrap_or(&tensor.dims);
+        let dtype = tensor.data_type.unwrap_or(0);
+        Some(typed(name, TypeProto::tensor(dtype, dims.iter().copied())))
+    }
+}
+
+fn typed(name: &Str, of: TypeProto) -> ValueInfoProto {
+    let mut info = ValueInfoProto::default();
+    (info.name, info.r#type) = (Some(name.clone()), Some(Box::new(of)));
+    info
+}
+
+/// The value with the type that follows from others, if it does.
+fn inferred_as(name: &Str, inferred: Option<&InferredType>) -> Result<ValueInfoProto> {
+    if let Some(whole) = inferred.and_then(InferredType::whole) {
+        return Ok(typed(name, whole));
+    }
+    let known = inferred.and_then(|known| DataType::try_from(known.dtype).ok());
+    let known = known.map(|dtype| format!(", of which only the elements are known, {dtype}"));
+    let reason = format!(
+        "the model does not declare the type of this value{}: declare it, or let \
+         `onnx.shape_inference.infer_shapes_path` add all types that it can infer",
+        known.unwrap_or_default()
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name.to_string_lossy()))
 }
 
 /// The nodes and initializers of a part.
@@ -271,7 +312,7 @@ impl Part {
     fn reaching(values: &Values<'_>, inputs: &[Str], outputs: &[Str]) -> Result<Self> {
         let ends: HashSet<_> = inputs.iter().collect();
         let (mut part, mut seen) = (Self::default(), HashSet::new());
-        let mut errors = Errors::default();
+        let mut missing = Vec::new();
         for output in outputs {
             let mut pending = vec![output.clone()];
             while let Some(name) = pending.pop() {
@@ -288,11 +329,15 @@ impl Part {
                         pending.extend(node.map(needed_by).unwrap_or_default());
                     }
                 } else {
-                    errors.push(missing(values, output, &name));
+                    missing.push((output, name));
                 }
             }
         }
-        errors.join().map_or(Ok(part), Err)
+        let error = |(output, name): &(&Str, Str)| {
+            let instead = between::instead(&values.graph.node, &part.nodes, (&ends, outputs), name);
+            missing_input(values, output, name, &instead)
+        };
+        Error::join(missing.iter().map(error)).map_or(Ok(part), Err)
     }
 
     /// Adds the parameters of quantized tensors: no node need use these.
@@ -313,26 +358,22 @@ impl Part {
         }
     }
 
-    /// The graph of the part. `has_inputs` says whether initializers that are inputs of the graph
+    /// The graph of the part, with these inputs and outputs; the inputs have the names `ends`.
+    /// `has_inputs` says whether initializers that are inputs of the graph
     /// have to stay such.
     fn graph(
         self,
         values: &Values<'_>,
-        (inputs, outputs): (&[Str], &[Str]),
+        (inputs, outputs): (Vec<ValueInfoProto>, Vec<ValueInfoProto>),
+        ends: &[Str],
         has_inputs: bool,
-    ) -> Result<GraphProto> {
+    ) -> GraphProto {
         let of = values.graph;
-        let mut errors = Errors::default();
-        let mut declared = |names: &[Str]| {
-            let infos = names.iter().map(|name| values.declaration(name));
-            let infos = infos.filter_map(|info| info.map_err(|error| errors.push(error)).ok());
-            infos.collect::<Vec<_>>()
-        };
         let mut graph = GraphProto::default();
         graph.name.clone_from(&of.name);
         graph.doc_string.clone_from(&of.doc_string);
         graph.metadata_props.clone_from(&of.metadata_props);
-        (graph.input, graph.output) = (declared(inputs), declared(outputs));
+        (graph.input, graph.output) = (inputs, outputs);
         graph.node = self.nodes.iter().filter_map(|number| of.node.get(*number)).cloned().collect();
         let is_kept = |tensor: &TensorProto| {
             tensor.name.as_ref().is_some_and(|name| self.initializers.contains(name))
@@ -348,19 +389,19 @@ impl Part {
             });
             graph.input.extend(defaults.cloned());
         }
-        free_inputs(&mut graph, inputs);
+        free_inputs(&mut graph, ends);
         keep_mentions(&mut graph, of);
-        errors.join().map_or(Ok(graph), Err)
+        graph
     }
 }
 
-/// The error for an `output` that needs the value `name`.
-fn missing(values: &Values<'_>, output: &Str, name: &Str) -> Error {
+/// The error for an `output` that needs the value `name`, and what may be given `instead`.
+fn missing_input(values: &Values<'_>, output: &Str, name: &Str, instead: &str) -> Error {
     let needed = if output == name { "itself".to_owned() } else { format!("`{name}`") };
     let (kind, reason) = match values.inputs.contains_key(name) {
         true => {
-            let of = "an input of the model that is not among the inputs: add it, or a value between the two";
-            (ErrorKind::InvalidArgument, format!("this output needs {needed}, {of}"))
+            let of = "an input of the model that is not among the inputs: add it";
+            (ErrorKind::InvalidArgument, format!("this output needs {needed}, {of}{instead}"))
         }
         false => {
             let reason = format!("this output needs `{name}`, which nothing in the model defines");

@@ -5,11 +5,13 @@
 //! names that would mean two things are errors that say what to do.
 
 mod agreement;
+mod connections;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::container::lookup::list;
 use crate::container::merge::agreement::{check_models, domain};
+use crate::container::merge::connections::check_connections;
 use crate::container::rename::renamed;
 use crate::container::{Container, Handle, HandleNames};
 use crate::error::{Error, ErrorKind, Errors, Result};
@@ -18,10 +20,7 @@ use crate::graph::called_functions::key_of;
 use crate::graph::stored_digests::remove_digests;
 use crate::graph::traversal::{self, BodyMut};
 use crate::graph::value_names::{Names, NamesMut, Role};
-use crate::proto::tensor_shape_proto::DimensionValue;
-use crate::proto::type_proto::Value;
-use crate::proto::{GraphProto, ModelProto, StringStringEntryProto, TypeProto, ValueInfoProto};
-use crate::util::did_you_mean::did_you_mean;
+use crate::proto::{GraphProto, ModelProto, StringStringEntryProto, ValueInfoProto};
 use crate::util::names::UniqueNames;
 use crate::wire::Str;
 
@@ -36,6 +35,8 @@ use crate::wire::Str;
 pub struct MergeOptions {
     /// Outputs of the first model, and inputs of the second.
     connections: Vec<(String, String)>,
+    /// Inputs of the first model, and of the second, that are one input of the result.
+    same_inputs: Vec<(String, String)>,
     prefixes: (String, String),
 }
 
@@ -54,8 +55,17 @@ impl MergeOptions {
         self
     }
 
+    /// Makes the input `first` of the first model and the input `second` of the second one input of
+    /// the result, which has the name of the first.
+    #[must_use]
+    pub fn same_input(mut self, first: impl Into<String>, second: impl Into<String>) -> Self {
+        self.same_inputs.push((first.into(), second.into()));
+        self
+    }
+
     /// Puts `first` before the names of all values and nodes of the first model, and `second`
-    /// before those of the second. Connections are by the names without it. Default: none.
+    /// before those of the second. Connections and same inputs are by the
+    /// names without it. Default: none.
     #[must_use]
     pub fn prefixes(mut self, first: impl Into<String>, second: impl Into<String>) -> Self {
         self.prefixes = (first.into(), second.into());
@@ -91,9 +101,9 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// One error for all that does not fit: [`ErrorKind::MissingTensor`] for connections of what is
-    /// no output or input; [`ErrorKind::DataType`] and [`ErrorKind::Shape`] for connections of
-    /// values with different declared types; [`ErrorKind::AlreadyExists`] for names of values that
+    /// One error for all that does not fit: [`ErrorKind::MissingTensor`] for what is no
+    /// output or input; [`ErrorKind::DataType`] and [`ErrorKind::Shape`] for connections of values
+    /// with different declared types; [`ErrorKind::AlreadyExists`] for names of values that
     /// both models have; [`ErrorKind::InvalidArgument`] for operator sets of two versions,
     /// functions and metadata of one name with different contents, and an input that is connected
     /// twice; [`ErrorKind::Unsupported`] for training graphs.
@@ -111,7 +121,7 @@ impl Container {
         second.check_nesting()?;
         let (a, b) = (graph_of(&self)?, graph_of(&second)?);
         let mut errors = Errors::default();
-        errors.extend(check_connections(a, b, &options.connections));
+        errors.extend(check_connections(a, b, &options.connections, &options.same_inputs));
         errors.extend(check_models(&self.model, &second.model));
         if let Some(error) = errors.join() {
             return Err(error);
@@ -121,7 +131,8 @@ impl Container {
             (format!("{before}{output}"), format!("{after}{input}"))
         };
         let connections: Vec<_> = options.connections.iter().map(full).collect();
-        joined(self.prefixed(before), second.prefixed(after), (after, &connections))
+        let same: Vec<_> = options.same_inputs.iter().map(full).collect();
+        joined(self.prefixed(before), second.prefixed(after), after, [&connections, &same])
     }
 
     /// The same with names of values and nodes that begin with `prefix`, without stored digests.
@@ -174,13 +185,14 @@ fn put_before(graph: &mut GraphProto, prefix: &str) {
 fn joined(
     mut first: Container,
     mut second: Container,
-    (prefix, connections): (&str, &[(String, String)]),
+    prefix: &str,
+    [connections, same]: [&[(String, String)]; 2],
 ) -> Result<Container> {
     take_handles(&mut first, &mut second, prefix)?;
     first.attached.append(&mut second.attached);
     let mut model = second.model.into_inner();
     let of_second = model.graph.take().ok_or_else(|| Error::internal("a graph is gone"))?;
-    let of_second = connected(*of_second, connections);
+    let of_second = connected(*of_second, &[connections, same].concat());
     let of_first = first.model.graph.as_deref_mut();
     let of_first = of_first.ok_or_else(|| Error::internal("a graph is gone"))?;
     forget_strangers(of_first);
@@ -212,7 +224,7 @@ fn take_handles(first: &mut Container, second: &mut Container, prefix: &str) -> 
     Ok(())
 }
 
-/// The second graph, where inputs are the outputs of the first that they are connected to.
+/// The second graph, where inputs are the values of the first that they are connected to.
 fn connected(mut graph: GraphProto, connections: &[(String, String)]) -> GraphProto {
     let is_connected = |name: Option<&Str>| {
         name.is_some_and(|name| connections.iter().any(|(_, input)| *name == input.as_str()))
@@ -345,132 +357,4 @@ fn append_new(first: &mut Vec<StringStringEntryProto>, second: &[StringStringEnt
     let text = |entry: &StringStringEntryProto| (entry.key.clone(), entry.value.clone());
     let known: HashSet<_> = first.iter().map(text).collect();
     first.extend(second.iter().filter(|entry| !known.contains(&text(entry))).cloned());
-}
-
-/// What is wrong with the connections.
-fn check_connections(
-    first: &GraphProto,
-    second: &GraphProto,
-    connections: &[(String, String)],
-) -> Vec<Error> {
-    let (mut errors, mut inputs) = (Vec::new(), HashSet::new());
-    for (output, input) in connections {
-        let found = (find(&first.output, output), find(&second.input, input));
-        match found {
-            (Some(output), Some(input)) => errors.extend(check_types(output, input)),
-            (output_found, input_found) => {
-                let unknown = |found: Option<_>, what, name: &str, list: &[ValueInfoProto]| {
-                    found.is_none().then(|| unknown(what, name, list))
-                };
-                errors.extend(unknown(
-                    output_found,
-                    "the first model has no output",
-                    output,
-                    &first.output,
-                ));
-                errors.extend(unknown(
-                    input_found,
-                    "the second model has no input",
-                    input,
-                    &second.input,
-                ));
-            }
-        }
-        if !inputs.insert(input) {
-            let reason = "is connected to two outputs";
-            errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(input.as_str()));
-        }
-    }
-    errors
-}
-
-fn find<'l>(list: &'l [ValueInfoProto], name: &str) -> Option<&'l ValueInfoProto> {
-    list.iter().find(|info| info.name.as_ref().is_some_and(|own| *own == name))
-}
-
-fn unknown(what: &str, name: &str, infos: &[ValueInfoProto]) -> Error {
-    let names: Vec<_> = infos.iter().filter_map(|info| info.name.as_ref()).collect();
-    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
-    let hint = did_you_mean(name, names.iter().map(AsRef::as_ref));
-    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-    let error = Error::new(ErrorKind::MissingTensor, format!("{what} of this name{hint}"));
-    error.with_tensor(name)
-}
-
-/// Why a value of the type of `output` cannot be `input`, as far as both are declared.
-fn check_types(output: &ValueInfoProto, input: &ValueInfoProto) -> Option<Error> {
-    let value = |info: &ValueInfoProto| info.r#type.as_deref().cloned();
-    let (from, to) = (value(output)?, value(input)?);
-    let name = |info: &ValueInfoProto| info.name.clone().unwrap_or_default();
-    let said = |what: &str| {
-        format!(
-            "`{}` of the first model and `{}` of the second have {what}",
-            name(output),
-            name(input)
-        )
-    };
-    let error = match (from.value.as_ref()?, to.value.as_ref()?) {
-        (Value::TensorType(a), Value::TensorType(b)) => {
-            let known = |dtype: Option<i32>| dtype.filter(|dtype| *dtype != 0);
-            let types = known(a.elem_type).zip(known(b.elem_type));
-            if types.is_some_and(|(a, b)| a != b) {
-                Error::new(ErrorKind::DataType, said("different element types"))
-            } else if have_other_dims(&from, &to) {
-                Error::new(ErrorKind::Shape, said("different shapes"))
-            } else {
-                return None;
-            }
-        }
-        (a, b) if std::mem::discriminant(a) != std::mem::discriminant(b) => {
-            Error::new(ErrorKind::DataType, said("different kinds of values"))
-        }
-        _ if have_other_elements(&from, &to) => {
-            Error::new(ErrorKind::DataType, said("different types of elements"))
-        }
-        _ => return None,
-    };
-    Some(error.with_tensor(name(input).to_string_lossy()))
-}
-
-/// Whether two values declare elements of other types, at any depth: shapes do not count.
-fn have_other_elements(from: &TypeProto, to: &TypeProto) -> bool {
-    let known = |number: Option<i32>| number.filter(|number| *number != 0);
-    let differ =
-        |a: Option<i32>, b: Option<i32>| known(a).zip(known(b)).is_some_and(|(a, b)| a != b);
-    let inside = |a: Option<&TypeProto>, b: Option<&TypeProto>| {
-        a.zip(b).is_some_and(|(a, b)| have_other_elements(a, b))
-    };
-    match (from.value.as_ref(), to.value.as_ref()) {
-        (Some(Value::TensorType(a)), Some(Value::TensorType(b))) => {
-            differ(a.elem_type, b.elem_type)
-        }
-        (Some(Value::SequenceType(a)), Some(Value::SequenceType(b))) => {
-            inside(a.elem_type.as_deref(), b.elem_type.as_deref())
-        }
-        (Some(Value::OptionalType(a)), Some(Value::OptionalType(b))) => {
-            inside(a.elem_type.as_deref(), b.elem_type.as_deref())
-        }
-        (Some(Value::MapType(a)), Some(Value::MapType(b))) => {
-            differ(a.key_type, b.key_type)
-                || inside(a.value_type.as_deref(), b.value_type.as_deref())
-        }
-        (Some(a), Some(b)) => std::mem::discriminant(a) != std::mem::discriminant(b),
-        _ => false,
-    }
-}
-
-/// Whether the declared shapes of two tensors have different ranks, or differ in a dimension that
-/// both declare as a number.
-fn have_other_dims(from: &TypeProto, to: &TypeProto) -> bool {
-    let dims = |of: &TypeProto| {
-        let Some(Value::TensorType(tensor)) = &of.value else { return None };
-        let dims = tensor.shape.as_ref()?.dim.iter().map(|dim| match dim.value {
-            Some(DimensionValue::DimValue(value)) => Some(value),
-            _ => None,
-        });
-        Some(dims.collect::<Vec<_>>())
-    };
-    let Some((from, to)) = dims(from).zip(dims(to)) else { return false };
-    let differ = |(a, b): (&Option<i64>, &Option<i64>)| a.zip(*b).is_some_and(|(a, b)| a != b);
-    from.len() != to.len() || from.iter().zip(&to).any(differ)
 }

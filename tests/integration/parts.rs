@@ -1,9 +1,10 @@
 //! `extract_model` and `merge`: the part between some values, and two models as one.
 
 use onnx_container::edit::MergeOptions;
+use onnx_container::proto::tensor_shape_proto::Dimension;
 use onnx_container::proto::{
     AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-    ValueInfoProto,
+    TypeProto, ValueInfoProto,
 };
 use onnx_container::{Container, Error, ErrorKind};
 
@@ -132,7 +133,7 @@ fn what_cannot_be_cut_is_said_by_name() {
     }
     let mut untyped = whole();
     untyped.model_mut().graph.as_mut().unwrap().value_info.clear();
-    let error = untyped.extract_model(&["x"], &["h"]).unwrap_err();
+    let error = untyped.extract_model_for(&["y"]).unwrap_err();
     assert!(error.to_string().contains("does not declare the type"), "{error}");
     assert!(Container::default().extract_model(&["x"], &["y"]).is_err());
 }
@@ -250,7 +251,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
             none,
             &[("h", "oa"), ("h", "oa")],
             ErrorKind::InvalidArgument,
-            &["connected to two"],
+            &["is given two values"],
         ),
         (
             none,
@@ -270,7 +271,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
             },
             &[("h", "oa")],
             ErrorKind::Shape,
-            &["different shapes"],
+            &["different shapes, ["],
         ),
         (
             none,
@@ -448,4 +449,148 @@ fn sequences_of_other_elements_are_not_connected() {
         assert_eq!(merged.is_ok(), fits, "{element}");
         assert!(fits || merged.unwrap_err().kind() == ErrorKind::DataType);
     }
+}
+
+#[test]
+fn one_input_of_both_models_is_one() {
+    let half = |op: &str, inputs: &[&str], output: &str| {
+        let main = graph_of(inputs, &[output], vec![node(op, inputs, &[output], vec![])]);
+        Container::new(model(main))
+    };
+    let (first, second) = (half("Mul", &["ids", "w"], "h"), half("Add", &["a", "tokens"], "y"));
+    let options = || MergeOptions::new().connect("h", "a");
+    for (options, inputs) in [
+        (options(), &["ids", "w", "tokens"][..]),
+        (options().same_input("ids", "tokens"), &["ids", "w"]),
+        (options().same_input("w", "tokens").prefixes("1/", "2/"), &["1/ids", "1/w"]),
+        (MergeOptions::new().same_input("w", "tokens").same_input("w", "a"), &["ids", "w"]),
+    ] {
+        let both = first.merge(&second, options).unwrap();
+        let graph = both.model().graph.clone().unwrap();
+        assert_eq!(infos(&graph.input), inputs);
+        let used = graph.node.iter().flat_map(|node| &node.input).map(ToString::to_string);
+        let used =
+            used.filter(|name| !name.ends_with('h')).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(used, inputs.iter().map(ToString::to_string).collect());
+    }
+    for (options, said) in [
+        (options().same_input("ids", "a"), "`a`: is given two values: connect it once"),
+        (options().same_input("id", "tokens"), "the first model has no input of this name"),
+        (options().same_input("ids", "token"), "the second model has no input of this name"),
+    ] {
+        let error = first.merge(&second, options).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let mut other = second.clone();
+    other.model_mut().graph.as_mut().unwrap().input[1] =
+        ValueInfoProto::tensor_with("tokens", TensorProto::FLOAT, ["N".into(), 3.into()]);
+    let error = first.merge(&other, options().same_input("ids", "tokens")).unwrap_err();
+    assert!(error.to_string().contains("have different shapes, [2] and [N,3]"), "{error}");
+}
+
+/// Values that lie on all ways from a missing input to the outputs are named.
+#[test]
+fn where_the_model_can_be_cut_is_said() {
+    let op = |inputs: &[&str], output: &str| node("Add", inputs, &[output], vec![]);
+    // x -> a -> b, c -> d -> e -> y; the mask goes from x to e.
+    let nodes = |mask: &'static str| {
+        vec![
+            op(&["x", "x"], "a"),
+            op(&["a", "a"], "b"),
+            op(&["a", "z"], "c"),
+            op(&["b", "c"], "d"),
+            op(&["d", mask], "e"),
+            op(&["e", "e"], "f"),
+            op(&["f", "f"], "y"),
+        ]
+    };
+    let cases: [(&str, &[&str], &str); 4] = [
+        ("z", &["z"], "add it, or a value between the two: `a`, `d`, `e`, `f`"),
+        ("x", &["z"], "add it, or a value between the two: `e`, `f`"),
+        ("b", &["z", "c"], "add it, or a value between the two: `a`, `b`, `e`, `f`"),
+        ("a", &["x", "b"], "add it, or a value between the two: `c`, `d`, `e`, `f`"),
+    ];
+    for (mask, inputs, text) in cases {
+        let model = Container::new(model(graph_of(&["x", "z"], &["y"], nodes(mask))));
+        let said = model.extract_model(inputs, &["y"]).map_err(|error| error.to_string());
+        let said = said.err().unwrap_or_default();
+        assert!(said.ends_with(text), "{inputs:?}: {said}");
+    }
+    // Two ways that do not meet again: both are needed.
+    let nodes = vec![
+        op(&["x", "x"], "a"),
+        op(&["x", "z"], "b"),
+        op(&["a", "a"], "c"),
+        op(&["b", "c"], "y"),
+    ];
+    let model = Container::new(model(graph_of(&["x", "z"], &["y"], nodes)));
+    let error = model.extract_model(&["z"], &["y"]).unwrap_err().to_string();
+    assert!(error.ends_with("add it, or all of `a`, `b`, which lie between the two"), "{error}");
+}
+
+/// The type of the value `h` in a part that ends with it, or nothing where it is not known.
+fn inferred(op: NodeProto) -> Option<TypeProto> {
+    let mut main = graph_of(&[], &["y"], vec![op, node("Custom", &["h"], &["y"], vec![])]);
+    let dims = |dims: &[&str]| {
+        let dim =
+            |dim: &&str| dim.parse::<i64>().map_or_else(|_| Dimension::from(*dim), Into::into);
+        dims.iter().map(dim).collect::<Vec<_>>()
+    };
+    main.input = [("x", &["N", "3", "4"][..]), ("one", &["1", "4"]), ("square", &["4", "4"])]
+        .map(|(name, shape)| ValueInfoProto::tensor_with(name, TensorProto::FLOAT, dims(shape)))
+        .into();
+    main.input.push(ValueInfoProto::tensor("ids", TensorProto::INT64, [5]));
+    main.initializer
+        .push(TensorProto::new("w", TensorProto::FLOAT, [4, 7]).with_raw_data(vec![0; 112]));
+    let part = Container::new(model(main)).extract_model_for(&["h"]).ok()?;
+    let graph = part.model().graph.clone().unwrap();
+    graph.output[0].r#type.as_deref().cloned()
+}
+
+#[test]
+fn the_types_of_cut_values_follow_from_declared_ones() {
+    let int = AttributeProto::int;
+    let cases = [
+        (node("Relu", &["x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("Cast", &["x"], &["h"], vec![int("to", 10)]), Some("FLOAT16[N,3,4]")),
+        (node("IsNaN", &["x"], &["h"], vec![]), Some("BOOL[N,3,4]")),
+        (node("Add", &["one", "x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("Add", &["square", "one"], &["h"], vec![]), Some("FLOAT[4,4]")),
+        (node("Add", &["x", "w"], &["h"], vec![int("broadcast", 1)]), None),
+        (node("Less", &["x", "one"], &["h"], vec![]), Some("BOOL[N,3,4]")),
+        (node("MatMul", &["x", "w"], &["h"], vec![]), Some("FLOAT[N,3,7]")),
+        (node("Gemm", &["one", "w"], &["h"], vec![]), Some("FLOAT[1,7]")),
+        (node("Gemm", &["w", "w"], &["h"], vec![int("transA", 1)]), Some("FLOAT[7,7]")),
+        (node("Gemm", &["one", "square"], &["h"], vec![int("transB", 1)]), Some("FLOAT[1,4]")),
+        (node("Transpose", &["x"], &["h"], vec![]), Some("FLOAT[4,3,N]")),
+        (
+            node("Transpose", &["x"], &["h"], vec![AttributeProto::ints("perm", [1, 0, 2])]),
+            Some("FLOAT[3,N,4]"),
+        ),
+        (node("Gather", &["w", "ids"], &["h"], vec![]), Some("FLOAT[5,7]")),
+        (node("Gather", &["w", "ids"], &["h"], vec![int("axis", -1)]), Some("FLOAT[4,5]")),
+        (node("Gather", &["w", "ids"], &["h"], vec![int("axis", 2)]), None),
+        (node("Shape", &["x"], &["h"], vec![]), Some("INT64[3]")),
+        (node("Shape", &["x"], &["h"], vec![int("start", 1)]), None),
+        (node("Constant", &[], &["h"], vec![int("value_int", 1)]), Some("INT64[]")),
+        (node("Conv", &["x", "w"], &["h"], vec![]), None),
+        (node("Custom", &["x"], &["h"], vec![]), None),
+        (node("Relu", &["gone"], &["h"], vec![]), None),
+    ];
+    for (op, text) in cases {
+        let said = format!("{op:?}");
+        let mut declared =
+            Container::new(model(graph_of(&[], &[], vec![node("Custom", &[], &["h"], vec![])])));
+        let wanted = text.map(|text| {
+            declared.declare_type("h", text).unwrap();
+            let infos = &declared.model().graph.as_deref().unwrap().value_info;
+            infos[0].r#type.as_deref().cloned().unwrap()
+        });
+        assert_eq!(inferred(op), wanted, "{said}");
+    }
+    // What is known of the type is said.
+    let mut main = graph_of(&["x"], &["y"], vec![node("Reshape", &["x", "s"], &["h"], vec![])]);
+    main.initializer.push(int64s("s", &[1]));
+    let error = Container::new(model(main)).extract_model_for(&["h"]).unwrap_err();
+    assert!(error.to_string().contains("of which only the elements are known, FLOAT"), "{error}");
 }

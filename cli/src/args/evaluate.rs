@@ -152,7 +152,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "FORMAT", default_value = "npy", requires = "output")]
     pub format: ValueFormat,
     /// Compare the outputs with the files output_<i>.pb or output_<i>.npy in DIR, those with the
-    /// names of the outputs (y.npy, y.pb), or outputs.npz; print the largest difference of each
+    /// names of the outputs (y.npy, y.pb), or outputs.npz; of a model with one output DIR may be a
+    /// file. Print the largest difference of each
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
     /// The tolerance relative to the expected element. Integers and BOOL have to be equal

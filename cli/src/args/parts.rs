@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::paths::{model_to_read, model_to_write};
-use super::{InOut, PackedArgs, WriteArgs, pair};
+use super::{InOut, PackedArgs, WriteArgs, pair, typed};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Values are those of the main graph: inputs, initializers, and outputs of nodes. What the outputs need is kept \
 up to the inputs, with the local functions, declared types, operator sets and metadata. An input that no output \
 needs is refused, and so is an output that needs an input of the model that is not among --inputs.\n\n\
+The new inputs and outputs need types. Where the model does not declare one, it is taken from the values before \
+it if common operators say enough; else --type gives it.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]
 pub struct ExtractModelArgs {
@@ -24,6 +26,10 @@ pub struct ExtractModelArgs {
     /// The values that become the outputs; as above [default: the outputs of the model]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub outputs: Vec<String>,
+    /// The type of a value to cut at, which the model does not declare, such as h=FLOAT[N,128]; may
+    /// be given several times. Dimensions are numbers, names, or ? where nothing is known
+    #[arg(long = "type", value_name = "NAME=TYPE", value_parser = typed)]
+    pub types: Vec<(String, String)>,
     #[command(flatten)]
     pub packed: PackedArgs,
     #[command(flatten)]
@@ -32,9 +38,9 @@ pub struct ExtractModelArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The result has the inputs and outputs of both models, except those that are connected. Both have to use the \
-same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
-the name of a value of the other: a prefix keeps them apart. Connections are by the names without prefixes. An open \
+The result has the inputs and outputs of both models, except those that are connected; --same-input makes \
+one input of two. Both have to use the same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
+the name of a value of the other: a prefix keeps them apart. Connections and same inputs are by the names without prefixes. An open \
 dimension that both models name alike is one dimension in the result, of one size.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]
@@ -51,6 +57,9 @@ pub struct MergeArgs {
     /// Make the output O of A the input I of B; may be given several times
     #[arg(long, value_name = "O=I", value_parser = pair)]
     pub connect: Vec<(String, String)>,
+    /// Make the input X of A and the input Y of B one input, X; may be given several times
+    #[arg(long, value_name = "X=Y", value_parser = pair)]
+    pub same_input: Vec<(String, String)>,
     /// Put PREFIX before the names of all values and nodes of A
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub prefix_a: String,

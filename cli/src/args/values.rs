@@ -7,6 +7,13 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((from.to_owned(), to.to_owned()))
 }
 
+/// A name and a type: `h=FLOAT[N,128]`, split at the last `=`.
+pub(super) fn typed(text: &str) -> Result<(String, String), String> {
+    let pair = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, of) = pair.ok_or("not a name and a type such as h=FLOAT[N,128]")?;
+    Ok((name.to_owned(), of.to_owned()))
+}
+
 /// A key and its value: `K=V`, split at the first `=`; V may be empty.
 pub(super) fn setting(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());

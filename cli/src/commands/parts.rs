@@ -18,7 +18,7 @@ use crate::model::save::Written;
 use crate::model::vouched::Vouched;
 use crate::model::{reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
-use crate::terminal::output::{Output, count, lossy};
+use crate::terminal::output::{Output, count, lossy, print_on_stderr};
 
 impl Execute for ExtractModelArgs {
     fn name(&self) -> &'static str {
@@ -63,22 +63,53 @@ fn extract(args: &ExtractModelArgs, out: &mut Output) -> Result<Outcome, Failure
         let reason = "nothing to extract: give --outputs, or --inputs, or both";
         return Err(Failure::Usage(reason.to_owned()));
     }
-    let whole = load(input, &args.write)?;
+    let mut whole = load(input, &args.write)?;
+    args.types.iter().try_for_each(|(name, of)| whole.declare_type(name, of))?;
     let read = Read::of(&whole, !args.write.read.no_mmap)?;
     let outputs = match args.outputs.as_slice() {
         [] => graph(&whole).map(|graph| names(&graph.output)).unwrap_or_default(),
         given => given.to_vec(),
     };
     let part = match args.inputs.as_slice() {
-        [] => whole.extract_model_for(&outputs)?,
-        given => whole.extract_model(given, &outputs)?,
+        [] => whole.extract_model_for(&outputs),
+        given => whole.extract_model(given, &outputs),
     };
+    let part = part.map_err(|error| untyped(error, input))?;
     let target = Target { output, packed: &args.packed, write: &args.write };
     let (saved, verified) = target.save(&part)?;
     let sources = Sources { input, second: None };
-    let report = Report::new("extract-model", sources, &target, (&part, read), &saved, verified);
+    let mut report =
+        Report::new("extract-model", sources, &target, (&part, read), &saved, verified);
     let before = Graph::of(&whole);
+    if !args.inputs.is_empty() {
+        let note = cut_little(&report.graph, &before);
+        note.iter().for_each(|note| print_on_stderr(format_args!("warning: {note}")));
+        report.written.warn(note);
+    }
     report.finish(Some(&before), args.write.json, out)
+}
+
+/// What is said of a part that is nearly the whole.
+fn cut_little(part: &Graph, whole: &Graph) -> Option<String> {
+    let (kept, of) = (part.nodes, count(whole.nodes, "node"));
+    let is_most = whole.nodes >= 20 && kept >= whole.nodes - whole.nodes / 20;
+    is_most.then(|| format!("{kept} of {of} are kept: the inputs and outputs cut little"))
+}
+
+/// The failure to extract a part of `model`, with what to do where types are not known.
+fn untyped(error: Error, model: &Path) -> Failure {
+    let is_it = |one: &Error| one.reason().contains("does not declare the type");
+    let Some(tensor) = error.each().find(|one| is_it(one)).and_then(Error::tensor) else {
+        return error.into();
+    };
+    let typed = model.with_file_name("typed.onnx");
+    let (model, typed) = (model.display(), typed.display());
+    let hint = format!(
+        "give it: --type '{tensor}=FLOAT[N,128]', or infer all types, and cut the model that has \
+         them:\n  python -c \"import onnx; \
+         onnx.shape_inference.infer_shapes_path('{model}', '{typed}')\""
+    );
+    Failure::Hinted(error, hint)
 }
 
 /// Merges the two, writes the result and prints a report.
@@ -88,6 +119,7 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
         .connect
         .iter()
         .fold(MergeOptions::new(), |options, (output, input)| options.connect(output, input));
+    let options = args.same_input.iter().fold(options, |options, (a, b)| options.same_input(a, b));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
     let both = first.into_merged(second, options)?;
     let read = Read::of(&both, !args.write.read.no_mmap)?;
@@ -240,7 +272,11 @@ impl<'a> Report<'a> {
         if whole.is_some() {
             self.read.print(self.sources.input, out)?;
         }
-        out.row(self.command.split('-').next().unwrap_or_default(), self.graph.line(whole))?;
+        let tense = match whole {
+            Some(_) => self.written.tense("extracts", "extracted"),
+            None => self.written.tense("merges", "merged"),
+        };
+        out.row(tense, self.graph.line(whole))?;
         for (label, names) in [("inputs", &self.graph.inputs), ("outputs", &self.graph.outputs)] {
             out.row_of_parts(label, names.iter().cloned(), ", ")?;
         }

@@ -49,6 +49,7 @@ fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     }
     let inputs = inputs(&model.program, &args.inputs, &args.limits)?;
     let given: Vec<_> = inputs.iter().map(InputInfo::from).collect();
+    expected::check(args, model.program.main.outputs.len())?;
     if let Some(folder) = &args.output {
         let main = &model.program.main;
         let outputs = main.outputs.len();

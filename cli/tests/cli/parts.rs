@@ -33,7 +33,7 @@ fn the_halves_of_a_model_make_it_whole_again() {
     let data = fs::read(folder.path("p.onnx.data")).unwrap();
     let args = ["extract-model", "p.onnx", "a.onnx", "--inputs", "x", "--outputs", "h", "--verify"];
     folder.run(&args).done().says(&[
-        "extract   1 of 2 nodes, 1 of 2 tensors, 0 of 0 functions",
+        "extracted 1 of 2 nodes, 1 of 2 tensors, 0 of 0 functions",
         "inputs    x",
         "outputs   h",
         "wrote     1 file",
@@ -51,7 +51,7 @@ fn the_halves_of_a_model_make_it_whole_again() {
 
     let args = ["merge", "a.onnx", "b.onnx", "o.onnx", "--connect=h=h", "--verify"];
     folder.run(&args).done().says(&[
-        "merge     2 nodes, 2 tensors, 0 functions",
+        "merged    2 nodes, 2 tensors, 0 functions",
         "inputs    x",
         "outputs   y",
         "kept      1 file of weights",
@@ -64,6 +64,68 @@ fn the_halves_of_a_model_make_it_whole_again() {
     let args = ["merge", "a.onnx", "d.onnx", "sub/o.onnx", "--connect=h=h"];
     folder.run(&args).done().says(&["wrote     2 files"]);
     folder.run(&["diff", "--semantic", "sub/o.onnx", "p.onnx"]).done();
+}
+
+/// Models of `onnx.save` declare no types between their inputs and outputs.
+#[test]
+fn types_follow_from_others_or_are_given() {
+    let folder = Folder::new();
+    let mut model = chain();
+    let graph = model.graph.as_mut().unwrap();
+    graph.value_info.clear();
+    graph.node.insert(1, NodeProto::new("Custom", ["h"], ["c"]));
+    graph.node[2].input[0] = "c".into();
+    folder.save("m.onnx", &model);
+    let declared = |name: &str| folder.run(&["inspect", name, "--json"]).done().json();
+    folder.run(&["extract-model", "m.onnx", "a.onnx", "--outputs=h"]).done();
+    assert_eq!(declared("a.onnx")["outputs"][0]["shape"], serde_json::json!([400]));
+
+    let args = ["extract-model", "m.onnx", "b.onnx", "--inputs=c"];
+    let said = folder.run(&args).failed(&["`c`", "does not declare the type of this value"]);
+    let said = said.stderr().to_owned();
+    assert!(said.contains("\n  give it: --type 'c=FLOAT[N,128]'"), "{said}");
+    assert!(said.contains("infer_shapes_path('m.onnx', 'typed.onnx')\"\n"), "{said}");
+    folder.run(&[&args[..], &["--type", "c=FLOAT[N, 400]"]].concat()).done();
+    assert_eq!(declared("b.onnx")["inputs"][0]["shape"], serde_json::json!(["N", 400]));
+    for (given, said) in [
+        ("c=FLOAT", "no `[` in `FLOAT`"),
+        ("c=FLOAT[4", "no `]` at the end"),
+        ("c=FLOATS[4]", "no element type `FLOATS`"),
+        ("c=FLOAT[4,,4]", "an empty dimension"),
+        ("nothing=FLOAT[4]", "no node of the main graph has an output of this name"),
+        ("y=FLOAT[4]", "declares the type of this value already"),
+    ] {
+        folder.run(&[&args[..], &["--type", given]].concat()).failed(&[said]);
+    }
+    folder.run(&[&args[..], &["--type", "c"]].concat()).misused(&["h=FLOAT[N,128]"]);
+}
+
+#[test]
+fn two_models_have_one_input() {
+    let folder = folder();
+    let args = ["merge", "p.onnx", "p.onnx", "o.onnx", "--prefix-b=b/", "--same-input=x=x"];
+    folder.run(&args).done().says(&["merged    4 nodes", "inputs    x\n", "outputs   y, b/y"]);
+    folder.run(&["merge", "p.onnx", "p.onnx", "o.onnx", "--same-input=x"]).misused(&["A=B"]);
+}
+
+#[test]
+fn a_part_that_is_nearly_the_whole_is_noted() {
+    let folder = Folder::new();
+    let mut model = chain();
+    let graph = model.graph.as_mut().unwrap();
+    graph.node = (0..40)
+        .map(|i| NodeProto::new("Neg", [format!("h{i}")], [format!("h{}", i + 1)]))
+        .collect();
+    (graph.input[0].name, graph.output[0].name) = (Some("h0".into()), Some("h40".into()));
+    folder.save("m.onnx", &model);
+    let note = "39 of 40 nodes are kept: the inputs and outputs cut little";
+    for (input, is_noted) in [("h1", true), ("h3", false)] {
+        let args = ["extract-model", "m.onnx", "o.onnx", "--inputs", input];
+        let run = folder.run(&args);
+        assert_eq!((run.code(), run.stderr().contains(note)), (0, is_noted), "{run:?}");
+        let json = folder.run(&[&args[..], &["--json"]].concat()).json();
+        assert_eq!(json["warnings"].to_string().contains(note), is_noted, "{json}");
+    }
 }
 
 #[test]

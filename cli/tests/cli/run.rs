@@ -161,6 +161,20 @@ fn with_output(name: &str) -> ModelProto {
 }
 
 #[test]
+fn one_output_is_compared_with_a_file() {
+    let folder = folder();
+    folder.run(&["run", "m.onnx", "--input-dir", "data", "-o", "npy"]).done();
+    folder.run(&["extract-model", "m.onnx", "one.onnx", "--outputs=y"]).done();
+    let expect = ["--input-dir", "data", "--expect", "npy/output_0.npy"];
+    let run = folder.run(&[&["run", "one.onnx"][..], &expect].concat()).done();
+    run.says(&["1 output is as expected"]);
+    let run = folder.run(&[&["run", "m.onnx"][..], &expect].concat());
+    run.misused(&["is a file, and the model has 2 outputs: give a folder"]);
+    let other = ["run", "one.onnx", "--input-dir", "data", "--expect", "npy/output_1.npy"];
+    assert_eq!(folder.run(&other).code(), 1);
+}
+
+#[test]
 fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
     let folder = folder();
     write_pb(&folder.path("data/output_1.pb"), &[1.5, 0.0, 2.0, 8.1], &[1, 4]);

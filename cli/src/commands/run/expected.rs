@@ -35,6 +35,18 @@ struct Difference {
     reason: String,
 }
 
+/// Refuses a file where the model has several outputs, or none.
+pub fn check(args: &RunArgs, outputs: usize) -> Result<(), Failure> {
+    match args.expect.as_deref().filter(|path| path.is_file()) {
+        Some(path) if outputs != 1 => Err(Failure::Usage(format!(
+            "--expect `{}` is a file, and the model has {}: give a folder with a file for each",
+            path.display(),
+            count(outputs, "output")
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The files that the outputs will be compared with, as absolute paths. Their folder is not that of
 /// `-o`, so that no later run takes outputs for what was expected.
 pub fn files<'n>(
@@ -49,21 +61,29 @@ pub fn files<'n>(
             folder.display()
         )));
     }
+    if folder.is_file() {
+        return Ok(vec![real]);
+    }
     let file = |(i, name)| values::find_named(folder, "output", i, name)?.canonicalize().ok();
     Ok(outputs.enumerate().filter_map(file).collect())
 }
 
-/// Compares `outputs` with the files in `folder`, which have to exist for all of them.
+/// Compares `outputs` with the files in `folder`, which have to exist for all of them; or one
+/// output with the file `folder`.
 pub fn compare(
     outputs: &[(String, Value)],
     folder: &Path,
     args: &RunArgs,
 ) -> Result<Expected, Failure> {
     let RunArgs { rtol, atol, .. } = *args;
-    values::must_be_folder(folder)?;
+    let file = folder.is_file().then_some(folder);
+    if file.is_none() {
+        values::must_be_folder(folder)?;
+    }
     let (mut differences, mut compared) = (Vec::new(), Vec::<Apart>::new());
     for (i, (name, found)) in outputs.iter().enumerate() {
-        let Some(path) = values::find_named(folder, "output", i, name) else {
+        let found_file = || values::find_named(folder, "output", i, name);
+        let Some(path) = file.map(Path::to_path_buf).or_else(found_file) else {
             let folder = folder.display();
             return Err(Failure::Refused(format!(
                 "`{folder}`: has none of output_{i}.pb, output_{i}.npy, {name}.npy, {name}.pb and outputs.npz, which `{name}` is compared with"

@@ -73,8 +73,8 @@ pub struct SharedWeights {
 /// several folders, and models without weights in common; [`ErrorKind::AlreadyExists`] where there
 /// is a file `data_name`; [`ErrorKind::UnsafePath`] for a model that is a link;
 /// [`ErrorKind::Changed`] where another program changes a model meanwhile. Others as those of
-/// [`Container::load`] and [`Container::save`]. The old models are then in place, unless it says that
-/// the new ones are.
+/// [`Container::load`] and [`Container::save`]. The old models are then in place, unless it says
+/// that the new ones are.
 pub fn share_weights<P: AsRef<Path>>(
     paths: &[P],
     data_name: Option<&str>,

@@ -68,7 +68,7 @@ def test_a_model_is_cut_and_merged(tmp_path: Path) -> None:
     twice = oc.merge(tmp_path / "m.onnx", tmp_path / "m.onnx", [("y", "x")], prefix_second="b/")
     assert sorted(twice.keys()) == ["#a", "#b", "#b/a", "#b/b"]
     beside = oc.merge(tmp_path / "m.onnx", tmp_path / "m.onnx", same_inputs={"x": "x"}, prefix_second="b/")
-    assert [value.name for value in beside.proto().graph.input] == ["x"]
+    assert [value.name for value in beside.model_proto.graph.input] == ["x"]
     with pytest.raises(oc.Error, match="did you mean `h`"):
         whole.extract_model(["x"], ["H"])
     with pytest.raises(oc.Error, match="none of the outputs needs"):

@@ -59,10 +59,10 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::MissingTensor`] for a name that the main graph does not have;
     /// [`ErrorKind::InvalidArgument`] for outputs that need an input of the model that is not among
-    /// `inputs`, for inputs that no output needs, for names that are given twice, and for values
-    /// whose types the model does not declare, unless they follow from declared ones (see
-    /// [`declare_type`](Self::declare_type)); [`ErrorKind::InvalidModel`] for values that nothing
-    /// defines.
+    /// `inputs`, for inputs that no output needs or that a subgraph of the part defines too, for
+    /// names that are given twice, and for values whose types the model does not declare, unless
+    /// they follow from declared ones (see [`declare_type`](Self::declare_type));
+    /// [`ErrorKind::InvalidModel`] for values that nothing defines.
     pub fn extract_model(
         &self,
         inputs: &[impl AsRef<str>],
@@ -75,17 +75,31 @@ impl Container {
         let inputs = values.named(inputs)?;
         let outputs = values.named(outputs)?;
         if outputs.is_empty() {
-            let reason = "no outputs are given: nothing would be left of the model";
-            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+            return Err(no_outputs());
         }
         let part = Part::of(&values, &inputs, &outputs)?;
         let has_inputs = self.model.ir_version.is_none_or(|version| version < INITIALIZERS_ALONE);
-        let declared = values.declarations(&self.model, &inputs, &outputs)?;
-        self.with_graph(part.graph(&values, declared, &inputs, has_inputs))
+        self.part(&values, part, (&inputs, &outputs), has_inputs)
+    }
+
+    /// The model of `part` from these inputs to these outputs.
+    fn part(
+        &self,
+        values: &Values<'_>,
+        part: Part,
+        (inputs, outputs): (&[Str], &[Str]),
+        has_inputs: bool,
+    ) -> Result<Self> {
+        let declared = values.declarations(&self.model, inputs, outputs)?;
+        let graph = part.graph(values, declared, inputs, has_inputs);
+        // What is there from the start in the whole model hides nothing that it did not hide.
+        let new = inputs.iter().filter(|name| values.producers.contains_key(name));
+        refuse_hidden_inputs(&graph, new.collect())?;
+        self.with_graph(graph)
     }
 
     /// As [`extract_model`](Self::extract_model), from those inputs of the model that the outputs
-    /// need: the head of the model.
+    /// need: the head of the model. Inputs with defaults keep these.
     ///
     /// # Errors
     /// As [`extract_model`](Self::extract_model).
@@ -101,8 +115,12 @@ impl Container {
         let all: Vec<_> = all.collect();
         let needed = Part::reaching(&values, &all, &values.named(outputs)?)?.reached;
         let needed = all.iter().filter(|name| needed.contains(*name));
-        let needed: Vec<_> = needed.map(|name| name.to_string_lossy().into_owned()).collect();
-        self.extract_model(&needed, outputs)
+        let (needed, outputs): (Vec<_>, _) = (needed.cloned().collect(), values.named(outputs)?);
+        if outputs.is_empty() {
+            return Err(no_outputs());
+        }
+        let part = Part::of(&values, &needed, &outputs)?;
+        self.part(&values, part, (&needed, &outputs), true)
     }
 
     /// The model with another graph, the functions that this one calls, and its weights.
@@ -393,6 +411,32 @@ impl Part {
         keep_mentions(&mut graph, of);
         graph
     }
+}
+
+fn no_outputs() -> Error {
+    let reason = "no outputs are given: nothing would be left of the model";
+    Error::new(ErrorKind::InvalidArgument, reason)
+}
+
+/// Refuses inputs that a subgraph of the part defines too: one may do so where the value outside is
+/// computed later, and an input is there from the start.
+fn refuse_hidden_inputs(graph: &GraphProto, inputs: HashSet<&Str>) -> Result<()> {
+    let mut hidden = BTreeSet::new();
+    let mut visit = |role: Role, name: &Str| {
+        if role == Role::Definition && inputs.contains(name) {
+            hidden.insert(name.clone());
+        }
+    };
+    let attributes = graph.node.iter().flat_map(|node| &node.attribute);
+    for inner in attributes.flat_map(|it| it.g.as_deref().into_iter().chain(&it.graphs)) {
+        Names { visit: &mut visit, skip: &|_| false }.graph(inner);
+    }
+    let error = |name: &Str| {
+        let reason = "a subgraph of the part defines a value of this name too, which the input \
+                      would hide: rename the value first";
+        Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name.to_string_lossy())
+    };
+    Error::join(hidden.iter().map(error)).map_or(Ok(()), Err)
 }
 
 /// The error for an `output` that needs the value `name`, and what may be given `instead`.

@@ -20,7 +20,7 @@ use crate::graph::called_functions::key_of;
 use crate::graph::stored_digests::remove_digests;
 use crate::graph::traversal::{self, BodyMut};
 use crate::graph::value_names::{Names, NamesMut, Role};
-use crate::proto::{GraphProto, ModelProto, StringStringEntryProto, ValueInfoProto};
+use crate::proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto, ValueInfoProto};
 use crate::util::names::UniqueNames;
 use crate::wire::Str;
 
@@ -305,6 +305,22 @@ fn defined(graph: &GraphProto) -> HashSet<Str> {
     defined
 }
 
+/// Gives nodes of the second graph that have the name of one of the first another name:
+/// onnxruntime refuses two nodes of one name. Nothing refers to nodes by name.
+fn separate_nodes(first: &[NodeProto], second: &mut [NodeProto]) {
+    let named = |node: &NodeProto| node.name.clone().filter(|name| !name.is_empty());
+    let taken: HashSet<_> = first.iter().filter_map(named).collect();
+    let mut names = UniqueNames::default();
+    for name in taken.iter().cloned().chain(second.iter().filter_map(named)) {
+        names.take(&name.to_string_lossy());
+    }
+    for name in second.iter_mut().filter_map(|node| node.name.as_mut()) {
+        if taken.contains(name) {
+            *name = names.name(&name.to_string_lossy(), "").to_string().into();
+        }
+    }
+}
+
 fn append_graph(first: &mut GraphProto, mut second: GraphProto, connections: &[(String, String)]) {
     let is_connected = |info: &ValueInfoProto| {
         let is = |name: &Str| connections.iter().any(|(output, _)| *name == output.as_str());
@@ -319,6 +335,7 @@ fn append_graph(first: &mut GraphProto, mut second: GraphProto, connections: &[(
     first.value_info.extend(inside.into_iter().filter(is_new));
     let name = |graph: &GraphProto| graph.name.clone().unwrap_or_default();
     first.name = Some(Str::from(format!("{}_{}", name(first), name(&second))));
+    separate_nodes(&first.node, &mut second.node);
     first.node.append(&mut second.node);
     first.initializer.append(&mut second.initializer);
     first.input.append(&mut second.input);

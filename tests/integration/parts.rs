@@ -138,6 +138,41 @@ fn what_cannot_be_cut_is_said_by_name() {
     assert!(Container::default().extract_model(&["x"], &["y"]).is_err());
 }
 
+/// A branch may define what is computed outside of it only later. An input is there before it.
+#[test]
+fn an_input_that_a_branch_hides_is_refused() {
+    let branch = |name: &str| {
+        let nodes = vec![node("Neg", &["x"], &["late"], vec![])];
+        AttributeProto::graph(name, graph_of(&[], &["late"], nodes))
+    };
+    let branches = vec![branch("then_branch"), branch("else_branch")];
+    let nodes = vec![
+        node("If", &["c"], &["p"], branches),
+        node("Neg", &["p"], &["late"], vec![]),
+        node("Add", &["late", "p"], &["y"], vec![]),
+    ];
+    let mut main = graph_of(&["x"], &["y"], nodes);
+    main.value_info = vectors(&["p", "late"]);
+    main.input.push(ValueInfoProto::tensor("c", TensorProto::BOOL, []));
+    let container = Container::new(model(main));
+    let error = container.extract_model(&["late", "x", "c"], &["y"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("`late`: a subgraph of the part"), "{error}");
+    container.extract_model(&["x", "c"], &["y"]).unwrap();
+}
+
+#[test]
+fn inputs_with_defaults_keep_them() {
+    let mut main = graph_of(&["x", "w"], &["y"], vec![node("Mul", &["x", "w"], &["y"], vec![])]);
+    main.initializer.push(floats("w", 0, 2));
+    let part = Container::new(model(main)).extract_model_for(&["y"]).unwrap();
+    let graph = part.model().graph.as_ref().unwrap();
+    assert_eq!(
+        (infos(&graph.input), weights(&part)),
+        (vec!["x".into(), "w".into()], vec!["w".into()])
+    );
+}
+
 #[test]
 fn an_old_model_keeps_its_initializers_among_the_inputs() {
     for (version, inputs) in [(3, &["x", "v"][..]), (4, &["x"])] {
@@ -366,6 +401,19 @@ fn one_node(op: &str, inputs: &[&str], outputs: &[&str]) -> Container {
 }
 
 /// An output of the first model may have the name of another input of the second.
+#[test]
+fn no_two_nodes_have_one_name() {
+    let named = |op: &str, inputs: &[&str], outputs: &[&str]| {
+        let mut container = one_node(op, inputs, outputs);
+        container.model_mut().graph.as_mut().unwrap().node[0].name = Some("n".into());
+        container
+    };
+    let (a, b) = (named("Neg", &["x"], &["h"]), named("Exp", &["a"], &["y"]));
+    let both = a.merge(&b, MergeOptions::new().connect("h", "a")).unwrap();
+    let nodes = &both.model().graph.as_ref().unwrap().node;
+    assert_eq!(names(nodes.iter().map(|node| &node.name)), ["n", "n_2"]);
+}
+
 #[test]
 fn inputs_are_renamed_at_once() {
     for (outputs, inputs, connections, read) in [

@@ -6,10 +6,12 @@
 //! an error.
 
 mod between;
+mod hidden;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::container::Container;
+use crate::container::extract_model::hidden::refuse_hidden_inputs;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::files::external_data::handle_of;
@@ -416,27 +418,6 @@ impl Part {
 fn no_outputs() -> Error {
     let reason = "no outputs are given: nothing would be left of the model";
     Error::new(ErrorKind::InvalidArgument, reason)
-}
-
-/// Refuses inputs that a subgraph of the part defines too: one may do so where the value outside is
-/// computed later, and an input is there from the start.
-fn refuse_hidden_inputs(graph: &GraphProto, inputs: HashSet<&Str>) -> Result<()> {
-    let mut hidden = BTreeSet::new();
-    let mut visit = |role: Role, name: &Str| {
-        if role == Role::Definition && inputs.contains(name) {
-            hidden.insert(name.clone());
-        }
-    };
-    let attributes = graph.node.iter().flat_map(|node| &node.attribute);
-    for inner in attributes.flat_map(|it| it.g.as_deref().into_iter().chain(&it.graphs)) {
-        Names { visit: &mut visit, skip: &|_| false }.graph(inner);
-    }
-    let error = |name: &Str| {
-        let reason = "a subgraph of the part defines a value of this name too, which the input \
-                      would hide: rename the value first";
-        Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name.to_string_lossy())
-    };
-    Error::join(hidden.iter().map(error)).map_or(Ok(()), Err)
 }
 
 /// The error for an `output` that needs the value `name`, and what may be given `instead`.

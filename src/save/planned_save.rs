@@ -25,6 +25,7 @@ use crate::save::target::old_files::OldFiles;
 use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::{SaveTarget, SavedFile};
 use crate::save::unchanged::SameFiles;
+use crate::save::write::holes::hole_bytes;
 use crate::save::write::meter::{Meter, Metered};
 use crate::save::write::stage_files;
 use crate::util::byte_size::ByteSize;
@@ -135,7 +136,9 @@ impl<'c> PlannedSave<'c> {
         self.check_files()?;
         let recovered = self.folder.check_recovered(&self.request(), self.options)?;
         self.saved.warnings.extend(recovered);
-        self.target.check_space(self.saved.bytes)
+        let holes = self.plan.files.iter().map(hole_bytes);
+        let holes = holes.fold(0, u64::saturating_add);
+        self.target.check_space(self.saved.bytes.saturating_sub(holes))
     }
 
     /// Whether all files are there as they would be written: then nothing is to be done.

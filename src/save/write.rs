@@ -3,7 +3,8 @@
 //! The files of a save are cut into shares, which a few threads take in their order, so that one
 //! large file and thousands of small ones are written by all threads alike. Pieces are written from
 //! the memory that holds them, many with one call. `output` knows how bytes get into a file, and
-//! `origin` the files that the system can copy them from. `whole_file` copies a file as it is.
+//! `origin` the files that the system can copy them from. Where a mapped file has holes, so has the
+//! new one. `whole_file` copies a file as it is.
 
 mod batch;
 pub(in crate::save) mod meter;
@@ -11,6 +12,7 @@ mod produce;
 // Nothing is direct elsewhere.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod direct;
+pub(in crate::save) mod holes;
 mod origin;
 mod output;
 pub(in crate::save) mod whole_file;
@@ -180,10 +182,30 @@ impl Writer<'_> {
         match piece.initializer.as_buffer() {
             Some(bytes) => {
                 let bytes = part_of(&bytes, skip, len).map_err(|error| piece.name_in(error))?;
-                self.copied_or_written(bytes, part.start)
+                self.without_holes(bytes, part.start)
             }
             None => self.read(piece, skip, part),
         }
+    }
+
+    /// Copies or writes `bytes`, without those that are in holes of a mapped file: they are zeros in
+    /// the new one already.
+    fn without_holes(&mut self, bytes: Buffer, at: u64) -> Result<()> {
+        let origin = if self.output.keeps_holes() { self.origins.open(&bytes) } else { None };
+        let Some((file, start)) = origin else { return self.copied_or_written(bytes, at) };
+        let end = start.saturating_add(bytes.span() as u64);
+        let mut from = start;
+        while from < end {
+            // What cannot be asked is taken for data.
+            let data = holes::next_part(&file, from, end).unwrap_or(from..end);
+            if !data.is_empty() {
+                let skip = data.start.saturating_sub(start);
+                let part = part_of(&bytes, skip, data.end.saturating_sub(data.start))?;
+                self.copied_or_written(part, at.saturating_add(skip))?;
+            }
+            from = data.end;
+        }
+        Ok(())
     }
 
     /// Has the system copy `bytes` if they are in a mapped file, together with those around them.

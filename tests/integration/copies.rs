@@ -309,3 +309,46 @@ fn repacks_share_extents(folder: &Path) {
     assert!(taken < 2 << 20, "a copy of the model's files took {taken} bytes");
     assert_holds(&path, &weights, "copied");
 }
+
+/// Weights of zeros that were never written take no room, and none after a save.
+#[cfg(target_os = "linux")]
+#[test]
+fn holes_of_mapped_weights_stay_holes() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    let folder = tempfile::tempdir().unwrap();
+    let stored = |path: &Path| path.metadata().unwrap().blocks() * 512;
+    let source = folder.path().join("source");
+    let file = fs::File::create(&source).unwrap();
+    // Two tensors of which only these bytes are data; the second begins in no block.
+    let len = 48_usize << 20;
+    file.set_len(2 * len as u64).unwrap();
+    let data = [
+        (0, 5),
+        (20 << 20, 70_000),
+        (len - 3, 9),
+        (len + (30 << 20) + 11, 300_000),
+        (2 * len - 1, 1),
+    ];
+    for (at, len) in data {
+        file.write_all_at(&pattern(len, at as u64), at as u64).unwrap();
+    }
+    file.sync_all().unwrap();
+    if stored(&source) > 8 << 20 {
+        println!("!!! SKIPPED: this file system has no holes");
+        return;
+    }
+    let mapped = map(&source);
+    let split = len + 1;
+    let weights = [mapped.slice(..split).unwrap(), mapped.slice(split..).unwrap()];
+    let own: Vec<_> = weights.iter().map(|weight| weight.to_vec()).collect();
+    let container = container(weights.into_iter().map(tensor).collect());
+    for (name, options) in options() {
+        let path = folder.path().join("m.onnx");
+        let saved = container.save(&path, options).unwrap();
+        assert_holds(&path, &own, &name);
+        let files = saved.files.iter().map(|file| stored(&folder.path().join(&file.name)));
+        let all: u64 = files.sum();
+        assert!(all < 8 << 20, "{name}: {all} bytes of the disk");
+    }
+}

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::save::target::SaveTarget;
 use crate::save::target::access::Access;
 use crate::save::target::publish::{NewFile, Staging};
+use crate::save::write::holes::stored_bytes;
 use crate::save::write::meter::Meter;
 use crate::save::write::whole_file;
 use crate::util::retry::{exists, retried};
@@ -109,16 +110,4 @@ impl Existing {
         let reason = "was changed by another program meanwhile";
         Error::new(ErrorKind::Changed, reason).with_path(&self.path)
     }
-}
-
-/// How many bytes of the disk a file has: fewer than its length where it has holes.
-#[cfg(unix)]
-fn stored_bytes(metadata: &std::fs::Metadata) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    metadata.blocks().saturating_mul(512).min(metadata.len())
-}
-
-#[cfg(not(unix))]
-fn stored_bytes(metadata: &std::fs::Metadata) -> u64 {
-    metadata.len()
 }

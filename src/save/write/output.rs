@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::batch::Batch;
 use super::direct::{Bounces, Direct};
+use super::holes::hole_bytes;
 use super::origin::Run;
 use crate::error::{Error, Result};
 use crate::save::gather::weights::became_shorter;
@@ -29,11 +30,13 @@ pub(crate) struct Output {
     direct: Option<Direct>,
     /// Whether the system copies from other files into this one.
     copies: AtomicBool,
+    /// Whether a mapped file that bytes come from has holes.
+    keeps_holes: bool,
 }
 
 impl Output {
     /// A new, empty file. Blocks are allocated, so that a full disk is detected before the copy,
-    /// unless extents are shared.
+    /// unless extents are shared or holes are kept.
     pub(crate) fn new(new: NewFile, plan: &PlannedFile<'_>, options: &SaveOptions) -> Result<Self> {
         let NewFile { file, staged, path } = new;
         let direct = options.sync && options.direct_io && plan.len >= SMALL;
@@ -41,10 +44,16 @@ impl Output {
         let mapped = plan.pieces.iter().any(|piece| piece.initializer.file_range().is_some());
         let shares = mapped && shares_extents(&file);
         let copies = mapped && (direct.is_none() || shares);
-        // Extents that will be shared need no blocks of their own.
-        let reserved = reserve(&file, plan, !shares);
+        let keeps_holes = mapped && hole_bytes(plan) > 0;
+        // Extents that will be shared need no blocks of their own, and holes none.
+        let reserved = reserve(&file, plan, !shares && !keeps_holes);
         reserved.map_err(|error| Error::io(&path, error))?;
-        Ok(Self { file, path, direct, copies: AtomicBool::new(copies) })
+        Ok(Self { file, path, direct, copies: AtomicBool::new(copies), keeps_holes })
+    }
+
+    /// Whether holes of mapped files are looked for, to be left out.
+    pub(super) fn keeps_holes(&self) -> bool {
+        self.keeps_holes
     }
 
     /// Writes the batch at its place.

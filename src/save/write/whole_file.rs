@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 
+use crate::save::write::holes::next_data;
 use crate::save::write::meter::Meter;
 use crate::util::retry::retried;
 
@@ -49,29 +50,6 @@ fn changed() -> io::Error {
 
 fn add(meter: &Meter<'_>, bytes: u64) -> io::Result<()> {
     meter.add(bytes).map_err(io::Error::other)
-}
-
-/// The next bytes of a file of `len` bytes from `at` on that are no hole; an empty range at its end
-/// where there are none.
-#[cfg(target_os = "linux")]
-fn next_data(file: &File, at: u64, len: u64) -> io::Result<Range<u64>> {
-    use rustix::fs::{SeekFrom, seek};
-    use rustix::io::Errno;
-    let start = match retried(|| seek(file, SeekFrom::Data(at))) {
-        Ok(start) => start,
-        Err(Errno::NXIO) => return Ok(len..len),
-        // This file system does not tell.
-        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(at..len),
-        Err(error) => return Err(error.into()),
-    };
-    let end = retried(|| seek(file, SeekFrom::Hole(start)))?;
-    Ok(start.min(len)..end.clamp(start, len.max(start)).min(len))
-}
-
-#[cfg(not(target_os = "linux"))]
-#[allow(clippy::unnecessary_wraps)] // as on Linux
-fn next_data(_: &File, at: u64, len: u64) -> io::Result<Range<u64>> {
-    Ok(at..len)
 }
 
 fn copy_range(from: &File, to: &File, range: Range<u64>, meter: &Meter<'_>) -> io::Result<()> {

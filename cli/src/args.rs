@@ -26,8 +26,9 @@ mod values;
 #[cfg(feature = "machine")]
 mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches};
 
 pub use cast::CastArgs;
@@ -79,13 +80,30 @@ struct GivenInOut {
     output: PathBuf,
 }
 
-impl From<GivenInOut> for InOut {
-    fn from(GivenInOut { input, output }: GivenInOut) -> Self {
-        match input.file_name() {
-            Some(name) if output.is_dir() => Self { output: output.join(name), input },
-            _ => Self { input, output },
+impl InOut {
+    /// A folder takes the name of IN. IN itself is replaced only where it is named.
+    fn new(GivenInOut { input, output }: GivenInOut) -> Result<Self, clap::Error> {
+        let Some(name) = input.file_name().filter(|_| output.is_dir()) else {
+            return Ok(Self { input, output });
+        };
+        let output = output.join(name);
+        let is_input = input
+            .canonicalize()
+            .ok()
+            .is_some_and(|real| output.canonicalize().is_ok_and(|other| other == real));
+        if is_input {
+            let (folder, name) = (directory(&output).display(), input.display());
+            let reason = format!(
+                "`{folder}` is the folder of IN: to replace IN, name it as OUT too (`{name}`)\n"
+            );
+            return Err(clap::Error::raw(ErrorKind::ValueValidation, reason));
         }
+        Ok(Self { input, output })
     }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
 }
 
 impl Args for InOut {
@@ -100,7 +118,7 @@ impl Args for InOut {
 
 impl FromArgMatches for InOut {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        GivenInOut::from_arg_matches(matches).map(Self::from)
+        GivenInOut::from_arg_matches(matches).and_then(Self::new)
     }
 
     fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {

@@ -37,11 +37,11 @@ fn named(path: OsString) -> Result<PathBuf, String> {
     }
 }
 
-/// Refuses `folder/`, `folder/.` and `folder/..`.
+/// Refuses `folder/`, `folder/.` and `folder/..`, and a folder that is there.
 fn no_folder(path: PathBuf) -> Result<PathBuf, String> {
     let bytes = path.as_os_str().as_encoded_bytes();
     let last = bytes.rsplit(|byte| std::path::is_separator(char::from(*byte))).next();
-    if matches!(last, Some(b"" | b"." | b"..")) {
+    if matches!(last, Some(b"" | b"." | b"..")) || path.is_dir() {
         let name = path.join("model.onnx");
         return Err(format!(
             "this is a folder: give the name of the model in it, such as {}",

@@ -136,9 +136,16 @@ fn a_folder_that_is_there_takes_the_name_of_the_model() {
             assert!(folder.path("out/m.onnx").is_file());
         }
     }
-    // In place: the folder of the model.
-    folder.run(&["pack", "m.onnx", "."]).done();
-    assert_eq!(folder.names(), ["m.onnx", "m.onnx.data", "out"]);
+    // IN is replaced only by its name.
+    let before = std::fs::read(folder.path("m.onnx")).unwrap();
+    for out in [".", "out/.."] {
+        let run = folder.run(&["cast", "m.onnx", out, "--to", "half"]);
+        run.misused(&["is the folder of IN", "(`m.onnx`)"]);
+    }
+    assert!(std::fs::read(folder.path("m.onnx")).unwrap() == before);
+    for args in [&["strip", "m.onnx", "out"][..], &["merge", "m.onnx", "m.onnx", "out"]] {
+        folder.run(args).misused(&["this is a folder: give the name of the model in it"]);
+    }
 }
 
 #[test]

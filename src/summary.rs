@@ -7,6 +7,7 @@
 
 mod graphs;
 mod modules;
+mod packed_weights;
 mod quantization;
 mod tensors;
 mod text;
@@ -63,7 +64,8 @@ pub struct Summary {
     pub graphs: Graphs,
     /// What is quantized.
     pub quantization: Quantization,
-    /// The number of elements of all tensors; those of tied tensors count once.
+    /// The number of weights that all tensors stand for, as [`TensorSummary::parameters`] says;
+    /// those of tied tensors count once.
     pub parameters: u64,
     /// All tensors, added up.
     pub totals: TensorTotals,
@@ -151,8 +153,7 @@ impl Container {
 impl Summary {
     /// With these tensors, added up and put in order.
     pub(crate) fn with_tensors(mut self, mut tensors: Vec<TensorSummary>) -> Self {
-        (self.totals, self.dtypes) = tensors::totals(&tensors);
-        self.parameters = self.dtypes.iter().fold(0, |sum, of| sum.saturating_add(of.elements));
+        (self.totals, self.dtypes, self.parameters) = tensors::totals(&tensors);
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.bytes));
         self.tensors = tensors;
         self

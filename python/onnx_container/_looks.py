@@ -66,6 +66,9 @@ class TensorSummary:
     dtype: str
     shape: list[int]
     elements: int | None
+    parameters: int
+    """How many weights of the network it stands for: more than its elements where one has several codes, 0 for scales and
+    zero points."""
     bytes: int | None
     stored: dict[str, Any]
     """Where its elements are: ``where`` is ``inline``, ``nowhere``, ``external``, ``handle`` or ``invalid``."""

@@ -26,6 +26,7 @@ use crate::save::options::statistics::Deduplicated;
 use crate::save::options::weight_files::WeightFiles;
 use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
 use crate::save::target::access::Access;
+use crate::save::target::file_names::is_default_name;
 use crate::save::target::folder::ModelFolder;
 use crate::save::target::publish::{NewFile, Published, Staging};
 use crate::save::target::same_file::is_at;
@@ -120,7 +121,7 @@ impl<'c> Group<'c> {
             true => {
                 unchanged()?;
                 let old = self.known_old_files(&saved.files, &mut saved.warnings);
-                let removed = self.removed_of(&old);
+                let removed = self.removed_of(&old, &mut saved.warnings);
                 (old, removed)
             }
             false => {
@@ -137,10 +138,28 @@ impl<'c> Group<'c> {
         Ok(saved)
     }
 
-    /// Those of the `old` files that the save removes: those in the folder itself, if asked for.
-    fn removed_of(&self, old: &[String]) -> Vec<String> {
-        let is_removed = |name: &&String| self.options.removes_old_files() && !name.contains('/');
-        old.iter().filter(is_removed).cloned().collect()
+    /// Those of the `old` files that the save removes: those in the folder itself, if asked for,
+    /// that hold nothing but the models' weights.
+    fn removed_of(&self, old: &[String], warnings: &mut Vec<Error>) -> Vec<String> {
+        if !self.options.removes_old_files() {
+            return Vec::new();
+        }
+        let folder = ModelFolder::new(self.directory, "");
+        let models: Vec<_> =
+            self.models.iter().map(|model| self.directory.join(&model.name)).collect();
+        let is_default =
+            |name: &str| self.models.iter().any(|model| is_default_name(&model.name, name));
+        let mut removed = Vec::new();
+        for name in old.iter().filter(|name| !name.contains('/')) {
+            let holds_more =
+                if is_default(name) { Ok(false) } else { folder.holds_more(&models, name) };
+            match holds_more {
+                Ok(false) => removed.push(name.clone()),
+                Ok(true) => {}
+                Err(error) => warnings.push(error),
+            }
+        }
+        removed
     }
 
     /// The [`old_files`](Self::old_files), or none and a warning where nobody can tell.
@@ -261,7 +280,7 @@ impl<'c> Group<'c> {
         // Under the locks: another model may need them since the weights were written.
         let mut unsure = Vec::new();
         let old = self.known_old_files(files, &mut unsure);
-        let removed = self.removed_of(&old);
+        let removed = self.removed_of(&old, &mut unsure);
         let mut published = locked.publish(removed)?;
         published.warnings.extend(unsure);
         Ok((published, old))

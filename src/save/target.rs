@@ -7,6 +7,7 @@
 pub(in crate::save) mod access;
 pub(in crate::save) mod file_names;
 pub(in crate::save) mod folder;
+mod held;
 pub(in crate::save) mod listing;
 pub(in crate::save) mod old_files;
 pub(in crate::save) mod publish;

@@ -35,8 +35,8 @@ impl Module {
         for tensor in tensors {
             let is_first = tensor.range().is_none_or(|range| seen.insert(range));
             let counted = |number: Option<u64>| number.filter(|_| is_first).unwrap_or_default();
-            let (elements, bytes) = (counted(tensor.elements), counted(tensor.bytes));
-            root.add(&module_parts(&tensor.qualified_name()), elements, bytes);
+            let (parameters, bytes) = (counted(Some(tensor.parameters)), counted(tensor.bytes));
+            root.add(&module_parts(&tensor.qualified_name()), parameters, bytes);
         }
         root.finish(String::new())
     }
@@ -67,23 +67,23 @@ struct Builder {
 }
 
 impl Builder {
-    fn add(&mut self, parts: &[&str], elements: u64, bytes: u64) {
+    fn add(&mut self, parts: &[&str], parameters: u64, bytes: u64) {
         let mut module = self;
-        module.count(elements, bytes);
+        module.count(parameters, bytes);
         for part in parts {
             // Looked up first: most parts are known, and need no copy of their name.
             if !module.children.contains_key(*part) {
                 module.children.insert((*part).to_owned(), Self::default());
             }
             let Some(child) = module.children.get_mut(*part) else { return };
-            child.count(elements, bytes);
+            child.count(parameters, bytes);
             module = child;
         }
     }
 
-    fn count(&mut self, elements: u64, bytes: u64) {
+    fn count(&mut self, parameters: u64, bytes: u64) {
         self.tensors += 1;
-        self.parameters = self.parameters.saturating_add(elements);
+        self.parameters = self.parameters.saturating_add(parameters);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 

@@ -38,6 +38,8 @@ pub struct DequantizedWeights {
     pub block_size: Option<i64>,
     /// The number of nodes.
     pub nodes: usize,
+    /// How many of them have zero points: the others are symmetric.
+    pub with_zero_points: usize,
 }
 
 /// Operators on weights that are quantized in blocks.
@@ -53,6 +55,8 @@ pub struct BlockOperator {
     pub block_size: Option<i64>,
     /// The number of nodes.
     pub nodes: usize,
+    /// How many of them have zero points: the others are symmetric.
+    pub with_zero_points: usize,
 }
 
 /// Operators on weights in blocks, of the domain of onnxruntime.
@@ -82,13 +86,19 @@ impl Quantization {
         for_each_list(model, |nodes| found.nodes(nodes));
         let Found { pairs, weights, blocks, others, .. } = found;
         let weights = weights.into_iter();
-        let weight = |((dtype, block_size), nodes)| DequantizedWeights { dtype, block_size, nodes };
+        let weight = |((dtype, block_size), (nodes, with_zero_points))| DequantizedWeights {
+            dtype,
+            block_size,
+            nodes,
+            with_zero_points,
+        };
         let blocks = blocks.into_iter();
-        let block = |((operator, bits, block_size), nodes)| BlockOperator {
+        let block = |((operator, bits, block_size), (nodes, with_zero_points))| BlockOperator {
             operator,
             bits,
             block_size,
             nodes,
+            with_zero_points,
         };
         Self {
             pairs,
@@ -128,12 +138,15 @@ fn any(nodes: &[NodeProto], is: &impl Fn(&NodeProto) -> bool) -> bool {
     nodes.iter().any(|node| is(node) || subgraphs(node).any(|graph| any(&graph.node, is)))
 }
 
+/// The number of nodes, and of those that have zero points.
+type Nodes = (usize, usize);
+
 #[derive(Default)]
 struct Found<'m> {
     dtypes: HashMap<&'m [u8], i32>,
     pairs: usize,
-    weights: BTreeMap<(String, Option<i64>), usize>,
-    blocks: BTreeMap<(String, Option<i64>, Option<i64>), usize>,
+    weights: BTreeMap<(String, Option<i64>), Nodes>,
+    blocks: BTreeMap<(String, Option<i64>, Option<i64>), Nodes>,
     others: BTreeMap<String, usize>,
 }
 
@@ -157,7 +170,7 @@ impl<'m> Found<'m> {
         } else if BLOCK_OPERATORS.contains(&&*name) {
             let bits = int(node, "bits").or_else(|| int(node, "expert_weight_bits"));
             let key = (operator(node), bits, int(node, "block_size"));
-            *self.blocks.entry(key).or_default() += 1;
+            count(self.blocks.entry(key).or_default(), node, 3);
         } else if name.starts_with("QLinear") || OTHERS.contains(&&*name) {
             *self.others.entry(operator(node)).or_default() += 1;
         }
@@ -171,20 +184,26 @@ impl<'m> Found<'m> {
             let dtype = DataType::try_from(*number);
             let dtype = dtype.map_or_else(|_| number.to_string(), |dtype| dtype.to_string());
             let block_size = int(node, "block_size").filter(|size| *size > 0);
-            *self.weights.entry((dtype, block_size)).or_default() += 1;
+            count(self.weights.entry((dtype, block_size)).or_default(), node, 2);
         } else {
             *self.others.entry(operator(node)).or_default() += 1;
         }
     }
 }
 
+/// Counts `node`, whose input `zero_points` has its zero points.
+fn count(nodes: &mut Nodes, node: &NodeProto, zero_points: usize) {
+    nodes.0 += 1;
+    nodes.1 += usize::from(node.input.get(zero_points).is_some_and(|name| !name.is_empty()));
+}
+
 /// The name of the operator without its domain.
-fn operator_name(node: &NodeProto) -> Cow<'_, str> {
+pub(super) fn operator_name(node: &NodeProto) -> Cow<'_, str> {
     node.op_type.as_ref().map(|op| op.to_string_lossy()).unwrap_or_default()
 }
 
 /// The integer in the attribute called `name`.
-fn int(node: &NodeProto, name: &str) -> Option<i64> {
+pub(super) fn int(node: &NodeProto, name: &str) -> Option<i64> {
     let is_it = |it: &Str| *it == name;
     let attribute = node.attribute.iter().find(|it| it.name.as_ref().is_some_and(is_it))?;
     attribute.i

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
+use super::packed_weights::weight_counts;
 use super::text::text_of;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
@@ -33,6 +34,9 @@ pub struct TensorSummary {
     pub shape: Vec<i64>,
     /// The number of elements; `None` when the dimensions give none.
     pub elements: Option<u64>,
+    /// How many weights of the network it stands for: its elements, or more where an element has
+    /// several codes of a quantized weight; none for scales and zero points.
+    pub parameters: u64,
     /// `None` when type and shape do not give a length.
     pub bytes: Option<u64>,
     /// Where its elements are.
@@ -79,9 +83,14 @@ pub enum Stored {
 
 /// Every tensor of the model of `container`, in graph order.
 pub(super) fn of(container: &Container) -> Result<Vec<TensorSummary>> {
+    let counts = weight_counts(container.model());
     let tensor = |(place, proto): (Place<'_>, &TensorProto)| {
         cancel::check()?;
         let mut tensor = TensorSummary::of(&place, proto);
+        let name = proto.name.as_ref().map(|name| name.as_bytes());
+        if let Some(count) = name.and_then(|name| counts.get(name)) {
+            tensor.parameters = *count;
+        }
         tensor.stored.look_behind(container, proto);
         Ok(tensor)
     };
@@ -92,6 +101,7 @@ impl TensorSummary {
     fn of(place: &Place<'_>, tensor: &TensorProto) -> Self {
         let number = tensor.data_type.unwrap_or(0);
         let dtype = DataType::try_from(number);
+        let elements = element_count(&tensor.dims).ok();
         Self {
             name: place.name_of(tensor),
             scope: place.scope.to_string(),
@@ -99,7 +109,8 @@ impl TensorSummary {
             operator: text_of(place.op_type),
             dtype: dtype.as_ref().map_or_else(|_| number.to_string(), ToString::to_string),
             shape: tensor.dims.clone(),
-            elements: element_count(&tensor.dims).ok(),
+            elements,
+            parameters: elements.unwrap_or_default(),
             bytes: dtype.ok().and_then(|dtype| byte_len(dtype, tensor)),
             stored: Stored::of(tensor),
         }
@@ -114,13 +125,15 @@ impl TensorSummary {
         (location, offset): (String, u64),
     ) -> Self {
         let bytes = dtype.byte_len(&shape).ok();
+        let elements = element_count(&shape).ok();
         Self {
             name,
             scope: String::new(),
             site: format!("{:?}", Site::Initializer),
             operator: None,
             dtype: dtype.to_string(),
-            elements: element_count(&shape).ok(),
+            elements,
+            parameters: elements.unwrap_or_default(),
             shape,
             bytes,
             stored: Stored::External { location, offset, length: bytes },
@@ -246,9 +259,9 @@ pub struct DtypeTotals {
 /// A file or handle, and the first byte and the length there.
 pub(super) type Range<'t> = (Cow<'t, str>, u64, u64);
 
-/// `tensors`, added up, in all and by their types.
-pub(super) fn totals(tensors: &[TensorSummary]) -> (TensorTotals, Vec<DtypeTotals>) {
-    let (mut totals, mut ranges) = (TensorTotals::default(), HashSet::new());
+/// `tensors`, added up, in all and by their types, and their parameters.
+pub(super) fn totals(tensors: &[TensorSummary]) -> (TensorTotals, Vec<DtypeTotals>, u64) {
+    let (mut totals, mut ranges, mut parameters) = (TensorTotals::default(), HashSet::new(), 0_u64);
     let mut by_dtype: BTreeMap<&str, DtypeTotals> = BTreeMap::new();
     for tensor in tensors {
         let is_first = totals.add(tensor, &mut ranges);
@@ -257,12 +270,13 @@ pub(super) fn totals(tensors: &[TensorSummary]) -> (TensorTotals, Vec<DtypeTotal
         if is_first {
             of.elements = of.elements.saturating_add(tensor.elements.unwrap_or_default());
             of.bytes = of.bytes.saturating_add(tensor.bytes.unwrap_or_default());
+            parameters = parameters.saturating_add(tensor.parameters);
         }
     }
     let named = |(dtype, of): (&str, DtypeTotals)| DtypeTotals { dtype: dtype.to_owned(), ..of };
     let mut dtypes: Vec<_> = by_dtype.into_iter().map(named).collect();
     dtypes.sort_by_key(|of| std::cmp::Reverse(of.bytes));
-    (totals, dtypes)
+    (totals, dtypes, parameters)
 }
 
 impl TensorTotals {

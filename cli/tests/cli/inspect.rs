@@ -314,7 +314,7 @@ fn versions_metadata_and_quantization_are_told() {
         "2 com.microsoft::MatMulNBits of 4 bits in blocks of 32",
         "1 com.microsoft::MatMulNBits of 8 bits in blocks of 128",
         "1 QLinearConv",
-        "parameters 404\n        SIZE        ELEMENTS   TENSORS  TYPE\n",
+        "parameters 404, 31.72 bits each with scales and zero points\n        SIZE        ELEMENTS   TENSORS  TYPE\n",
         "      1.6 kB             400         2  FLOAT\n         2 B               4         1  INT4\n",
     ]);
     let said = folder.run(&["inspect", "m.onnx", "--json"]).done().json();
@@ -324,6 +324,53 @@ fn versions_metadata_and_quantization_are_told() {
     assert_eq!(said["quantization"]["blocks"][0]["block_size"], 32);
     folder.run(&["pack", "m.onnx", "d.onnx", "--digests"]);
     folder.run(&["inspect", "d.onnx"]).done().says(&["digests    stored\n", "metadata   1\n"]);
+}
+
+/// Codes are counted as the weights that they stand for, scales and zero points not at all.
+#[test]
+fn parameters_of_quantized_weights_are_weights() {
+    let bytes = |name: &str, dims: &[i64]| {
+        let len = usize::try_from(dims.iter().product::<i64>()).unwrap();
+        TensorProto::new(name, TensorProto::UINT8, dims.to_vec()).with_raw_data(vec![1; len])
+    };
+    let mut graph = GraphProto::new("g");
+    // 6 rows of 64 weights of 4 bits, in blocks of 32; 10 rows of 32 of 4 bits; 8 of 8 bits.
+    graph.initializer = vec![
+        bytes("B", &[6, 2, 16]),
+        floats("s", 12),
+        bytes("z", &[6]),
+        bytes("rows", &[10, 16]),
+        floats("t", 10),
+        bytes("w", &[8]),
+        floats("u", 1),
+        floats("bias", 6),
+    ];
+    let mut product = NodeProto::new("MatMulNBits", ["x", "B", "s", "z", "", "bias"], ["y"]);
+    let mut gather = NodeProto::new("GatherBlockQuantized", ["rows", "i", "t"], ["r"]);
+    for (node, values) in [
+        (&mut product, &[("N", 6), ("K", 64), ("bits", 4), ("block_size", 32)][..]),
+        (&mut gather, &[("bits", 4), ("block_size", 32)]),
+    ] {
+        node.domain = Some("com.microsoft".into());
+        let attributes = values.iter().map(|(name, value)| AttributeProto::int(*name, *value));
+        node.attribute = attributes.collect();
+    }
+    graph.node = vec![product, gather, NodeProto::new("DequantizeLinear", ["w", "u"], ["d"])];
+    let folder = Folder::new();
+    folder.save("m.onnx", &ModelProto::new(graph).with_operator_set("", 21));
+    let json = folder.run(&["inspect", "m.onnx", "--json"]).done().json();
+    assert_eq!(json["parameters"], 6 * 64 + 10 * 32 + 8 + 6);
+    let of = |name: &str| {
+        let tensors = json["tensors"].as_array().unwrap();
+        tensors.iter().find(|tensor| tensor["name"] == name).unwrap()["parameters"].as_u64()
+    };
+    assert_eq!([of("B"), of("s"), of("rows"), of("w"), of("u")], [384, 0, 320, 8, 0].map(Some));
+    let blocks = &json["quantization"]["blocks"];
+    assert_eq!((&blocks[0]["nodes"], &blocks[1]["with_zero_points"]), (&1.into(), &1.into()));
+    folder.run(&["inspect", "m.onnx"]).done().says(&[
+        "1 com.microsoft::MatMulNBits of 4 bits in blocks of 32 with zero points",
+        "1 com.microsoft::GatherBlockQuantized of 4 bits in blocks of 32 (symmetric)",
+    ]);
 }
 
 #[test]

@@ -250,3 +250,54 @@ fn weights_below_a_shared_folder_stay_for_the_models_in_it() {
         folder.run(&["check", "n.onnx"]).done();
     }
 }
+
+/// A checkpoint that the model refers to is more than its weights: a file of another name goes only
+/// where it holds nothing else.
+#[test]
+fn old_files_that_hold_more_than_the_model_stay() {
+    let names = |folder: &Folder| -> Vec<String> {
+        folder.names().into_iter().filter(|name| !name.starts_with("old")).collect()
+    };
+    let commands: [&[&str]; 3] = [
+        &["embed", "m.onnx", "m.onnx"],
+        &["pack", "m.onnx", "m.onnx", "--data-name", "new.data", "--delete-old"],
+        &["share", "m.onnx", "other.onnx"],
+    ];
+    for command in commands {
+        for (data, extra, goes) in [
+            ("checkpoint.safetensors", false, true),
+            ("checkpoint.safetensors", true, false),
+            ("own.bin", false, true),
+            ("own.bin", true, false),
+            ("array.npy", true, false),
+        ] {
+            let folder = crate::jobs::folder();
+            folder.run(&["mv", "new.onnx", "other.onnx"]).done();
+            let layout = if data.ends_with("safetensors") { "--safetensors" } else { "--dedup" };
+            folder.run(&["pack", "old.onnx", "whole.onnx", layout, "--data-name", data]).done();
+            let path = folder.path(data);
+            if layout == "--safetensors" && extra {
+                // The model of half of the tensors.
+                let part =
+                    ["extract-model", "whole.onnx", "m.onnx", "--inputs", "h", "--outputs", "y"];
+                folder.run(&part).done();
+                fs::remove_file(folder.path("whole.onnx")).unwrap();
+            } else {
+                fs::rename(folder.path("whole.onnx"), folder.path("m.onnx")).unwrap();
+            }
+            if data == "own.bin" && extra {
+                let bytes = [fs::read(&path).unwrap(), vec![7; 100_000]].concat();
+                fs::write(&path, bytes).unwrap();
+            }
+            if data == "array.npy" {
+                // As where the tensors were an array: another program reads it by its head.
+                let mut bytes = fs::read(&path).unwrap();
+                bytes[..8].copy_from_slice(b"\x93NUMPY\x01\x00");
+                fs::write(&path, bytes).unwrap();
+            }
+            let run = folder.run(command);
+            assert_eq!(run.code(), 0, "{run:?}");
+            assert_eq!(path.exists(), !goes, "{command:?} {data} {extra}: {:?}", names(&folder));
+        }
+    }
+}

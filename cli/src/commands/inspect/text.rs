@@ -205,19 +205,37 @@ fn quantized(quantization: &Quantization, out: &mut Output) -> io::Result<()> {
     }
     parts.extend(weights.iter().map(|of| {
         let blocks = blocks_of(&of.block_size).unwrap_or_default();
-        format!("{} of {} by DequantizeLinear{blocks}", count(of.nodes, "weight"), of.dtype)
+        let zeros = zero_points(of.nodes, of.with_zero_points);
+        format!("{} of {} by DequantizeLinear{blocks}{zeros}", count(of.nodes, "weight"), of.dtype)
     }));
     parts.extend(blocks.iter().map(|of| {
         let bits = of.bits.map(|bits| format!(" of {bits} bits")).unwrap_or_default();
         let blocks = blocks_of(&of.block_size).unwrap_or_default();
-        format!("{} {}{bits}{blocks}", of.nodes, of.operator)
+        let zeros = zero_points(of.nodes, of.with_zero_points);
+        format!("{} {}{bits}{blocks}{zeros}", of.nodes, of.operator)
     }));
     parts.extend(operators.iter().map(|of| format!("{} {}", of.nodes, of.operator)));
     out.wrapped(format!("{:<LABEL$}", "quantized"), parts, ", ", LABEL)
 }
 
+/// How many of `nodes` have zero points.
+fn zero_points(nodes: usize, with: usize) -> String {
+    match with {
+        0 => " (symmetric)".to_owned(),
+        all if all == nodes => " with zero points".to_owned(),
+        some => format!(" ({some} with zero points)"),
+    }
+}
+
 fn parameters(summary: &Summary, out: &mut Output) -> io::Result<()> {
-    row("parameters", in_words(summary.parameters), out)?;
+    let mut text = in_words(summary.parameters);
+    if !summary.quantization.is_empty() && summary.parameters > 0 {
+        let bytes = summary.dtypes.iter().fold(0, |sum, of| of.bytes.saturating_add(sum));
+        // Rounded, for people.
+        let bits = bytes as f64 * 8.0 / summary.parameters as f64;
+        text += &format!(", {bits:.2} bits each with scales and zero points");
+    }
+    row("parameters", text, out)?;
     if summary.dtypes.is_empty() {
         return Ok(());
     }

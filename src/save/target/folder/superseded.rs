@@ -3,7 +3,8 @@
 //!
 //! Only a file with a name that saves of this model give to weights is removed, unless the caller
 //! asks for all: what the caller named is the caller's. A caller may name one file as one of a
-//! single weight is called, so these are removed only where there are several.
+//! single weight is called, so these are removed only where there are several. A file of another
+//! name that holds more than the model's tensors stays in any case.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,22 @@ use super::ModelFolder;
 use crate::error::Result;
 use crate::files::external_data::check_location;
 use crate::save::target::file_names::{is_default_name, is_name_of_one_weight};
+use crate::save::target::held::holds_more;
 use crate::save::target::old_files::{OldFiles, StillNeeded};
 use crate::save::target::same_file::{ids_of, is_any_of};
 use crate::util::names::fold_case;
 use crate::util::retry::retried;
 
 impl ModelFolder {
+    /// Whether the file `name` may hold something else than the tensors that `models` have there.
+    pub(crate) fn holds_more(&self, models: &[PathBuf], name: &str) -> Result<bool> {
+        let mut end = 0;
+        for model in models {
+            end = end.max(self.skim(model)?.needed_bytes.get(name).copied().unwrap_or_default());
+        }
+        holds_more(&self.directory.join(name), end, models, name)
+    }
+
     /// The files that the model at `path` refers to.
     pub(crate) fn locations_of(&self, path: &Path) -> Result<BTreeSet<String>> {
         Ok(self.skim(path)?.locations.clone())
@@ -68,15 +79,20 @@ impl ModelFolder {
                 || is_default_name(model, name)
                 || of_one > 1 && is_name_of_one_weight(model, name)
         };
+        let is_named = |name: &str| is_default_name(model, name);
         let left = self.left_behind(|name| {
             stays(name) || !is_ours(name) || fold_case(name) == fold_case(model)
         })?;
+        let target = [self.target_path()];
         let mut names = Vec::new();
         for path in &left {
             let is_file = retried(|| path.symlink_metadata()).is_ok_and(|it| it.is_file());
-            if is_file && !is_any_of(path, &protected)? {
-                let name = path.file_name().and_then(|name| name.to_str());
-                names.extend(name.map(str::to_owned));
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(name) = name.filter(|_| is_file) else { continue };
+            if !is_any_of(path, &protected)?
+                && (is_named(name) || !self.holds_more(&target, name)?)
+            {
+                names.push(name.to_owned());
             }
         }
         Ok(names)

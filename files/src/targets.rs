@@ -58,6 +58,9 @@ fn refused_by_itself(path: &Path, own: &[PathBuf]) -> Option<Error> {
     if std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc")) {
         return refuse(ErrorKind::UnsafePath, "a link to something that is not a regular file");
     }
+    if path.is_dir() {
+        return refuse(ErrorKind::UnsafePath, "a folder: give the name of the file in it");
+    }
     if path.metadata().is_ok_and(|meta| !meta.is_file()) {
         return refuse(ErrorKind::UnsafePath, "not a regular file");
     }

@@ -62,12 +62,17 @@ impl Unfinished {
         Ok((file, Self { file: path, holder }))
     }
 
-    /// Renames the file to `path`; with `no_clobber`, where nothing is there.
+    /// Renames the file to `path`; with `no_clobber`, where nothing is there. It gets the mode of
+    /// the file that it replaces.
     ///
     /// # Errors
     /// Those of the system. The file is removed.
     pub fn publish(self, path: &Path, no_clobber: bool) -> Result<()> {
         let Self { file, holder } = self;
+        if let Some(old) = path.symlink_metadata().ok().filter(fs::Metadata::is_file) {
+            fs::set_permissions(&file, old.permissions())
+                .map_err(|error| Error::io(path, error))?;
+        }
         let published = if no_clobber { file.persist_noclobber(path) } else { file.persist(path) };
         drop(holder);
         published.map_err(|error| Error::io(path, error.error))

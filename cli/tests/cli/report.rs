@@ -100,5 +100,22 @@ fn only_a_report_is_replaced_unless_it_is_forced() {
     folder.run(&["report", "p.onnx", "-o", "p.onnx", "--force"]).failed(&["is not replaced"]);
     folder.run(&["report", "p.onnx", "-o", "p.onnx.data", "--force"]).failed(&["is not replaced"]);
     folder.run(&["report", "p.onnx", "-o", "no/r.html"]).failed(&["mkdir -p no"]);
+    folder.run(&["report", "p.onnx", "-o", "."]).failed(&["a folder: give the name of the file"]);
     assert_eq!(folder.names(), ["notes.html", "p.onnx", "p.onnx.data"]);
+}
+
+/// Who may not read the page before may not read it after.
+#[cfg(unix)]
+#[test]
+fn a_report_keeps_the_mode_of_the_one_that_it_replaces() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::packed();
+    let report = ["report", "p.onnx", "-o", "r.html"];
+    folder.run(&report).done();
+    for mode in [0o600, 0o640] {
+        fs::set_permissions(folder.path("r.html"), fs::Permissions::from_mode(mode)).unwrap();
+        folder.run(&report).done();
+        let now = folder.path("r.html").metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(now, mode);
+    }
 }

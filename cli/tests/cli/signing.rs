@@ -379,7 +379,7 @@ fn a_signature_replaces_nothing_that_is_read() {
         ("m/m.onnx.data", "belongs to the model"),
         ("m.onnx", "this is a model"),
         ("none/x.sig", "no such folder"),
-        ("m", "not a regular file"),
+        ("m", "a folder: give the name of the file"),
     ] {
         sign(&folder, &["-o", target]).failed(&[reason]);
     }

@@ -240,7 +240,7 @@ def inspect(path: Path, *, mmap: bool = True, **options: Unpack[LoadOptions]) ->
 
         >>> summary = inspect("encoder.onnx")
         >>> summary.parameters, [str(value) for value in summary.inputs]
-        (90606, ['tokens: INT64 [batch,length]', 'careful: BOOL []'])
+        (90094, ['tokens: INT64 [batch,length]', 'careful: BOOL []'])
     """
     return summary_of(_core.inspect(path, _load("inspect", {"mmap": mmap, **options})))
 

@@ -1,4 +1,5 @@
-//! Elements of at most eight bits: how often each code occurs says everything of them.
+//! Elements of at most eight bits: how often each code occurs says everything of them. Of very many
+//! integers only a part is counted, for the histogram.
 //!
 //! Bytes are counted, whatever is packed in them, and taken apart when all of them are known.
 
@@ -74,7 +75,7 @@ impl Codes {
 
     /// Counts bytes in several tables side by side: a count in memory that was just written has to
     /// be waited for.
-    fn add_bytes(&mut self, bytes: &[u8]) {
+    pub(super) fn add_bytes(&mut self, bytes: &[u8]) {
         // A table counts a fourth of a part, which its 32 bits hold.
         for part in bytes.chunks(1 << 30) {
             let mut tables = [[0_u32; 256]; 4];
@@ -154,7 +155,13 @@ fn codes_of(byte: u8, bits: u8) -> impl Iterator<Item = u8> {
     (0..8_u32).step_by(usize::from(bits.max(1))).map(move |shift| (byte >> shift) & mask)
 }
 
-fn bits(dtype: DataType) -> Result<u8> {
+/// Whether elements of this type are integers of four or eight bits: to add these up is faster than
+/// to count their codes.
+pub(super) fn are_integers(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Int8 | DataType::Uint8 | DataType::Int4 | DataType::Uint4)
+}
+
+pub(super) fn bits(dtype: DataType) -> Result<u8> {
     let bits = dtype.bit_width().filter(|bits| *bits <= 8);
     bits.ok_or_else(|| Error::internal(format!("{dtype} has more than eight bits")))
 }

@@ -10,6 +10,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::codes::{self, Codes, FewCodes};
 use super::number::Number;
 use super::numbers::{BLOCK, Blocks, Numbers, Real};
+use super::short::{self, ByteSums};
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::Tensor;
@@ -26,7 +27,8 @@ impl Elements {
     /// Goes through `piece`. Of every `step` blocks of elements one is counted in the histogram.
     pub(super) fn of(piece: &Tensor, step: usize) -> Result<Self> {
         let dtype = piece.dtype();
-        if dtype.bit_width().is_some_and(|bits| bits <= 8) {
+        let is_sampled = step > 1 && codes::are_integers(dtype);
+        if dtype.bit_width().is_some_and(|bits| bits <= 8) && !is_sampled {
             let mut codes = Codes::new();
             codes.add(piece)?;
             return Ok(Self::Codes(codes.few()));
@@ -34,10 +36,13 @@ impl Elements {
         let (numbers, exact) = match dtype {
             DataType::Float => (same(&piece.to_slice::<f32>()?, step)?, None),
             DataType::Double => (same(&piece.to_slice::<f64>()?, step)?, None),
-            DataType::Float16 => (halves(&piece.to_slice::<f16>()?, step, half)?, None),
-            DataType::Bfloat16 => (halves(&piece.to_slice::<bf16>()?, step, brain)?, None),
-            DataType::Int16 => (each(piece, step, |x: i16| f32::from(x))?, None),
-            DataType::Uint16 => (each(piece, step, |x: u16| f32::from(x))?, None),
+            DataType::Float16 => (shorts(&piece.to_slice::<f16>()?, step, half)?, None),
+            DataType::Bfloat16 => (shorts(&piece.to_slice::<bf16>()?, step, brain)?, None),
+            DataType::Int8 | DataType::Uint8 | DataType::Int4 | DataType::Uint4 => {
+                (integers(piece, step)?, None)
+            }
+            DataType::Int16 => (shorts(&piece.to_slice::<i16>()?, step, f32::from)?, None),
+            DataType::Uint16 => (shorts(&piece.to_slice::<u16>()?, step, f32::from)?, None),
             DataType::Int32 => (each(piece, step, |x: i32| f64::from(x))?, None),
             DataType::Uint32 => (each(piece, step, |x: u32| f64::from(x))?, None),
             #[allow(clippy::cast_precision_loss)] // the range is kept beside
@@ -120,10 +125,18 @@ fn brain(number: bf16) -> f32 {
     f32::from_bits(u32::from(number.to_bits()) << 16)
 }
 
-/// Adds up floats of 16 bits, each converted by `wide`.
-fn halves<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Result<Numbers> {
+/// Adds up numbers of 16 bits, each converted by `wide`. A block that is counted in bins is
+/// converted as a whole.
+fn shorts<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Result<Numbers> {
     let (mut blocks, mut block, arch) = (Blocks::new(step), [0.0_f32; BLOCK], Arch::new());
     for elements in elements.chunks(BLOCK) {
+        #[allow(clippy::cast_possible_truncation)] // any number that is near
+        let pivot = blocks.pivot().map(|pivot| pivot as f32).filter(|_| !blocks.is_counted());
+        let sums = pivot.and_then(|pivot| short::sums(arch, elements, &wide, pivot));
+        if let Some((pivot, sums)) = pivot.zip(sums) {
+            blocks.add_sums(pivot.into(), &sums);
+            continue;
+        }
         arch.dispatch(Widened { elements, wide: &wide, to: &mut block });
         blocks.add(block.get(..elements.len()).unwrap_or_default());
     }
@@ -131,14 +144,46 @@ fn halves<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Resu
     Ok(blocks.finish())
 }
 
-/// Converts a block, in vectors of the processor.
-struct Widened<'e, T, F> {
-    elements: &'e [T],
-    wide: &'e F,
-    to: &'e mut [f32; BLOCK],
+/// Adds up integers of four or eight bits, of which every `step`th block is counted in bins.
+fn integers(piece: &Tensor, step: usize) -> Result<Numbers> {
+    let whole = piece.element_count() * usize::from(codes::bits(piece.dtype())?) / 8;
+    let (whole, half) = piece.as_bytes().unwrap_or_default().split_at(whole);
+    let (mut numbers, mut counted, arch) = (Numbers::default(), Codes::new(), Arch::new());
+    for block in whole.chunks(BLOCK * step) {
+        let sums = match piece.dtype() {
+            DataType::Int8 => [ByteSums::of(arch, block, u8::cast_signed), None],
+            DataType::Uint8 => [ByteSums::of(arch, block, |byte| byte), None],
+            DataType::Int4 => [
+                ByteSums::of(arch, block, |byte| (byte << 4).cast_signed() >> 4),
+                ByteSums::of(arch, block, |byte| byte.cast_signed() >> 4),
+            ],
+            DataType::Uint4 => [
+                ByteSums::of(arch, block, |byte| byte & 0xf),
+                ByteSums::of(arch, block, |byte| byte >> 4),
+            ],
+            other => return Err(no_numbers(other)),
+        };
+        sums.iter().flatten().for_each(|sums| sums.add_to(&mut numbers));
+        counted.add_bytes(block.get(..BLOCK).unwrap_or(block));
+    }
+    numbers.bins = counted.finish(piece.dtype())?.bins;
+    if !half.is_empty() {
+        let mut last = Codes::new();
+        last.add(&Tensor::new(piece.dtype(), [1], half.into())?)?;
+        numbers.merge(&last.finish(piece.dtype())?);
+    }
+    cancel::check()?;
+    Ok(numbers)
 }
 
-impl<T: Copy, F: Fn(T) -> f32> WithSimd for Widened<'_, T, F> {
+/// Converts a block, in vectors of the processor.
+struct Widened<'e, T, R, F> {
+    elements: &'e [T],
+    wide: &'e F,
+    to: &'e mut [R; BLOCK],
+}
+
+impl<T: Copy, R, F: Fn(T) -> R> WithSimd for Widened<'_, T, R, F> {
     type Output = ();
 
     #[inline(always)]
@@ -155,11 +200,9 @@ fn each<T: Element, R: Real>(
     step: usize,
     convert: impl Fn(T) -> R,
 ) -> Result<Numbers> {
-    let (mut blocks, mut block) = (Blocks::new(step), [R::default(); BLOCK]);
+    let (mut blocks, mut block, arch) = (Blocks::new(step), [R::default(); BLOCK], Arch::new());
     for elements in piece.to_slice::<T>()?.chunks(BLOCK) {
-        for (to, from) in block.iter_mut().zip(elements) {
-            *to = convert(*from);
-        }
+        arch.dispatch(Widened { elements, wide: &convert, to: &mut block });
         blocks.add(block.get(..elements.len()).unwrap_or_default());
     }
     cancel::check()?;

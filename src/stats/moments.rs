@@ -25,6 +25,17 @@ impl Moments {
         Self { count, mean: pivot + shift, squares: rest }
     }
 
+    /// Those of `count` integers with this sum, and squares with this sum.
+    #[allow(clippy::cast_precision_loss)] // rounds the results
+    pub(super) fn exact(count: u64, sum: i64, squares: i64) -> Self {
+        if count == 0 {
+            return Self::default();
+        }
+        let (all, sum_of) = (i128::from(count), i128::from(sum));
+        let squares = (i128::from(squares) * all - sum_of * sum_of) as f64 / count as f64;
+        Self { count, mean: sum as f64 / count as f64, squares }
+    }
+
     /// Those of `count` numbers that are all `number`.
     pub(super) fn equal(number: f64, count: u64) -> Self {
         Self { count, mean: number, squares: 0.0 }

@@ -13,7 +13,7 @@ use super::moments::Moments;
 /// The most elements of a block.
 pub(super) const BLOCK: usize = 4096;
 /// The sums that are kept side by side: as many as a wide processor adds at once.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// What is known of some numbers.
 #[derive(Debug, Clone, Default)]
@@ -67,7 +67,8 @@ impl Numbers {
         *count += times;
     }
 
-    fn widen(&mut self, min: f64, max: f64) {
+    /// Makes the range reach from `min` to `max` at least.
+    pub(super) fn widen(&mut self, min: f64, max: f64) {
         let (a, b) = self.range.unwrap_or((min, max));
         self.range = Some((a.min(min), b.max(max)));
     }
@@ -161,8 +162,7 @@ impl<T: Real> Blocks<T> {
     /// Adds `elements`, at most [`BLOCK`] of them.
     pub(super) fn add(&mut self, elements: &[T]) {
         let Some(first) = elements.first() else { return };
-        let mean = self.numbers.moments.mean;
-        let pivot = if self.numbers.moments.count > 0 { mean } else { first.wide() };
+        let pivot = self.pivot().unwrap_or(first.wide());
         self.blocks += 1;
         let sums = self.arch.dispatch(Summed { elements, pivot });
         if sums.are_finite() {
@@ -189,15 +189,35 @@ impl<T: Real> Blocks<T> {
         self.finite = finite;
     }
 
-    fn add_finite(&mut self, elements: &[T], pivot: f64, sums: &Sums<T>) {
+    /// A number that is close to the mean of the next block; `None` before the first one.
+    pub(super) fn pivot(&self) -> Option<f64> {
+        (self.numbers.moments.count > 0).then_some(self.numbers.moments.mean)
+    }
+
+    /// Whether the next block is counted in bins.
+    pub(super) fn is_counted(&self) -> bool {
+        self.blocks.is_multiple_of(self.step.max(1))
+    }
+
+    /// Adds a block that is not counted in bins.
+    pub(super) fn add_sums(&mut self, pivot: f64, sums: &Sums<T>) {
+        self.blocks += 1;
+        self.merge(pivot, sums);
+    }
+
+    fn merge(&mut self, pivot: f64, sums: &Sums<T>) {
         let Sums { min, max, zeros, sum, squares, count } = *sums;
-        let (min, max) = (min.wide(), max.wide());
         self.numbers.moments.merge(Moments::about(pivot, count, sum, squares));
         self.numbers.zeros += zeros;
-        self.numbers.widen(min, max);
+        self.numbers.widen(min.wide(), max.wide());
+    }
+
+    fn add_finite(&mut self, elements: &[T], pivot: f64, sums: &Sums<T>) {
+        self.merge(pivot, sums);
         if !(self.blocks - 1).is_multiple_of(self.step.max(1)) {
             return;
         }
+        let (min, max) = (sums.min.wide(), sums.max.wide());
         if !self.numbers.bins.holds(min, max) || self.pending >= MOST_PENDING {
             self.flush();
         }
@@ -284,13 +304,13 @@ impl<T: Real> WithSimd for Summed<'_, T> {
 }
 
 /// The sums of one block about a pivot. Where an element is not finite, they are not.
-struct Sums<T> {
-    count: u64,
-    min: T,
-    max: T,
-    zeros: u64,
-    sum: f64,
-    squares: f64,
+pub(super) struct Sums<T> {
+    pub(super) count: u64,
+    pub(super) min: T,
+    pub(super) max: T,
+    pub(super) zeros: u64,
+    pub(super) sum: f64,
+    pub(super) squares: f64,
 }
 
 impl<T: Real> Sums<T> {

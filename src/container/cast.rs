@@ -10,6 +10,7 @@ mod compute;
 mod convert;
 mod graph;
 mod options;
+mod overflow;
 mod types;
 
 use std::collections::{HashMap, HashSet};
@@ -27,6 +28,7 @@ use crate::tensor::initializer::{Address, Initializer};
 use convert::{Converted, Float};
 use graph::{Renamed, Values, add_casts, check_opsets};
 use options::float;
+use overflow::Overflow;
 
 pub use options::{CastOptions, CastReport, NotCast, NotCastReason};
 
@@ -37,7 +39,7 @@ impl Container {
     /// name from it. The graph computes in the same type as before, with rounded weights; runtimes
     /// that fold constants run these nodes once, when they load the model. Numbers are rounded to
     /// the nearest, ties to even, and numbers beyond the largest value become infinite, as in numpy
-    /// and ml_dtypes.
+    /// and ml_dtypes; [`CastReport::infinite`] lists the weights that have some.
     ///
     /// Weights behind handles are converted when a save reads them, a piece at a time, so the
     /// memory needed does not depend on the size of the model. Inline weights are converted by this
@@ -308,7 +310,8 @@ impl<'c> Planner<'c> {
             false => {
                 let len = from.dtype().byte_len(&tensor.dims)?;
                 let weight = Tensor::try_from(tensor)?.into();
-                let converted = Converted::initializer(weight, from, self.to)?;
+                let overflow = self.overflow(place, tensor);
+                let converted = Converted::initializer(weight, from, self.to, overflow)?;
                 self.count_bytes(len, &converted);
                 NewData::Inline(converted.to_buffer()?)
             }
@@ -317,6 +320,13 @@ impl<'c> Planner<'c> {
         let (position, to) = (place.position, self.to);
         self.changes.push(Change { position, old, new, from, to, data });
         Ok(())
+    }
+
+    /// Where it is noted that numbers of a weight became infinite.
+    fn overflow(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Overflow {
+        let overflow = Overflow::default();
+        self.report.overflows.push(place.qualified_name(tensor), overflow.clone());
+        overflow
     }
 
     /// Counts the bytes of a weight, `before` and as it is `converted`. Tied weights are counted
@@ -342,7 +352,8 @@ impl<'c> Planner<'c> {
         let initializer = match known {
             Some(known) => known.retyped(self.to.dtype(), weight.dims())?,
             None => {
-                let converted = Converted::initializer(weight.clone(), from, self.to)?;
+                let (source, overflow) = (weight.clone(), self.overflow(place, tensor));
+                let converted = Converted::initializer(source, from, self.to, overflow)?;
                 self.count_bytes(weight.byte_len(), &converted);
                 converted
             }

@@ -12,7 +12,8 @@ use super::{InOut, LayoutArgs, ReadArgs, TargetArgs, size};
 #[command(after_help = "\
 FLOAT becomes FLOAT16 or BFLOAT16; with --to float, both of these become FLOAT. Operators that do not take \
 the new type keep the old one, with Cast nodes around them. Numbers over 65504 become infinite in FLOAT16: \
---verify finds them. Norms stay in FLOAT by both of --keep-op LayerNormalization and --except '*norm*'.\n\n\
+the report lists such weights, and --verify finds such outputs. Norms stay in FLOAT by both of --keep-op \
+LayerNormalization and --except '*norm*'.\n\n\
 Weights are converted a piece at a time while they are written, so a model may be larger than the memory. \
 They go to one file beside OUT, or to the files of --max-shard-size or --safetensors.")]
 pub struct CastArgs {

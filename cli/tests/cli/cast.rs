@@ -1,7 +1,7 @@
 //! `cast`.
 
 use onnx_container::proto::type_proto::Value;
-use onnx_container::proto::{ModelProto, NodeProto, ValueInfoProto};
+use onnx_container::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnx_container::{Container, DataType, MmapChoice};
 
 use crate::support::{Folder, floats};
@@ -93,6 +93,32 @@ fn weights_go_to_the_files_that_are_asked_for() {
 }
 
 #[test]
+fn weights_that_become_infinite_are_told() {
+    let folder = Folder::new();
+    let mut model = adds();
+    for (name, value) in [("large", 1e6_f32), ("fits", 65_504.0), ("endless", f32::INFINITY)] {
+        let bytes = [value; 300].map(f32::to_le_bytes).concat();
+        let tensor = TensorProto::new(name, TensorProto::FLOAT, [300]).with_raw_data(bytes);
+        model.graph.as_mut().unwrap().initializer.push(tensor);
+    }
+    folder.save("inline.onnx", &model);
+    folder.run(&["pack", "inline.onnx", "m.onnx", "--min-bytes", "0"]).done();
+    for input in ["inline.onnx", "m.onnx"] {
+        let cast = ["cast", input, "o.onnx", "--weights-only", "--to"];
+        let run = folder.run(&[&cast[..], &["float16"]].concat()).done();
+        run.says(&[
+            "infinite  1 tensor with numbers beyond the largest FLOAT16: leave them out with \
+             --except, or cast to bfloat16",
+            "          large",
+        ]);
+        let json = folder.run(&[&cast[..], &["float16", "--json"]].concat()).done().json();
+        assert_eq!(json["infinite"], serde_json::json!(["large"]));
+        let json = folder.run(&[&cast[..], &["bfloat16", "--json"]].concat()).done().json();
+        assert_eq!(json["infinite"], serde_json::json!([]));
+    }
+}
+
+#[test]
 fn what_is_not_cast_is_told() {
     let folder = Folder::new();
     folder.save("m.onnx", &resized());
@@ -158,8 +184,6 @@ pub fn resized() -> ModelProto {
 
 #[cfg(feature = "machine")]
 mod verified {
-    use onnx_container::proto::TensorProto;
-
     use super::*;
 
     /// A model whose weights are `values`.

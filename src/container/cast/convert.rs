@@ -9,6 +9,7 @@ use half::{bf16, f16};
 
 use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
+use crate::container::cast::overflow::Overflow;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::tensor::initializer::Initializer;
@@ -60,13 +61,27 @@ pub(super) struct Converted {
     from: Float,
     to: Float,
     len: u64,
+    overflow: Overflow,
 }
 
 impl Converted {
-    /// `source`, whose type is `from`, as `to`.
-    pub(super) fn initializer(source: Initializer, from: Float, to: Float) -> Result<Initializer> {
+    /// `source`, whose type is `from`, as `to`. Numbers that become infinite are noted in
+    /// `overflow`.
+    pub(super) fn initializer(
+        source: Initializer,
+        from: Float,
+        to: Float,
+        overflow: Overflow,
+    ) -> Result<Initializer> {
         let len = to.dtype().byte_len(source.dims())?;
-        Initializer::from_source(Self { source, from, to, len })
+        Initializer::from_source(Self { source, from, to, len, overflow })
+    }
+
+    fn convert(&self, input: &[u8], output: &mut [u8]) {
+        convert(self.from, self.to, input, output);
+        if has_new_infinities(self.from, self.to, input, output) {
+            self.overflow.note();
+        }
     }
 }
 
@@ -92,7 +107,7 @@ impl WeightSource for Converted {
         let len = usize::try_from(self.len).map_err(Error::internal)?;
         let mut out = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
         match self.source.is_lazy() {
-            true => convert(self.from, self.to, &self.source.to_buffer()?, &mut out),
+            true => self.convert(&self.source.to_buffer()?, &mut out),
             false => self.read_at(0, &mut out)?,
         }
         Ok(out.freeze())
@@ -110,7 +125,7 @@ impl WeightSource for Converted {
             input.resize(count * from, 0);
             output.resize(count * to, 0);
             self.source.read_at(first as u64 * from as u64, &mut input)?;
-            convert(self.from, self.to, &input, &mut output);
+            self.convert(&input, &mut output);
             let part = output.get(skip..).ok_or_else(|| Error::internal("no element converted"))?;
             let (now, later) = out.split_at_mut(part.len().min(out.len()));
             now.iter_mut().zip(part).for_each(|(out, byte)| *out = *byte);
@@ -148,6 +163,32 @@ fn each<const N: usize, const M: usize>(
     converted.iter_mut().zip(elements).for_each(|(out, x)| *out = convert(*x));
 }
 
+/// Whether an element of `output` is infinite that is finite in `input`.
+fn has_new_infinities(from: Float, to: Float, input: &[u8], output: &[u8]) -> bool {
+    use Float::{Bf16, F16, F32};
+    let long = |x: [u8; 4]| u32::from_le_bytes(x) << 1 == 0xff00_0000;
+    let half = |x: [u8; 2]| u16::from_le_bytes(x) << 1 == 0xf800;
+    let brain = |x: [u8; 2]| u16::from_le_bytes(x) << 1 == 0xff00;
+    match (from, to) {
+        (F32, F16) => any(input, output, |x, y| half(y) & !long(x)),
+        (F32, Bf16) => any(input, output, |x, y| brain(y) & !long(x)),
+        (Bf16, F16) => any(input, output, |x, y| half(y) & !brain(x)),
+        // The range of the new type has that of the old one.
+        _ => false,
+    }
+}
+
+/// Whether one pair of elements `is` so. All are looked at, in vectors.
+fn any<const N: usize, const M: usize>(
+    input: &[u8],
+    output: &[u8],
+    is: impl Fn([u8; N], [u8; M]) -> bool,
+) -> bool {
+    let (elements, _) = input.as_chunks::<N>();
+    let (converted, _) = output.as_chunks::<M>();
+    elements.iter().zip(converted).fold(false, |any, (x, y)| any | is(*x, *y))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,7 +197,7 @@ mod tests {
     fn converted(from: Float, to: Float, bytes: Vec<u8>) -> Initializer {
         let count = i64::try_from(bytes.len() / from.width()).unwrap();
         let tensor = Tensor::new(from.dtype(), [count], Buffer::from(bytes)).unwrap();
-        Converted::initializer(tensor.into(), from, to).unwrap()
+        Converted::initializer(tensor.into(), from, to, Overflow::default()).unwrap()
     }
 
     #[test]
@@ -188,6 +229,42 @@ mod tests {
                 let bytes = converted(Float::F32, to, value.to_le_bytes().into()).to_buffer();
                 assert_eq!(*bytes.unwrap(), code.to_le_bytes(), "{value:e} {to:?}");
             }
+        }
+    }
+
+    #[test]
+    fn only_finite_numbers_that_become_infinite_are_noted() {
+        use Float::{Bf16, F16, F32};
+        let infinity = f32::INFINITY;
+        for (from, to, value, expected) in [
+            (F32, F16, 65_519.0, false),
+            (F32, F16, 65_520.0, true),
+            (F32, F16, -1e38, true),
+            (F32, F16, infinity, false),
+            (F32, F16, f32::NAN, false),
+            (F32, Bf16, 1e38, false),
+            (F32, Bf16, f32::MIN, true),
+            (F32, Bf16, -infinity, false),
+            (Bf16, F16, 1e30, true),
+            (Bf16, F16, infinity, false),
+            (F16, Bf16, 65_504.0, false),
+            (F16, F32, infinity, false),
+        ] {
+            let count = i64::try_from(2 * CHUNK + 2).unwrap();
+            let mut bytes = vec![0; 2 * (CHUNK + 1) * from.width()];
+            let element = match from {
+                F32 => value.to_le_bytes().to_vec(),
+                F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+                Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+            };
+            let at = (CHUNK + 7) * from.width();
+            bytes[at..at + element.len()].copy_from_slice(&element);
+            let overflow = Overflow::default();
+            let tensor = Tensor::new(from.dtype(), [count], bytes.into()).unwrap();
+            let weight = Converted::initializer(tensor.into(), from, to, overflow.clone()).unwrap();
+            assert!(!overflow.is_noted(), "before it is read");
+            weight.to_buffer().unwrap();
+            assert_eq!(overflow.is_noted(), expected, "{from:?} {to:?} {value}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::container::cast::convert::Float;
+use crate::container::cast::overflow::Overflows;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::Place;
@@ -179,6 +180,19 @@ pub struct CastReport {
     /// Nodes that read or write the old type and are unchanged: their names, or operator and first
     /// output where they have none.
     pub kept_nodes: Vec<String>,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(super) overflows: Overflows,
+}
+
+impl CastReport {
+    /// The weights, by their old names, of which finite numbers became infinite: they are beyond
+    /// the largest of the new type, 65504 of FLOAT16.
+    ///
+    /// Weights behind handles are converted when they are read, so this is known after a save, and
+    /// before it only of inline weights.
+    pub fn infinite(&self) -> Vec<&str> {
+        self.overflows.names()
+    }
 }
 
 /// A tensor that has the length and type to be cast, and that

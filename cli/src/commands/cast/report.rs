@@ -30,6 +30,8 @@ pub struct CastInfo<'a> {
     read: Read,
     #[serde(flatten)]
     cast: CastReport,
+    /// The weights of which finite numbers became infinite.
+    infinite: Vec<String>,
     #[serde(flatten)]
     written: Written,
     #[cfg(feature = "machine")]
@@ -47,6 +49,7 @@ impl<'a> CastInfo<'a> {
     ) -> Self {
         let mut written = Written::new(container, &args.paths.output, saved, &args.target);
         written.warn(leftovers::warnings([args.paths.input.as_path()]));
+        let infinite: Vec<_> = cast.infinite().into_iter().map(str::to_owned).collect();
         Self {
             command: "cast",
             input: &args.paths.input,
@@ -55,6 +58,7 @@ impl<'a> CastInfo<'a> {
             min_bytes: args.min_bytes,
             read,
             cast,
+            infinite,
             written,
             #[cfg(feature = "machine")]
             compared: None,
@@ -88,6 +92,7 @@ impl<'a> CastInfo<'a> {
             out.row("computes", format_args!("{nodes} in {}", self.to))?;
         }
         self.print_kept(out)?;
+        self.print_infinite(out)?;
         self.written.print(out)?;
         #[cfg(feature = "machine")]
         if let Some(compared) = &self.compared {
@@ -117,6 +122,23 @@ impl<'a> CastInfo<'a> {
             }
             _ => out.row(tense, format_args!("no tensors to {to}: all stay as they are")),
         }
+    }
+
+    /// Prints which weights do not fit in the new type.
+    fn print_infinite(&self, out: &mut Output) -> io::Result<()> {
+        if self.infinite.is_empty() {
+            return Ok(());
+        }
+        let (tensors, to) = (count(self.infinite.len(), "tensor"), &self.to);
+        out.row(
+            "infinite",
+            format_args!(
+                "{tensors} with numbers beyond the largest {to}: leave them out with --except, or \
+                 cast to bfloat16"
+            ),
+        )?;
+        let lines = self.infinite.iter().map(|name| format!("{:>10}{name}", ""));
+        self.written.list(lines, out)
     }
 
     /// Prints what has the old type still.

@@ -56,8 +56,9 @@ impl UsedFile {
     }
 
     /// Says that there are bytes that no tensor uses: none of this model, nor of the `others` that
-    /// need the file, which are asked only where there are such bytes.
-    pub(super) fn gaps(&mut self, others: impl FnOnce() -> Result<OtherModels>) -> Option<Finding> {
+    /// need the file, which are asked only where there are such bytes. A range that is not in the
+    /// file is not believed.
+    pub(super) fn gaps(&self, others: impl FnOnce() -> Result<OtherModels>) -> Option<Finding> {
         if self.unused_bytes() == 0 {
             return None;
         }
@@ -72,9 +73,11 @@ impl UsedFile {
             }
         };
         let len = self.len;
-        self.used.extend(used.into_iter().map(|range| range.start.min(len)..range.end.min(len)));
-        self.sort();
-        let unused = self.unused_bytes();
+        // A copy: no digest of this model covers what others use.
+        let mut by_all = Self { path: self.path.clone(), len, used: self.used.clone() };
+        by_all.used.extend(used.into_iter().filter(|range| range.end <= len));
+        by_all.sort();
+        let unused = by_all.unused_bytes();
         let reason = format!("{unused} of {len} bytes are used by no tensor {whose}");
         let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path);
         (unused > 0).then_some(Finding { severity: Severity::Advice, error })

@@ -97,7 +97,8 @@ impl<'a> CheckedWeights<'a> {
         self.findings
     }
 
-    /// Reports where bytes are set that no tensor uses: no digest covers them.
+    /// Reports where bytes are set that no tensor of this model uses: its digests do not cover
+    /// them, whatever other models say of them.
     fn check_unused(&mut self, location: &str, file: &UsedFile) {
         let find = |range: &Range<u64>| self.read(location, |source| first_set(source, range));
         let found = file.unused().iter().find_map(|range| find(range).transpose());
@@ -105,7 +106,8 @@ impl<'a> CheckedWeights<'a> {
         let error = found.map_or_else(
             |error| error,
             |at| {
-                let reason = "bytes that no tensor uses are not zero, and no digest covers them";
+                let reason = "bytes that no tensor of this model uses are not zero, and its digests do \
+                              not cover them";
                 Error::new(ErrorKind::InvalidModel, reason).with_offset(at)
             },
         );

@@ -371,6 +371,41 @@ fn bytes_that_other_models_use_are_not_unused() {
     }
 }
 
+/// What another model says of bytes is not covered by the digests of this one.
+#[test]
+fn bytes_that_only_another_model_uses_are_not_covered() {
+    const UNCOVERED: &str =
+        "bytes that no tensor of this model uses are not zero, and its digests do not cover them";
+    const UNUSED: &str = "of 24 bytes are used by no tensor of this model";
+    let claims = |elements: i64| {
+        let mut claim = TensorProto::external("w", TensorProto::UINT8, [elements], "w.bin");
+        claim.external_data.push(StringStringEntryProto::new("length", elements.to_string()));
+        claim
+    };
+    let cases: [(Option<i64>, &[u8], &[&str]); 5] = [
+        (None, &[1; 24], &[UNCOVERED, UNUSED]),
+        (Some(24), &[1; 24], &[UNCOVERED]),
+        (Some(1 << 60), &[1; 24], &[UNCOVERED, UNUSED]),
+        (Some(24), &[0; 24], &[]),
+        (None, &[1; 8], &[]),
+    ];
+    for (claimed, bytes, expected) in cases {
+        let (folder, path) = saved(&model(graph(vec![eight_bytes(0)], vec![])));
+        fs::write(folder.path().join("w.bin"), bytes).unwrap();
+        if let Some(elements) = claimed {
+            let other = model(graph(vec![claims(elements)], vec![]));
+            fs::write(folder.path().join("x.onnx"), other.encode_to_vec().unwrap()).unwrap();
+        }
+        let checked = check_model(&path, CheckOptions::new().digests(true)).unwrap();
+        let advice = |finding: &&Finding| finding.severity == Severity::Advice;
+        let said: Vec<_> =
+            checked.findings.iter().filter(advice).map(|it| it.error.to_string()).collect();
+        assert_eq!(said.len(), expected.len(), "{claimed:?} {said:?}");
+        let says = |text: &&str| said.iter().any(|said| said.contains(*text));
+        assert!(expected.iter().all(says), "{claimed:?} {said:?}");
+    }
+}
+
 #[test]
 #[cfg(unix)]
 fn files_that_onnx_refuses_get_advice() {

@@ -461,6 +461,8 @@ def quantized_windows():
         {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]},
         {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
         {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [3, 3], "strides": [2, 3], "ceil_mode": 1, "count_include_pad": 1},
+        {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1, "pads": [1, 1, 0, 1], "count_include_pad": 1},
         {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
         {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID"},
     )

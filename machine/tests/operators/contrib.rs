@@ -360,6 +360,11 @@ fn quantized_numbers_are_computed_and_quantized_again() {
     let to = || [scale(0.25), zero(10)];
     let join = |parts: &[&[Option<Value>]]| parts.concat();
     let image = |x: &[u8]| Some(tensor([1, 1, 2, 2], x));
+    let window =
+        || ["kernel_shape", "strides"].map(|name| AttributeProto::ints(name, [2])).to_vec();
+    let line = || Some(tensor([1, 1, 3], &[10_u8, 20, 30]));
+    let three = || vec![line(), scale(1.0), zero(0), scale(1.0), zero(0)];
+    let y3 = |x: &[u8]| vec![tensor([1, 1, 2], x)];
     check(vec![
         ("QLinearAdd", vec![], join(&[&x(), &two(), &to()]), y(&[20, 22, 14])),
         ("QLinearMul", vec![], join(&[&x(), &two(), &to()]), y(&[14, 18, 2])),
@@ -389,6 +394,19 @@ fn quantized_numbers_are_computed_and_quantized_again() {
             vec![AttributeProto::ints("kernel_shape", [2, 1])],
             join(&[&[image(&[1, 2, 3, 6]), scale(1.0), zero(0)], &to()]),
             vec![tensor([1, 1, 1, 2], &[18_u8, 26])],
+        ),
+        // The second window has 1 of 2 taps in the input, and 0 counts as none or as one.
+        (
+            "QLinearAveragePool",
+            [window(), vec![int("ceil_mode", 1)]].concat(),
+            three(),
+            y3(&[15, 30]),
+        ),
+        (
+            "QLinearAveragePool",
+            [window(), vec![int("ceil_mode", 1), int("count_include_pad", 1)]].concat(),
+            three(),
+            y3(&[15, 15]),
         ),
         // 101 - 100 is 1, by 3 and by 5, plus 1.
         (

@@ -343,9 +343,11 @@ def group_query(
         old = [np.zeros((batch, kv_heads, 0, head), dtype) for _ in range(2)]
     half = head // 2 if rotary != 2 else head // 4
     cos, sin = caches(total + 4, half, dtype) if rotary else (None, None)
-    # Two behind those that they have without this input.
-    begins = [2 if is_prompt else length - sequence + 2 for length in lengths]
+    # Two behind those that they have without this input. Of a prompt, the first one counts alone.
+    begins = [2 + b if is_prompt else length - sequence + 2 for b, length in enumerate(lengths)]
     positions = np.array([np.arange(begin, begin + sequence) for begin in begins], np.int64)
+    if is_prompt and "padded" in parts:
+        positions = np.array([([1, 1, 0, 1, 2, -1] * 9)[b : b + sequence] for b in range(batch)], np.int64)
     inputs = [np.concatenate([q, k, v], -1), None, None] if packed else [q, k, v]
     inputs += [*old, np.array(lengths, np.int32) - 1, np.array([total], np.int32), cos, sin]
     inputs += [positions if "positions" in parts else None]
@@ -379,6 +381,8 @@ def group_queries():
             one = {"room": room, "rotary": 1}
             yield group_query(dtype, of, sequence, **one, rotary_interleaved=1)
             yield group_query(dtype, of, sequence, **one, parts=("positions",))
+            if sequence == max(of):
+                yield group_query(dtype, of, sequence, **one, parts=("positions", "padded"))
             yield group_query(dtype, of, sequence, **one, parts=("bias",))
             yield group_query(dtype, of, sequence, **one, parts=("bias", "one"), softcap=0.8)
             yield group_query(dtype, of, sequence, **one, parts=("sink",))

@@ -348,6 +348,94 @@ fn heads_share_keys_and_values() {
     ]);
 }
 
+/// Caches that are left out are not made, and what is behind the keys of a sequence is 0.
+#[test]
+fn caches_are_as_long_as_they_must_be_and_may_be_left_out() {
+    let numbers = |dims: [i64; 3], from: f32| {
+        let len = usize::try_from(dims.iter().product::<i64>()).unwrap();
+        let elements: Vec<_> = (0..7_u8).cycle().take(len).map(|x| f32::from(x) - from).collect();
+        Some(tensor(dims, &elements))
+    };
+    let cache = |from: f32| {
+        let elements: Vec<_> = (0..48_u8).map(|x| f32::from(x) - from).collect();
+        Some(tensor([2, 2, 6, 2], &elements))
+    };
+    let inputs = [
+        numbers([2, 1, 8], 3.0),
+        numbers([2, 1, 4], 2.0),
+        numbers([2, 1, 4], 1.0),
+        cache(20.0),
+        cache(10.0),
+        Some(tensor([2], &[3, 1])),
+        Some(tensor([1], &[4])),
+    ];
+    let attributes = vec![int("num_heads", 4), int("kv_num_heads", 2)];
+    let of = |count| run(Profile::Strict, "GroupQueryAttention", &attributes, &inputs, count);
+    let (alone, all) = (of(1).unwrap(), of(3).unwrap());
+    assert_eq!(alone[0], all[0]);
+    let keys = all[1].tensor().unwrap().as_slice::<f32>().unwrap();
+    // Three old keys, the new one, and nothing; then one old key.
+    assert_eq!(
+        keys[..12],
+        [-20.0, -19.0, -18.0, -17.0, -16.0, -15.0, -2.0, -1.0, 0.0, 0.0, 0.0, 0.0]
+    );
+    assert_eq!(keys[24..36], [4.0, 5.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+}
+
+/// The first position of prompts counts for all of their places, in every sequence; later steps
+/// have positions of their own.
+#[test]
+fn prompts_go_on_from_their_first_position() {
+    // The cosine of each position is its number, and the sine is 0: a key of 1 becomes its position.
+    let attend = |new: i64, past: i64, positions: &[i64]| {
+        let rows = |elements: f32| {
+            let len = usize::try_from(4 * new).unwrap();
+            Some(tensor([2, new, 2], &vec![elements; len]))
+        };
+        let old = || {
+            let len = usize::try_from(4 * past).unwrap();
+            (past > 0).then(|| tensor([2, 1, past, 2], &vec![0.0_f32; len]))
+        };
+        let total = i32::try_from(new + past).unwrap();
+        let inputs = [
+            rows(0.0),
+            rows(1.0),
+            rows(0.0),
+            old(),
+            old(),
+            Some(tensor([2], &[total - 1; 2])),
+            Some(tensor([1], &[total])),
+            Some(tensor([6, 1], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0_f32])),
+            Some(tensor([6, 1], &[0.0_f32; 6])),
+            Some(tensor([2, new], positions)),
+        ];
+        let attributes = [heads(1), vec![int("do_rotary", 1)]].concat();
+        let keys = run(Profile::Strict, "GroupQueryAttention", &attributes, &inputs, 2)?.remove(1);
+        let keys = keys.tensor().unwrap().as_slice::<f32>().unwrap().to_vec();
+        let past = usize::try_from(past).unwrap();
+        let sequences = keys.chunks(keys.len() / 2);
+        let rows = sequences.flat_map(|rows| rows.iter().step_by(2).skip(past));
+        Ok::<_, onnx_container_machine::Error>(rows.copied().collect::<Vec<_>>())
+    };
+    let cases: [(i64, i64, &[i64], &[f32]); 6] = [
+        (2, 0, &[0, 1, 0, 1], &[0.0, 1.0, 0.0, 1.0]),
+        (2, 0, &[3, 4, 0, 1], &[3.0, 4.0, 3.0, 4.0]),
+        (3, 0, &[1, 1, 0, 0, 1, 2], &[1.0, 2.0, 3.0, 1.0, 2.0, 3.0]),
+        (2, 0, &[0, -1, -1, -1], &[0.0, 1.0, 0.0, 1.0]),
+        (1, 1, &[5, 2], &[5.0, 2.0]),
+        (1, 0, &[4, 2], &[4.0, 4.0]),
+    ];
+    for (new, past, positions, expected) in cases {
+        assert_eq!(attend(new, past, positions).unwrap(), expected, "{new} {past} {positions:?}");
+    }
+    for (new, past, positions) in
+        [(2, 0, &[-1, 0, 0, 1][..]), (2, 0, &[5, 0, 0, 0]), (1, 1, &[0, -1])]
+    {
+        let error = attend(new, past, positions).unwrap_err();
+        assert!(error.to_string().contains("in caches of 6 positions"), "{error}");
+    }
+}
+
 #[test]
 fn quantized_numbers_are_computed_and_quantized_again() {
     let scale = |x: f32| Some(tensor([], &[x]));

@@ -539,7 +539,8 @@ fn one_input_of_both_models_is_one() {
 /// One input has one default: neither model's is lost, and none gets that of the other.
 #[test]
 fn inputs_that_become_one_have_one_default() {
-    let half = |input: &str, output: &str, default: Option<&[i64]>, handle: bool| {
+    type Elements = Option<&'static [i64]>;
+    let half = |input: &str, output: &str, default: Elements, handle: bool| {
         let mut main =
             graph_of(&[input], &[output], vec![node("Neg", &[input], &[output], vec![])]);
         main.initializer.extend(default.map(|values| int64s(input, values)));
@@ -549,9 +550,9 @@ fn inputs_that_become_one_have_one_default() {
         }
         container
     };
-    let (one, two): (&[i64], &[i64]) = (&[1, 1], &[2, 2]);
+    let (one, two): (&[_], &[_]) = (&[1, 1], &[2, 2]);
     let different = "the two have different defaults; give both the same default";
-    let cases: [(Option<&[i64]>, Option<&[i64]>, &str); 6] = [
+    let cases: [(Elements, Elements, &str); 6] = [
         (None, None, ""),
         (Some(one), Some(one), ""),
         (Some(one), Some(two), different),

@@ -386,7 +386,7 @@ fn caches_are_as_long_as_they_must_be_and_may_be_left_out() {
 /// have positions of their own.
 #[test]
 fn prompts_go_on_from_their_first_position() {
-    // The cosine of each position is its number, and the sine is 0: a key of 1 becomes its position.
+    // The cosine of a position is its number, and the sine is 0: a key of 1 becomes its position.
     let attend = |new: i64, past: i64, positions: &[i64]| {
         let rows = |elements: f32| {
             let len = usize::try_from(4 * new).unwrap();

@@ -145,6 +145,13 @@ fn models_with_nothing_in_common_are_not_coupled() {
     save(&folder, "b.onnx", &[("three", 3.0)]);
     folder.run(&["share", "a.onnx", "b.onnx"]).failed(&["no equal weights"]);
     assert_eq!(folder.names().len(), 4);
+    // Nor is a model with others that share their weights already.
+    save(&folder, "c.onnx", &[("three", 3.0), ("four", 3.0), ("five", 5.0)]);
+    folder.run(&["share", "b.onnx", "c.onnx"]).done();
+    let before = folder.contents_of_files();
+    let run = folder.run(&["share", "b.onnx", "c.onnx", "a.onnx"]);
+    run.failed(&["share their equal weights already"]);
+    assert_eq!(folder.contents_of_files(), before);
 }
 
 /// What is one range of one file already is nothing that is saved, and stored digests go aloud.

@@ -279,6 +279,15 @@ def quantized_products():
             )
 
 
+def omitted_products():
+    """A matrix of which a dimension is 0 is left out."""
+    for dtype, shape, bias in itertools.product((F32, F16), ((0, 2, 16), (3, 0, 16), (3, 2, 0), (0, 0, 0)), (0, 1)):
+        codes, scales = np.zeros(shape, np.uint8), np.zeros((3, 2) if bias else (0,), dtype)
+        bias = normal(3, dtype=dtype) if bias else None
+        a = normal(2, 4, 64, dtype=dtype)
+        yield case("MatMulNBits", a, codes, scales, None, None, bias, K=64, N=3, bits=4, block_size=32)
+
+
 def quantized_tables():
     """Tables in UINT8 and in the types of 4 and 8 bits."""
     for dtype, bits, zero, index in itertools.product((F32, F16), (4, 8), (False, True), (np.int32, np.int64)):
@@ -287,6 +296,8 @@ def quantized_tables():
         indices = RNG.integers(0, 11, (2, 3)).astype(index)
         scales = (RNG.random((11, 3)) + 0.1).astype(dtype)
         yield case("GatherBlockQuantized", packed(codes, bits), indices, scales, zeros, bits=bits, block_size=16)
+        outside = np.array([11, 3, -12], index)
+        yield case("GatherBlockQuantized", packed(codes, bits), outside, scales, zeros, bits=bits, block_size=16)
     for name, zero, axes in itertools.product(("int4", "uint4"), (False, True), ((0, 2), (1, 2), (2, 1), (0, 1))):
         low, high = (-8, 8) if name == "int4" else (0, 16)
         shape, blocks = (3, 34, 20), [3, 34, 20]
@@ -302,6 +313,9 @@ def quantized_tables():
         codes = normal(5, 32).astype(np.dtype(getattr(ml_dtypes, element)))
         scales = (RNG.random((5, 2)) + 0.1).astype(F32)
         yield case("GatherBlockQuantized", codes, np.array([4, 0, 0]), scales, bits=8, block_size=16)
+        for shape in ((5, 1), (1, 1)):
+            scales = (RNG.random(shape) + 0.1).astype(F32)
+            yield case("GatherBlockQuantized", codes, np.array([4, 5, -6, 0]), scales, block_size=0)
 
 
 def caches(positions: int, half: int, dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -504,6 +518,7 @@ FAMILIES = [
     fast_gelus,
     quick_gelus,
     quantized_products,
+    omitted_products,
     quantized_tables,
     rotations,
     group_queries,

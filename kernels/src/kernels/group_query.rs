@@ -27,11 +27,9 @@ use crate::numeric::profile::Profile;
 use crate::numeric::{Float, Number, Real, for_type, number};
 
 pub(super) const KERNELS: &[Builtin] =
-    &[Builtin::new("GroupQueryAttention", infer, |cx| run(cx, Profile::Strict))
-        .domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("GroupQueryAttention", infer, |cx| run(cx, Profile::Strict))];
 pub(super) const FAST: &[Builtin] =
-    &[Builtin::new("GroupQueryAttention", infer, |cx| run(cx, Profile::Fast))
-        .domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("GroupQueryAttention", infer, |cx| run(cx, Profile::Fast))];
 
 /// How many queries are computed together.
 const QUERIES: usize = 32;

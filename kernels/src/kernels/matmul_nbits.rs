@@ -9,6 +9,7 @@ use onnx_container_proto::DataType;
 use pulp::Arch;
 
 use super::normalization::reals;
+use super::packed_codes::{check_bits, check_block, code, code_at, middle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exact::Exact;
 use crate::kernel::Builtin;
@@ -20,9 +21,9 @@ use crate::numeric::profile::Profile;
 use crate::numeric::{Float, for_type};
 
 pub(super) const KERNELS: &[Builtin] =
-    &[Builtin::new("MatMulNBits", infer, |cx| run(cx, Profile::Strict)).domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("MatMulNBits", infer, |cx| run(cx, Profile::Strict))];
 pub(super) const FAST: &[Builtin] =
-    &[Builtin::new("MatMulNBits", infer, |cx| run(cx, Profile::Fast)).domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("MatMulNBits", infer, |cx| run(cx, Profile::Fast))];
 
 /// How many rows of codes are dequantized at a time: so few that their numbers stay in the caches.
 const ROWS: usize = 24;
@@ -37,6 +38,8 @@ struct Sizes {
     block: usize,
     /// How many blocks a row has; the last one may have codes that are not used.
     blocks: usize,
+    /// Whether the matrix is left out: all products with it are 0.
+    is_omitted: bool,
 }
 
 impl Sizes {
@@ -47,22 +50,25 @@ impl Sizes {
             let reason = format!("a matrix of {n} x {k} codes has no blocks");
             return Err(Error::new(ErrorKind::InvalidModel, reason));
         }
-        if !matches!(bits, 2 | 4 | 8) {
-            return Err(call.no_kernel(&format!("`bits` {bits}, only with 2, 4 and 8")));
-        }
-        if block < 16 || !block.is_power_of_two() {
-            let reason = format!("`block_size` is {block}, not a power of two from 16 on");
-            return Err(Error::new(ErrorKind::InvalidModel, reason));
-        }
+        check_bits(call, bits)?;
+        check_block(block)?;
         if call.int_or("weight_prepacked", 0)? != 0 {
             return Err(call.no_kernel("`weight_prepacked`, whose layout belongs to a device"));
         }
-        if call.has_input(4) {
+        let mut sizes = Self { n, k, bits, block, blocks: k.div_ceil(block), is_omitted: false };
+        sizes.is_omitted = sizes.is_omitted(&call.shape(1)?);
+        if call.has_input(4) && !sizes.is_omitted {
             check_groups(call, bits)?;
         }
-        let sizes = Self { n, k, bits, block, blocks: k.div_ceil(block) };
         sizes.check(call)?;
         Ok(sizes)
+    }
+
+    /// Whether codes of shape `shape` leave the matrix out: a dimension or several are 0.
+    fn is_omitted(&self, shape: &[usize]) -> bool {
+        let needed = [self.n, self.blocks, self.block / 8 * self.bits];
+        let mut dims = shape.iter().zip(needed);
+        shape.len() == 3 && shape.contains(&0) && dims.all(|(dim, it)| *dim == 0 || *dim == it)
     }
 
     /// The bytes of the codes of a row.
@@ -92,14 +98,16 @@ impl Sizes {
             (3, "zero_points", of_zeros),
             (5, "bias", self.n),
         ];
-        for (i, name, needed) in lengths.into_iter().filter(|(i, ..)| call.has_input(*i)) {
+        // Of a matrix that is left out nothing is read.
+        let is_read = |i| call.has_input(i) && (i == 5 || !self.is_omitted);
+        for (i, name, needed) in lengths.into_iter().filter(|(i, ..)| is_read(*i)) {
             let found = count(&call.shape(i)?);
             if found != needed {
                 let reason = format!("input {i} (`{name}`) has {found} elements, not {needed}");
                 return Err(Error::new(ErrorKind::Shape, reason));
             }
         }
-        if call.has_input(4) && count(&call.shape(4)?) < self.k {
+        if is_read(4) && count(&call.shape(4)?) < self.k {
             let reason = format!("input 4 (`g_idx`) has less than K = {} elements", self.k);
             return Err(Error::new(ErrorKind::Shape, reason));
         }
@@ -197,22 +205,6 @@ fn dequantize<const BITS: usize, const EACH: usize>(
     }
 }
 
-/// Code `i` of a byte, the lowest bits first.
-#[inline(always)]
-fn code<const BITS: usize>(byte: u8, i: usize) -> u8 {
-    (byte >> (i * BITS)) & (u8::MAX >> (8 - BITS))
-}
-
-/// Code `at` of `codes`.
-fn code_at(codes: &[u8], bits: usize, at: usize) -> Result<u8> {
-    let byte = codes.at(at / (8 / bits))?;
-    Ok(match bits {
-        2 => code::<2>(*byte, at % 4),
-        4 => code::<4>(*byte, at % 2),
-        _ => *byte,
-    })
-}
-
 /// The numbers of a row of which each code has the scale and zero point of its group.
 fn by_group(
     codes: &[u8],
@@ -237,7 +229,7 @@ fn groups(cx: &RunCx<'_>, sizes: Sizes) -> Result<Vec<usize>> {
 /// The zero points: one for each scale, or one for all, which is the middle of the codes.
 fn zeros(cx: &RunCx<'_>, sizes: Sizes) -> Result<Vec<f32>> {
     if !cx.has_input(3) {
-        return Ok(vec![f32::from(1_u8 << (sizes.bits - 1))]);
+        return Ok(vec![middle(sizes.bits)]);
     }
     if cx.dtype(3)? != DataType::Uint8 {
         return reals(cx, 3);
@@ -253,9 +245,14 @@ fn run(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
 
 fn compute<T: Float>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let sizes = Sizes::new(cx)?;
+    let bias = if cx.has_input(5) { reals::<f32>(cx, 5)? } else { vec![0.0; sizes.n] };
+    if sizes.is_omitted {
+        let rows = cx.output::<T>(0)?.chunks_exact_mut(sizes.n);
+        rows.flat_map(|y| y.iter_mut().zip(&bias)).for_each(|(y, x)| *y = T::from_f64((*x).into()));
+        return Ok(());
+    }
     let weights = Weights::new(cx, sizes)?;
     let a = reals::<f32>(cx, 0)?;
-    let bias = if cx.has_input(5) { reals::<f32>(cx, 5)? } else { vec![0.0; sizes.n] };
     let y = cx.output::<T>(0)?;
     let m = each_of(y.len(), sizes.n);
     let a = Matrix::new(&a, m, sizes.k)?;

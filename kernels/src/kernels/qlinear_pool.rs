@@ -21,8 +21,8 @@ use crate::numeric::broadcast::{broadcast_strides, count, offsets};
 use crate::numeric::{not_taken, number};
 
 pub(super) const KERNELS: &[Builtin] = &[
-    Builtin::new("QLinearAveragePool", infer_windows, windows).domain("com.microsoft"),
-    Builtin::new("QLinearGlobalAveragePool", infer_planes, planes).domain("com.microsoft"),
+    Builtin::of_onnxruntime("QLinearAveragePool", infer_windows, windows),
+    Builtin::of_onnxruntime("QLinearGlobalAveragePool", infer_planes, planes),
 ];
 
 /// A batch of images.

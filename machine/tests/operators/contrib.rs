@@ -2,7 +2,9 @@
 //! `tests/interop/contrib.py` holds them to onnxruntime.
 
 use half::f16;
+use onnx_container::DataType::{self, Float8E4M3Fn};
 use onnx_container::proto::AttributeProto;
+use onnx_container::{Buffer, Tensor};
 use onnx_container_machine::{ErrorKind, Profile, Result, RunLimits, Value};
 
 use crate::support::{outputs_of, tensor};
@@ -40,6 +42,11 @@ fn floats(all: &[(&[i64], &[f32])]) -> Vec<Option<Value>> {
 }
 
 const ABSENT: (&[i64], &[f32]) = (&[], &[]);
+
+/// A tensor of codes of 8 bits.
+fn codes_of(dtype: DataType, dims: [i64; 2], codes: &[u8]) -> Value {
+    Value::Tensor(Tensor::new(dtype, dims, Buffer::from(codes)).unwrap())
+}
 
 type Case = (&'static str, Vec<AttributeProto>, Vec<Option<Value>>, Vec<Value>);
 
@@ -212,6 +219,30 @@ fn codes_of_every_width_become_numbers() {
             ),
             y(320.0),
         ),
+        // A matrix that is left out, and its bias.
+        (
+            "MatMulNBits",
+            bits(20, 2, 4),
+            vec![
+                Some(tensor([1, 20], &ones[..20])),
+                Some(tensor::<u8>([2, 0, 8], &[])),
+                Some(tensor::<f32>([0], &[])),
+            ],
+            vec![tensor([1, 2], &[0.0_f32; 2])],
+        ),
+        (
+            "MatMulNBits",
+            bits(20, 2, 4),
+            vec![
+                Some(tensor([1, 20], &ones[..20])),
+                Some(tensor::<u8>([2, 2, 0], &[])),
+                Some(tensor([2, 2], &[1.0_f32; 4])),
+                None,
+                None,
+                Some(tensor([2], &[1.0_f32, 2.0])),
+            ],
+            vec![tensor([1, 2], &[1.0_f32, 2.0])],
+        ),
         // The last block is used in part: 16 times 1 and 4 times 10.
         (
             "MatMulNBits",
@@ -265,6 +296,27 @@ fn rows_of_quantized_tables_are_gathered() {
                 Some(tensor([1, 1], &[0.5_f32])),
             ],
             vec![tensor([1, 16], &[1.0_f32; 16])],
+        ),
+        // An index of no row has zeros.
+        (
+            "GatherBlockQuantized",
+            block(),
+            vec![codes(), Some(tensor([3], &[2_i64, 1, -3])), scales()],
+            vec![tensor(
+                [3, 16],
+                &[row(&[], 0.0), row(&[14.0, -16.0], 0.0), row(&[], 0.0)].concat(),
+            )],
+        ),
+        // Floats, which have one block in each row, and one scale for all rows.
+        (
+            "GatherBlockQuantized",
+            vec![int("block_size", 0)],
+            vec![
+                Some(codes_of(Float8E4M3Fn, [2, 3], &[0x38, 0x40, 0xc8, 0x30, 0x3c, 0x50])),
+                Some(tensor([1], &[1_i64])),
+                Some(tensor([1, 1], &[2.0_f32])),
+            ],
+            vec![tensor([1, 3], &[1.0_f32, 3.0, 16.0])],
         ),
     ]);
 }
@@ -548,6 +600,14 @@ fn what_has_no_kernel_is_refused_by_name() {
         ("MatMulNBits", bits(16, 1, 3), product(), 1, unsupported, "`bits` 3"),
         ("MatMulNBits", prepacked(), product(), 1, unsupported, "`weight_prepacked`"),
         ("MatMulNBits", bits(16, 2, 4), product(), 1, ErrorKind::Shape, "`B`"),
+        (
+            "MatMulNBits",
+            bits(16, 1, 4),
+            vec![row(), Some(tensor::<u8>([2, 0, 8], &[])), one()],
+            1,
+            ErrorKind::Shape,
+            "`B`",
+        ),
         ("MatMulNBits", bits(17, 1, 4), product(), 1, ErrorKind::Shape, "K = 17"),
         ("MatMulNBits", bits(16, 1, 8), grouped(None), 1, unsupported, "`g_idx` and `bits` 8"),
         (
@@ -574,6 +634,14 @@ fn what_has_no_kernel_is_refused_by_name() {
             1,
             unsupported,
             "`stash_type` 11",
+        ),
+        (
+            "SimplifiedLayerNormalization",
+            vec![],
+            floats(&[(&[1, 2], &[1.0, 2.0]), (&[1], &[1.0])]),
+            1,
+            ErrorKind::Shape,
+            "input 1 has 1 elements, not 2",
         ),
         (
             "QLinearConcat",

@@ -1,4 +1,4 @@
-//! Codes of 2, 4 and 8 bits in bytes, of which the operators of onnxruntime give each block a scale.
+//! Codes of 2, 4 and 8 bits in bytes. The operators of onnxruntime give each block of them a scale.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::exact::Exact;

@@ -235,7 +235,8 @@ mod cores {
     /// A product with 1 MiB of codes, and a norm of its rows.
     fn quantized() -> ModelProto {
         let (n, k) = (1024_i64, 2048_i64);
-        let bytes = |len: i64| (0..len).map(|i| (i * 7919 % 251) as u8).collect::<Vec<_>>();
+        let byte = |i: i64| u8::try_from(i * 7919 % 251).unwrap();
+        let bytes = |len: i64| (0..len).map(byte).collect::<Vec<_>>();
         let codes = TensorProto::new("b", TensorProto::UINT8, [n, k / 32, 16]);
         let scales = |name: &str, dims: [i64; 2]| {
             let count = usize::try_from(dims[0] * dims[1]).unwrap();

@@ -162,7 +162,7 @@ struct Source<'a, T> {
 impl<'a, T: Float> Source<'a, T> {
     fn new(cx: &RunCx<'a>) -> Result<Self> {
         let table = Table::new(cx)?;
-        let number = decode(table.dtype).unwrap_or(|code| f32::from(code));
+        let number = decode(table.dtype).unwrap_or(f32::from);
         let shape = cx.shape(2)?;
         let scale_strides = shape.iter().zip(strides(&shape));
         let mut zeros = table.zeros();

@@ -253,6 +253,45 @@ fn codes_of_every_width_become_numbers() {
     ]);
 }
 
+/// One row is computed in another way than two, with the same result.
+#[test]
+fn one_row_has_the_bits_that_it_has_among_others() {
+    let (n, k, blocks) = (37_u8, 70_u8, 5_usize);
+    let numbers = |count: usize, by: usize| {
+        let number = |i| (i * by % 1013) as f32 / 97.0 - 5.0;
+        (0..count).map(number).collect::<Vec<f32>>()
+    };
+    let codes = |count: usize| (0..count).map(|i| (i * 7919 % 251) as u8).collect::<Vec<_>>();
+    let (rows, columns) = (usize::from(n), usize::from(k));
+    let (n, k) = (i64::from(n), i64::from(k));
+    let a = numbers(columns, 577);
+    let scales = tensor([n, 5], &numbers(rows * blocks, 331));
+    for bits in [2, 4, 8] {
+        let (blob, packed) = (2 * bits, (blocks * bits).div_ceil(8));
+        let [blob_dim, packed_dim] = [blob, packed].map(|len| i64::try_from(len).unwrap());
+        let b = tensor([n, 5, blob_dim], &codes(rows * blocks * blob));
+        let zeros = [
+            None,
+            Some(tensor([n, packed_dim], &codes(rows * packed))),
+            Some(tensor([n, 5], &numbers(rows * blocks, 613))),
+        ];
+        for (zeros, profile) in
+            zeros.iter().flat_map(|zeros| [(zeros, Profile::Strict), (zeros, Profile::Fast)])
+        {
+            let product = |m: i64| {
+                let a = tensor([m, k], &a.repeat(usize::try_from(m).unwrap()));
+                let inputs = [Some(a), Some(b.clone()), Some(scales.clone()), zeros.clone()];
+                let width = i64::try_from(bits).unwrap();
+                let found = run(profile, "MatMulNBits", &self::bits(k, n, width), &inputs, 1);
+                found.unwrap()[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
+            };
+            let bits_of = |all: Vec<f32>| all.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            let one = bits_of(product(1));
+            assert_eq!(bits_of(product(2)), one.repeat(2), "{bits} bits, {profile}");
+        }
+    }
+}
+
 #[test]
 fn rows_of_quantized_tables_are_gathered() {
     let table = |codes: [u8; 16]| Some(tensor([2, 8], &codes));

@@ -1,4 +1,5 @@
-//! [`check_model`]: every fault of a model and its weights files, without loading the weights.
+//! [`check_model`] and [`Checker`]: every fault of a model and its weights files, without loading
+//! the weights.
 //!
 //! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names
@@ -33,6 +34,7 @@ pub use self::finding::{Checked, Finding, Severity};
 
 use self::contents::{ByteSource, meaningless};
 use self::finding::Findings;
+use self::other_models::Survey;
 use self::weights::{CheckedWeights, may_be_meaningless};
 use crate::buffer::Buffer;
 use crate::buffer::MmapChoice;
@@ -142,20 +144,63 @@ impl From<MmapChoice> for CheckOptions {
 /// When the model file itself cannot be read or decoded. [`ErrorKind::InvalidArgument`] with
 /// [`LoadOptions::expect_digest`].
 pub fn check_model(path: impl AsRef<Path>, options: impl Into<CheckOptions>) -> Result<Checked> {
-    let (path, options) = (path.as_ref(), options.into());
-    if options.load.expected.is_some() {
-        let reason = "a check compares no expected digest: a load does";
-        return Err(Error::new(ErrorKind::InvalidArgument, reason));
-    }
-    let checked =
-        read_one_save(path, options.load.mmap, |bytes| check_bytes(path, &bytes, &options));
-    let OneSave { value: mut checked, warning } =
-        checked.map_err(|error| with_leftover(error.with_path(path), path))?;
-    checked.findings.extend(warning.map(|error| Finding { severity: Severity::Advice, error }));
-    Ok(checked)
+    Checker::new(options).check(path)
 }
 
-fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Checked> {
+/// Checks several models with the same options. What the models around them use of weights files
+/// is found out once, so models that share weights are checked faster than by [`check_model`] for
+/// each.
+///
+/// A model that another program replaces in the meantime may be taken for what it was before, where
+/// it is asked which bytes of its files it uses.
+///
+/// ```no_run
+/// use onnx_container::check::{CheckOptions, Checker};
+///
+/// let mut checker = Checker::new(CheckOptions::new());
+/// for path in ["encoder.onnx", "decoder.onnx"] {
+///     println!("{path}: {}", checker.check(path)?);
+/// }
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Checker {
+    options: CheckOptions,
+    survey: Survey,
+}
+
+impl Checker {
+    /// One that has not looked at any model.
+    pub fn new(options: impl Into<CheckOptions>) -> Self {
+        Self { options: options.into(), survey: Survey::default() }
+    }
+
+    /// As [`check_model`], with the options of this checker.
+    ///
+    /// # Errors
+    /// As [`check_model`].
+    pub fn check(&mut self, path: impl AsRef<Path>) -> Result<Checked> {
+        let (path, options) = (path.as_ref(), &self.options);
+        if options.load.expected.is_some() {
+            let reason = "a check compares no expected digest: a load does";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        let checked = read_one_save(path, options.load.mmap, |bytes| {
+            check_bytes(path, &bytes, options, &mut self.survey)
+        });
+        let OneSave { value: mut checked, warning } =
+            checked.map_err(|error| with_leftover(error.with_path(path), path))?;
+        checked.findings.extend(warning.map(|error| Finding { severity: Severity::Advice, error }));
+        Ok(checked)
+    }
+}
+
+fn check_bytes(
+    path: &Path,
+    bytes: &Buffer,
+    options: &CheckOptions,
+    survey: &mut Survey,
+) -> Result<Checked> {
     let model = decode_model(bytes, &options.load.decode)?;
     let mut checked = Checked { contents: options.contents, ..Checked::default() };
     let mut findings = Findings::new(&options.load.decode.limits);
@@ -170,7 +215,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     if options.load.weights {
         findings.extend(orphans(path, &weights));
     }
-    findings.append(weights.finish(path, &mut checked));
+    findings.append(weights.finish(path, survey, &mut checked));
     if options.digests {
         checked.compared = Some(digests::check(path, (&model, bytes), &load, &mut findings)?);
     }

@@ -44,7 +44,10 @@ pub(crate) use {
     write::meter::Meter,
     write::stage_files,
 };
-pub(crate) use {gather::weights::NotLoaded, target::SaveTarget, target::folder::ModelFolder};
+pub(crate) use {
+    gather::weights::NotLoaded, target::SaveTarget, target::folder::ModelFolder,
+    target::users::unless_passed,
+};
 // What moves and copies of models use.
 pub(crate) use {
     encoded::existing::Existing,

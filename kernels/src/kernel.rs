@@ -121,6 +121,15 @@ impl Builtin {
         }
     }
 
+    /// As [`new`](Self::new), for an operator of onnxruntime.
+    pub(crate) const fn of_onnxruntime(
+        op_type: &'static str,
+        infer: fn(&Call<'_>) -> Result<Vec<OutSpec>>,
+        run: fn(&mut RunCx<'_>) -> Result<()>,
+    ) -> Self {
+        Self { domain: "com.microsoft", ..Self::new(op_type, infer, run) }
+    }
+
     /// As [`new`](Self::new), for an operator whose output 0 is its input 0 in the shape of
     /// `infer`.
     pub(crate) const fn view(

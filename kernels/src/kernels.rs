@@ -85,6 +85,7 @@ mod ml;
 mod movement;
 mod normalization;
 mod optional;
+mod packed_codes;
 mod pad;
 mod pattern;
 mod pool;

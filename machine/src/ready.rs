@@ -65,8 +65,8 @@ impl ProgramOptions {
 
     /// How much memory the program may take:
     /// [`Limit::Program`](onnx_container::load::Limit::Program). Its default is enough for 25,000
-    /// nodes without attributes or 13,000 with some, and for any number of nodes that take 160 or
-    /// 300 bytes each of the model.
+    /// nodes without attributes or 13,000 with some, and for any number of nodes that take at least
+    /// 160 bytes each of the model (300 with attributes).
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

@@ -32,7 +32,7 @@ class ScannedModel:
     same_file_as: os.PathLike[str] | None
     """An earlier model of the list that is the same file."""
     is_whole: bool
-    """Whether its own file and all its weights files are there, as long as they must be."""
+    """Whether its own file and all its weights files are there and not cut off."""
     is_damaged: bool
     """Whether its own file is cut off or damaged."""
 

@@ -55,13 +55,15 @@ impl UsedFile {
         }
     }
 
+    /// Whether there are bytes that no tensor of this model uses, once the ranges are sorted.
+    pub(super) fn has_gaps(&self) -> bool {
+        self.unused_bytes() > 0
+    }
+
     /// Says that there are bytes that no tensor uses: none of this model, nor of the `others` that
-    /// need the file, which are asked only where there are such bytes.
-    pub(super) fn gaps(&mut self, others: impl FnOnce() -> Result<OtherModels>) -> Option<Finding> {
-        if self.unused_bytes() == 0 {
-            return None;
-        }
-        let (used, whose) = match others() {
+    /// need the file. A range that is not in the file is not believed.
+    pub(super) fn gaps(&self, others: Result<OtherModels>) -> Option<Finding> {
+        let (used, whose) = match others {
             Ok(others) => {
                 let more = others.named().map_or(String::new(), |names| format!(" or of {names}"));
                 (others.used, format!("of this model{more}"))
@@ -72,9 +74,11 @@ impl UsedFile {
             }
         };
         let len = self.len;
-        self.used.extend(used.into_iter().map(|range| range.start.min(len)..range.end.min(len)));
-        self.sort();
-        let unused = self.unused_bytes();
+        // A copy: no digest of this model covers what others use.
+        let mut by_all = Self { path: self.path.clone(), len, used: self.used.clone() };
+        by_all.used.extend(used.into_iter().filter(|range| range.end <= len));
+        by_all.sort();
+        let unused = by_all.unused_bytes();
         let reason = format!("{unused} of {len} bytes are used by no tensor {whose}");
         let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path);
         (unused > 0).then_some(Finding { severity: Severity::Advice, error })
@@ -94,7 +98,8 @@ impl UsedFile {
         unused.saturating_add(self.len.saturating_sub(end))
     }
 
-    fn sort(&mut self) {
+    /// Puts the ranges into their order, each once.
+    pub(super) fn sort(&mut self) {
         self.used.retain(|range| !range.is_empty());
         self.used.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
         self.used.dedup();
@@ -181,7 +186,7 @@ mod tests {
             (2000, &[0..1000, 3..7, 1024..2000], 0),
         ];
         for (len, used, expected) in cases {
-            let found = file(*len, used).gaps(|| Ok(OtherModels::default()));
+            let found = file(*len, used).gaps(Ok(OtherModels::default()));
             let text = format!("{expected} of {len} bytes are used by no tensor of this model");
             let expected = (*expected > 0).then_some(text);
             assert_eq!(found.map(|f| f.error.reason().to_owned()), expected, "{used:?}");

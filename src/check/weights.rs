@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::contents::{ByteSource, first_set, meaningless};
 use super::finding::{Checked, Findings, Severity};
-use super::other_models::OtherModels;
+use super::other_models::Survey;
 use super::ranges::UsedFile;
 use crate::container::reader_limits;
 use crate::dtype::DataType;
@@ -73,11 +73,17 @@ impl<'a> CheckedWeights<'a> {
         self.files.has(location) || self.unclear.contains(location)
     }
 
-    /// Reports what concerns whole files of the model at `path`, which `checked` counts. Returns
-    /// everything that was found.
-    pub(super) fn finish(mut self, path: &Path, checked: &mut Checked) -> Findings {
+    /// Reports what concerns whole files of the model at `path`, which `checked` counts; what other
+    /// models use of these, the `survey` tells. Returns everything that was found.
+    pub(super) fn finish(
+        mut self,
+        path: &Path,
+        survey: &mut Survey,
+        checked: &mut Checked,
+    ) -> Findings {
         let mut files = self.files.take();
         files.sort_by(|a, b| a.location.cmp(&b.location));
+        let mut others = survey.others(path, &self.with_gaps(&mut files), self.options);
         for OpenFile { location, mut use_of, format, cut_off } in files {
             checked.files += 1;
             checked.file_bytes = checked.file_bytes.saturating_add(use_of.len);
@@ -86,8 +92,8 @@ impl<'a> CheckedWeights<'a> {
             }
             let all_known = !self.unclear.contains(&location);
             use_of.overlaps(&mut self.findings);
-            if all_known {
-                let others = || OtherModels::find(path, &location, self.options);
+            if all_known && use_of.has_gaps() {
+                let others = others.remove(&location).unwrap_or_else(|| Ok(Default::default()));
                 self.findings.extend(use_of.gaps(others));
             }
             if self.unused && all_known {
@@ -97,7 +103,18 @@ impl<'a> CheckedWeights<'a> {
         self.findings
     }
 
-    /// Reports where bytes are set that no tensor uses: no digest covers them.
+    /// The locations of the files that have bytes which no tensor of this model uses.
+    fn with_gaps(&self, files: &mut [OpenFile]) -> Vec<String> {
+        let known = files.iter_mut().filter(|file| !self.unclear.contains(&file.location));
+        let with_gaps = known.filter_map(|file| {
+            file.use_of.sort();
+            file.use_of.has_gaps().then(|| file.location.clone())
+        });
+        with_gaps.collect()
+    }
+
+    /// Reports where bytes are set that no tensor of this model uses: its digests do not cover
+    /// them, whatever other models say of them.
     fn check_unused(&mut self, location: &str, file: &UsedFile) {
         let find = |range: &Range<u64>| self.read(location, |source| first_set(source, range));
         let found = file.unused().iter().find_map(|range| find(range).transpose());
@@ -105,7 +122,8 @@ impl<'a> CheckedWeights<'a> {
         let error = found.map_or_else(
             |error| error,
             |at| {
-                let reason = "bytes that no tensor uses are not zero, and no digest covers them";
+                let reason = "bytes that no tensor of this model uses are not zero, and its digests do \
+                              not cover them";
                 Error::new(ErrorKind::InvalidModel, reason).with_offset(at)
             },
         );

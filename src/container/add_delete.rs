@@ -8,6 +8,7 @@ use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::handle_of;
+use crate::graph::declared_types;
 use crate::graph::traversal::{self, Body, BodyMut, Site};
 use crate::graph::value_names::{Names, Role, defines, says};
 use crate::proto::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
@@ -48,7 +49,9 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] when the main graph, or one of its subgraphs, has a value of
     /// this name; [`ErrorKind::InvalidArgument`] for an empty name; [`ErrorKind::Unsupported`] for
-    /// strings, which cannot be external; the conversion's error. The container is then unchanged.
+    /// strings, which cannot be external; [`ErrorKind::DataType`] and [`ErrorKind::Shape`] where
+    /// the graph declares another type or shape for the value; the conversion's error. The
+    /// container is then unchanged.
     pub fn add_initializer<I>(&mut self, name: &str, initializer: I) -> Result<Handle>
     where
         I: TryInto<Initializer>,
@@ -261,5 +264,7 @@ fn may_be_added(model: &ModelProto, name: &str, initializer: &Initializer) -> Re
         let reason = "the graph, or one inside, has a value of this name";
         return Err(Error::new(ErrorKind::AlreadyExists, reason));
     }
-    Ok(())
+    let graph = model.graph.as_deref();
+    let (dtype, dims) = (initializer.dtype(), initializer.dims());
+    graph.map_or(Ok(()), |graph| declared_types::check(graph, name, dtype, dims))
 }

@@ -6,12 +6,14 @@
 
 mod agreement;
 mod connections;
+mod defaults;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::container::lookup::list;
 use crate::container::merge::agreement::{check_models, domain};
 use crate::container::merge::connections::check_connections;
+use crate::container::merge::defaults::{check_defaults, name_of_sparse};
 use crate::container::rename::renamed;
 use crate::container::{Container, Handle, HandleNames};
 use crate::error::{Error, ErrorKind, Errors, Result};
@@ -56,7 +58,7 @@ impl MergeOptions {
     }
 
     /// Makes the input `first` of the first model and the input `second` of the second one input of
-    /// the result, which has the name of the first.
+    /// the result, which has the name of the first. Both have the same default, or neither has one.
     #[must_use]
     pub fn same_input(mut self, first: impl Into<String>, second: impl Into<String>) -> Self {
         self.same_inputs.push((first.into(), second.into()));
@@ -105,8 +107,9 @@ impl Container {
     /// output or input; [`ErrorKind::DataType`] and [`ErrorKind::Shape`] for connections of values
     /// with different declared types; [`ErrorKind::AlreadyExists`] for names of values that
     /// both models have; [`ErrorKind::InvalidArgument`] for operator sets of two versions,
-    /// functions and metadata of one name with different contents, and an input that is connected
-    /// twice; [`ErrorKind::Unsupported`] for training graphs.
+    /// functions and metadata of one name with different contents, inputs that become one and have
+    /// different defaults, and an input that is connected twice; [`ErrorKind::Unsupported`] for
+    /// training graphs.
     pub fn merge(&self, second: &Self, options: MergeOptions) -> Result<Self> {
         self.clone().into_merged(second.clone(), options)
     }
@@ -122,6 +125,7 @@ impl Container {
         let (a, b) = (graph_of(&self)?, graph_of(&second)?);
         let mut errors = Errors::default();
         errors.extend(check_connections(a, b, &options.connections, &options.same_inputs));
+        errors.extend(check_defaults((&self, &second), (a, b), &options.same_inputs));
         errors.extend(check_models(&self.model, &second.model));
         if let Some(error) = errors.join() {
             return Err(error);
@@ -231,7 +235,7 @@ fn connected(mut graph: GraphProto, connections: &[(String, String)]) -> GraphPr
     };
     graph.input.retain(|info| !is_connected(info.name.as_ref()));
     graph.value_info.retain(|info| !is_connected(info.name.as_ref()));
-    // The default of an input that is given now.
+    // An input that is given now has no default; two that become one have the same.
     graph.initializer.retain(|tensor| !is_connected(tensor.name.as_ref()));
     if graph.sparse_initializer.iter().any(|one| is_connected(name_of_sparse(one))) {
         graph.sparse_initializer.retain(|one| !is_connected(name_of_sparse(one)));
@@ -273,10 +277,6 @@ fn free_names(graph: &mut GraphProto, count: usize) -> Vec<String> {
     (0..count).map(|number| names.name(&format!("merged_{number}"), "").to_string()).collect()
 }
 
-fn name_of_sparse(sparse: &crate::proto::SparseTensorProto) -> Option<&Str> {
-    sparse.values.as_deref()?.name.as_ref()
-}
-
 /// Refuses names of values that both graphs define, at any depth: in one graph they would be one
 /// value, and in a subgraph they would hide another.
 fn refuse_collisions(first: &GraphProto, second: &GraphProto) -> Result<()> {
@@ -287,7 +287,7 @@ fn refuse_collisions(first: &GraphProto, second: &GraphProto) -> Result<()> {
     }
     let reason = format!(
         "both models have values of these names: {}; a prefix for the names of one of them keeps \
-         them apart (--prefix-b b/)",
+         them apart",
         list(both.into_iter().collect::<Vec<_>>().into_iter())
     );
     Err(Error::new(ErrorKind::AlreadyExists, reason))

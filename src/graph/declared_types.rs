@@ -7,11 +7,12 @@
 use std::collections::HashSet;
 
 use crate::dtype::DataType;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::{self, Body, BodyMut, Position};
+use crate::proto::tensor_shape_proto::{Dimension, DimensionValue};
 use crate::proto::type_proto::Value;
 use crate::proto::{
-    ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto,
+    GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto,
 };
 use crate::wire::Str;
 
@@ -52,6 +53,36 @@ pub(crate) fn retype(
         number += 1;
         Ok(())
     })
+}
+
+/// Refuses a type and shape of the value `name` of `graph` that are not the ones declared for it. A
+/// dimension that is declared by a name may be any.
+pub(crate) fn check(graph: &GraphProto, name: &str, dtype: DataType, dims: &[i64]) -> Result<()> {
+    let infos = graph.value_info.iter().chain(&graph.output);
+    for info in infos.filter(|info| info.name.as_ref().is_some_and(|it| *it == *name)) {
+        let Some(Value::TensorType(tensor)) =
+            info.r#type.as_deref().and_then(|it| it.value.as_ref())
+        else {
+            continue;
+        };
+        if let Some(declared) = tensor.elem_type.filter(|it| ![0, dtype.number()].contains(it)) {
+            let declared = DataType::try_from(declared)
+                .map_or_else(|_| format!("type {declared}"), |declared| declared.to_string());
+            let reason = format!("the graph declares this value as {declared}, not {dtype}");
+            return Err(Error::new(ErrorKind::DataType, reason));
+        }
+        let Some(shape) = tensor.shape.as_deref() else { continue };
+        let mut pairs = shape.dim.iter().zip(dims);
+        let fits = |(declared, dim): (&Dimension, &i64)| match &declared.value {
+            Some(DimensionValue::DimValue(value)) => value == dim,
+            _ => true,
+        };
+        if shape.dim.len() != dims.len() || !pairs.all(fits) {
+            let reason = format!("the graph declares another shape for this value than {dims:?}");
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+    }
+    Ok(())
 }
 
 fn declare(info: &mut ValueInfoProto, dtype: DataType, dims: &[i64]) {

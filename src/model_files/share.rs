@@ -23,7 +23,8 @@ const DATA_NAME: &str = "shared.onnx.data";
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SharedWeights {
-    /// The weights file, then the models, by their names in the folder.
+    /// The weights file, then the models, by their names in the folder. None where the models
+    /// shared their weights already and only old files were removed.
     pub files: Vec<SavedFile>,
     /// What is stored once now.
     pub deduplicated: Deduplicated,
@@ -45,7 +46,9 @@ pub struct SharedWeights {
 /// program that opens one of the models finds all old ones or all new ones. The file has the name
 /// `data_name`, else `shared.onnx.data`, with a number where that is taken; no existing file is
 /// replaced except the models. Old weights files stay, unless the save options
-/// [remove them](crate::SaveOptions::remove_left_behind) and no other model needs them.
+/// [remove them](crate::SaveOptions::remove_left_behind) and no other model needs them. Where a
+/// process is killed before it removes them, another call with the same options does: it removes
+/// those of default names.
 ///
 /// ```
 /// use onnx_container::model_files::{FileOptions, share_weights};
@@ -70,11 +73,11 @@ pub struct SharedWeights {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for fewer than two models, one that is given twice, models of
-/// several folders, and models without weights in common; [`ErrorKind::AlreadyExists`] where there
-/// is a file `data_name`; [`ErrorKind::UnsafePath`] for a model that is a link;
-/// [`ErrorKind::Changed`] where another program changes a model meanwhile. Others as those of
-/// [`Container::load`] and [`Container::save`]. The old models are then in place, unless it says
-/// that the new ones are.
+/// several folders, and models that have no equal weights or share them already;
+/// [`ErrorKind::AlreadyExists`] where there is a file `data_name`; [`ErrorKind::UnsafePath`] for a
+/// model that is a link; [`ErrorKind::Changed`] where another program changes a model meanwhile.
+/// Others as those of [`Container::load`] and [`Container::save`]. The old models are then in
+/// place, unless it says that the new ones are.
 pub fn share_weights<P: AsRef<Path>>(
     paths: &[P],
     data_name: Option<&str>,
@@ -90,7 +93,10 @@ pub fn share_weights<P: AsRef<Path>>(
     };
     let models = paths.iter().map(|path| Model::read(path, &options.load));
     let models = models.collect::<Result<Vec<_>>>()?;
-    refuse_shared(&models)?;
+    if let Some(file) = shared_file(&models) {
+        let names: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
+        return Leftovers { folder: &main.directory, names, file }.removed(&options, warnings);
+    }
     warnings.extend(models.iter().flat_map(|model| model.container.warnings().to_vec()));
     let named = targets.iter().zip(&models);
     let group: Vec<_> = named
@@ -144,24 +150,57 @@ fn free_name(directory: &Path) -> String {
     free.unwrap_or_else(|| DATA_NAME.to_owned())
 }
 
-/// Refuses models whose weights are all in one file already.
-fn refuse_shared(models: &[Model]) -> Result<()> {
-    let files = |model: &Model| {
-        let weights = model.container.iter().map(|(_, initializer)| {
-            let bytes = initializer.as_buffer()?;
-            Some(bytes.file_path()?.to_path_buf())
-        });
-        weights.collect::<Option<BTreeSet<_>>>()
-    };
-    let all: Option<Vec<_>> = models.iter().map(files).collect();
-    let all: BTreeSet<_> = all.into_iter().flatten().flatten().collect();
-    let every = models.iter().all(|model| files(model).is_some_and(|files| files == all));
-    if every && all.len() == 1 {
-        let reason = "the models share one weights file already: there is nothing to do";
-        let path = all.into_iter().next().unwrap_or_default();
-        return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(path));
+/// The weights file that all weights of all models are in, if there is one.
+fn shared_file(models: &[Model]) -> Option<PathBuf> {
+    let mut all = BTreeSet::new();
+    for model in models {
+        // One without weights shares nothing.
+        model.container.iter().next()?;
+        for (_, initializer) in model.container.iter() {
+            all.insert(initializer.as_buffer()?.file_path()?.to_path_buf());
+        }
     }
-    Ok(())
+    let file = all.pop_first()?;
+    all.is_empty().then_some(file)
+}
+
+/// Models that share `file`, and old weights files that are still there.
+struct Leftovers<'f> {
+    folder: &'f Path,
+    names: Vec<&'f str>,
+    file: PathBuf,
+}
+
+impl Leftovers<'_> {
+    /// Removes them where the options say so: an earlier call may have been killed before it did.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] where there is nothing to do.
+    fn removed(&self, options: &FileOptions, warnings: Vec<Error>) -> Result<SharedWeights> {
+        let FileOptions { save, dry_run, .. } = options;
+        let folder = ModelFolder::new(self.folder, "");
+        let _lock = if *dry_run { None } else { Some(save.lock(self.folder)?) };
+        // A model that is out of its place may need them.
+        let is_known = save.removes_old_files() && folder.that_may_hide_users()?.is_none();
+        let names = if is_known { folder.unneeded(&self.names)? } else { Vec::new() };
+        if names.is_empty() {
+            let reason = "the models share one weights file already: there is nothing to do";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(&self.file));
+        }
+        let removed: Vec<_> = names.iter().map(|name| self.folder.join(name)).collect();
+        if !dry_run {
+            for path in &removed {
+                retried(|| std::fs::remove_file(path)).map_err(|error| Error::io(path, error))?;
+            }
+        }
+        Ok(SharedWeights {
+            files: Vec::new(),
+            deduplicated: Deduplicated::default(),
+            removed,
+            left_behind: Vec::new(),
+            warnings,
+        })
+    }
 }
 
 /// A model with its weights, and its file as it was before it was read.

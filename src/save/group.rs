@@ -105,8 +105,7 @@ impl<'c> Group<'c> {
         let places: HashMap<_, _> = in_file.collect();
         let encoded = self.encoded(&places)?;
         let deduplicated = plan.deduplicated(&weights, &equal);
-        if deduplicated.tensors == 0 || !are_shared(&places) {
-            let reason = "the models have no equal weights: there is nothing to share";
+        if let Some(reason) = self.nothing_to_share(&places) {
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         let mut saved = GroupSaved {
@@ -136,6 +135,24 @@ impl<'c> Group<'c> {
         saved.left_behind = paths(&mut old.iter().filter(|name| !removed.contains(name)));
         saved.removed = paths(&mut removed.iter());
         Ok(saved)
+    }
+
+    /// Why the new file would spare the models nothing.
+    fn nothing_to_share(&self, places: &HashMap<&Handle, Range<u64>>) -> Option<&'static str> {
+        let mut in_place: HashMap<&Range<u64>, ModelsOfSources<'_>> = HashMap::new();
+        for (&handle, range) in places.iter().filter(|(_, range)| !range.is_empty()) {
+            let bytes = self.union.get(handle.as_str()).and_then(Initializer::as_buffer);
+            let source = bytes.map(|bytes| bytes.as_ptr()).ok_or(handle);
+            in_place.entry(range).or_default().entry(source).or_default().insert(model_of(handle));
+        }
+        let all = |of: &ModelsOfSources<'_>| of.values().flatten().collect::<HashSet<_>>().len();
+        let mut shared = in_place.values().filter(|of| all(of) > 1).peekable();
+        if shared.peek().is_none() {
+            return Some("the models have no equal weights: there is nothing to share");
+        }
+        let is_new = |of: &ModelsOfSources<'_>| of.values().all(|models| models.len() < all(of));
+        (!shared.any(is_new))
+            .then_some("the models share their equal weights already: there is nothing to do")
     }
 
     /// Those of the `old` files that the save removes: those in the folder itself, if asked for,
@@ -322,15 +339,9 @@ impl<'c> Group<'c> {
     }
 }
 
-/// Whether weights of two models are in one place.
-fn are_shared(places: &HashMap<&Handle, Range<u64>>) -> bool {
-    let mut models: HashMap<(u64, u64), &str> = HashMap::new();
-    places.iter().filter(|(_, range)| range.start < range.end).any(|(handle, range)| {
-        let key = (range.start, range.end);
-        let own = model_of(handle);
-        *models.entry(key).or_insert(own) != own
-    })
-}
+/// The models that have weights of one place of the new file, by where the bytes are now: in memory
+/// that all of these models have from one file, or made for this handle.
+type ModelsOfSources<'u> = HashMap<std::result::Result<*const u8, &'u Handle>, HashSet<&'u str>>;
 
 /// The model, by its number, whose weight has this handle in the union.
 fn model_of(handle: &Handle) -> &str {

@@ -87,7 +87,7 @@ pub struct ScannedModel {
     /// The path of an earlier model of the list that is the same file.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::path_or_none"))]
     pub same_file_as: Option<PathBuf>,
-    /// Whether its own file and all its weights files are there, as long as they must be.
+    /// Whether its own file and all its weights files are there and not cut off.
     pub is_whole: bool,
     /// Whether its own file is cut off or damaged.
     pub is_damaged: bool,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use onnx_container::check::{CheckOptions, Checked, Finding, Severity, check_model};
+use onnx_container::check::{CheckOptions, Checked, Checker, Finding, Severity, check_model};
 use onnx_container::load::Limit;
 use onnx_container::proto::type_proto::{self, Value};
 use onnx_container::proto::{
@@ -368,6 +368,87 @@ fn bytes_that_other_models_use_are_not_unused() {
                 assert!(said.len() == 1 && said[0].ends_with(&expected), "{others:?}: {said:?}");
             }
         }
+    }
+}
+
+/// Models that are checked together are found the same as each alone, in whatever order.
+#[test]
+fn a_checker_finds_what_a_check_of_each_model_finds() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    for (file, len) in [("w.bin", 32), ("sub/w.bin", 24), ("v.bin", 16)] {
+        fs::write(folder.path().join(file), vec![0; len]).unwrap();
+    }
+    let at = |offset: u64, location: &str| {
+        let mut tensor = TensorProto::external("w", TensorProto::FLOAT, [2], location);
+        tensor.external_data.push(StringStringEntryProto::new("offset", offset.to_string()));
+        tensor.external_data.push(StringStringEntryProto::new("length", "8"));
+        tensor
+    };
+    let models = [
+        ("a.onnx", vec![at(0, "w.bin"), at(0, "sub/w.bin")]),
+        ("b.onnx", vec![at(8, "w.bin"), at(8, "v.bin")]),
+        ("c.onnx", vec![at(24, "./w.bin")]),
+        ("sub/d.onnx", vec![at(8, "w.bin")]),
+        ("e.onnx", vec![]),
+    ];
+    for (name, tensors) in &models {
+        let tensors = tensors.iter().zip(["w", "v"]).map(|(tensor, name)| {
+            let mut tensor = tensor.clone();
+            tensor.name = Some(name.into());
+            tensor
+        });
+        let bytes = model(graph(tensors.collect(), vec![])).encode_to_vec().unwrap();
+        fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let said = |checked: Checked| format!("{checked}: {:#?}", checked.findings);
+    for digests in [false, true] {
+        let options = CheckOptions::new().digests(digests);
+        let mut checker = Checker::new(options.clone());
+        for (name, _) in models.iter().chain(models.iter().rev()) {
+            let path = folder.path().join(name);
+            let alone = said(check_model(&path, options.clone()).unwrap());
+            assert_eq!(said(checker.check(&path).unwrap()), alone, "{name}");
+        }
+    }
+    let unused = said(check_model(folder.path().join("a.onnx"), CheckOptions::new()).unwrap());
+    for text in ["8 of 32 bytes", "b.onnx` and 1 more", "8 of 24 bytes", "d.onnx`"] {
+        assert!(unused.contains(text), "{text}: {unused}");
+    }
+}
+
+/// What another model says of bytes is not covered by the digests of this one.
+#[test]
+fn bytes_that_only_another_model_uses_are_not_covered() {
+    const UNCOVERED: &str =
+        "bytes that no tensor of this model uses are not zero, and its digests do not cover them";
+    const UNUSED: &str = "of 24 bytes are used by no tensor of this model";
+    let claims = |elements: i64| {
+        let mut claim = TensorProto::external("w", TensorProto::UINT8, [elements], "w.bin");
+        claim.external_data.push(StringStringEntryProto::new("length", elements.to_string()));
+        claim
+    };
+    let cases: [(Option<i64>, &[u8], &[&str]); 5] = [
+        (None, &[1; 24], &[UNCOVERED, UNUSED]),
+        (Some(24), &[1; 24], &[UNCOVERED]),
+        (Some(1 << 60), &[1; 24], &[UNCOVERED, UNUSED]),
+        (Some(24), &[0; 24], &[]),
+        (None, &[1; 8], &[]),
+    ];
+    for (claimed, bytes, expected) in cases {
+        let (folder, path) = saved(&model(graph(vec![eight_bytes(0)], vec![])));
+        fs::write(folder.path().join("w.bin"), bytes).unwrap();
+        if let Some(elements) = claimed {
+            let other = model(graph(vec![claims(elements)], vec![]));
+            fs::write(folder.path().join("x.onnx"), other.encode_to_vec().unwrap()).unwrap();
+        }
+        let checked = check_model(&path, CheckOptions::new().digests(true)).unwrap();
+        let advice = |finding: &&Finding| finding.severity == Severity::Advice;
+        let said: Vec<_> =
+            checked.findings.iter().filter(advice).map(|it| it.error.to_string()).collect();
+        assert_eq!(said.len(), expected.len(), "{claimed:?} {said:?}");
+        let says = |text: &&str| said.iter().any(|said| said.contains(*text));
+        assert!(expected.iter().all(says), "{claimed:?} {said:?}");
     }
 }
 

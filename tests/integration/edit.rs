@@ -198,8 +198,21 @@ fn an_initializer_is_added_behind_a_handle_of_its_own() {
     let input = &container.model().graph.as_ref().unwrap().input[1];
     assert_eq!(*input, ValueInfoProto::tensor("v", TensorProto::INT64, [1]));
 
+    // What is declared of a value that nothing defines.
     let strings = Tensor::from_strings([1], vec![b"s"[..].into()]).unwrap();
+    let graph = container.model_mut().graph.get_or_insert_default();
+    graph.value_info.push(ValueInfoProto::tensor("d", TensorProto::INT64, [2]));
+    graph.output.push(ValueInfoProto::tensor("o", TensorProto::FLOAT, [1, 2]));
+    let mut anything = ValueInfoProto::default();
+    anything.name = Some("anything".into());
+    graph.output.push(anything);
+    let n = ValueInfoProto::tensor_with("n", TensorProto::FLOAT, ["batch".into(), 2.into()]);
+    graph.value_info.push(n);
     let refused: Vec<(&str, Tensor, ErrorKind)> = vec![
+        ("d", vec![1.0_f32, 2.0].into(), ErrorKind::DataType),
+        ("d", vec![1_i64].into(), ErrorKind::Shape),
+        ("o", vec![1.0_f32, 2.0].into(), ErrorKind::Shape),
+        ("n", vec![1.0_f32, 2.0].into(), ErrorKind::Shape),
         ("w", vec![1.0_f32].into(), ErrorKind::AlreadyExists),
         ("x", vec![1.0_f32].into(), ErrorKind::AlreadyExists),
         ("", vec![1.0_f32].into(), ErrorKind::InvalidArgument),
@@ -210,6 +223,10 @@ fn an_initializer_is_added_behind_a_handle_of_its_own() {
         assert_eq!(container.add_initializer(name, tensor).unwrap_err().kind(), kind, "{name}");
         assert_eq!((container.model(), container.len()), (&before, 3));
     }
+    let rows = Tensor::from_vec([3, 2], vec![0.0_f32; 6]).unwrap();
+    container.add_initializer("n", rows).unwrap();
+    container.add_initializer("d", vec![1_i64, 2]).unwrap();
+    container.add_initializer("anything", vec![1_u8]).unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `extract_model` and `merge`: the part between some values, and two models as one.
 
-use onnx_container::edit::MergeOptions;
+use onnx_container::edit::{ExternalizeOptions, MergeOptions};
 use onnx_container::proto::tensor_shape_proto::Dimension;
 use onnx_container::proto::{
     AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
@@ -348,7 +348,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
             |m| m.graph.as_mut().unwrap().node.push(node("Neg", &["oa"], &["w"], vec![])),
             &[],
             ErrorKind::AlreadyExists,
-            &["`w`", "--prefix-b"],
+            &["`w`", "a prefix for the names of one of them keeps them apart"],
         ),
         (
             none,
@@ -534,6 +534,49 @@ fn one_input_of_both_models_is_one() {
         ValueInfoProto::tensor_with("tokens", TensorProto::FLOAT, ["N".into(), 3.into()]);
     let error = first.merge(&other, options().same_input("ids", "tokens")).unwrap_err();
     assert!(error.to_string().contains("have different shapes, [2] and [N,3]"), "{error}");
+}
+
+/// One input has one default: neither model's is lost, and none gets that of the other.
+#[test]
+fn inputs_that_become_one_have_one_default() {
+    type Elements = Option<&'static [i64]>;
+    let half = |input: &str, output: &str, default: Elements, handle: bool| {
+        let mut main =
+            graph_of(&[input], &[output], vec![node("Neg", &[input], &[output], vec![])]);
+        main.initializer.extend(default.map(|values| int64s(input, values)));
+        let mut container = Container::new(model(main));
+        if handle {
+            container.externalize(ExternalizeOptions::new().min_bytes(1)).unwrap();
+        }
+        container
+    };
+    let (one, two): (&[_], &[_]) = (&[1, 1], &[2, 2]);
+    let different = "the two have different defaults; give both the same default";
+    let cases: [(Elements, Elements, &str); 6] = [
+        (None, None, ""),
+        (Some(one), Some(one), ""),
+        (Some(one), Some(two), different),
+        (Some(one), Some(&[1]), different),
+        (Some(one), None, "only the input of the first model has a default"),
+        (None, Some(one), "only the input of the second model has a default"),
+    ];
+    for ((of_first, of_second, said), handles) in
+        cases.iter().flat_map(|case| [(*case, [false, false]), (*case, [false, true])])
+    {
+        let first = half("x", "y", of_first, handles[0]);
+        let second = half("a", "b", of_second, handles[1]);
+        let merged = first.merge(&second, MergeOptions::new().same_input("x", "a"));
+        match merged {
+            Ok(both) => {
+                assert_eq!(said, "", "{of_first:?} {of_second:?}");
+                assert_eq!(weights(&both), of_first.map_or(vec![], |_| vec!["x"]));
+            }
+            Err(error) => {
+                let error = error.to_string();
+                assert!(!said.is_empty() && error.contains(said), "{error}");
+            }
+        }
+    }
 }
 
 /// Values that lie on all ways from a missing input to the outputs are named.

@@ -279,6 +279,15 @@ def quantized_products():
             )
 
 
+def omitted_products():
+    """A matrix of which a dimension is 0 is left out."""
+    for dtype, shape, bias in itertools.product((F32, F16), ((0, 2, 16), (3, 0, 16), (3, 2, 0), (0, 0, 0)), (0, 1)):
+        codes, scales = np.zeros(shape, np.uint8), np.zeros((3, 2) if bias else (0,), dtype)
+        bias = normal(3, dtype=dtype) if bias else None
+        a = normal(2, 4, 64, dtype=dtype)
+        yield case("MatMulNBits", a, codes, scales, None, None, bias, K=64, N=3, bits=4, block_size=32)
+
+
 def quantized_tables():
     """Tables in UINT8 and in the types of 4 and 8 bits."""
     for dtype, bits, zero, index in itertools.product((F32, F16), (4, 8), (False, True), (np.int32, np.int64)):
@@ -287,6 +296,8 @@ def quantized_tables():
         indices = RNG.integers(0, 11, (2, 3)).astype(index)
         scales = (RNG.random((11, 3)) + 0.1).astype(dtype)
         yield case("GatherBlockQuantized", packed(codes, bits), indices, scales, zeros, bits=bits, block_size=16)
+        outside = np.array([11, 3, -12], index)
+        yield case("GatherBlockQuantized", packed(codes, bits), outside, scales, zeros, bits=bits, block_size=16)
     for name, zero, axes in itertools.product(("int4", "uint4"), (False, True), ((0, 2), (1, 2), (2, 1), (0, 1))):
         low, high = (-8, 8) if name == "int4" else (0, 16)
         shape, blocks = (3, 34, 20), [3, 34, 20]
@@ -302,6 +313,9 @@ def quantized_tables():
         codes = normal(5, 32).astype(np.dtype(getattr(ml_dtypes, element)))
         scales = (RNG.random((5, 2)) + 0.1).astype(F32)
         yield case("GatherBlockQuantized", codes, np.array([4, 0, 0]), scales, bits=8, block_size=16)
+        for shape in ((5, 1), (1, 1)):
+            scales = (RNG.random(shape) + 0.1).astype(F32)
+            yield case("GatherBlockQuantized", codes, np.array([4, 5, -6, 0]), scales, block_size=0)
 
 
 def caches(positions: int, half: int, dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -343,9 +357,11 @@ def group_query(
         old = [np.zeros((batch, kv_heads, 0, head), dtype) for _ in range(2)]
     half = head // 2 if rotary != 2 else head // 4
     cos, sin = caches(total + 4, half, dtype) if rotary else (None, None)
-    # Two behind those that they have without this input.
-    begins = [2 if is_prompt else length - sequence + 2 for length in lengths]
+    # Two behind those that they have without this input. Of a prompt, the first one counts alone.
+    begins = [2 + b if is_prompt else length - sequence + 2 for b, length in enumerate(lengths)]
     positions = np.array([np.arange(begin, begin + sequence) for begin in begins], np.int64)
+    if is_prompt and "padded" in parts:
+        positions = np.array([([1, 1, 0, 1, 2, -1] * 9)[b : b + sequence] for b in range(batch)], np.int64)
     inputs = [np.concatenate([q, k, v], -1), None, None] if packed else [q, k, v]
     inputs += [*old, np.array(lengths, np.int32) - 1, np.array([total], np.int32), cos, sin]
     inputs += [positions if "positions" in parts else None]
@@ -379,6 +395,8 @@ def group_queries():
             one = {"room": room, "rotary": 1}
             yield group_query(dtype, of, sequence, **one, rotary_interleaved=1)
             yield group_query(dtype, of, sequence, **one, parts=("positions",))
+            if sequence == max(of):
+                yield group_query(dtype, of, sequence, **one, parts=("positions", "padded"))
             yield group_query(dtype, of, sequence, **one, parts=("bias",))
             yield group_query(dtype, of, sequence, **one, parts=("bias", "one"), softcap=0.8)
             yield group_query(dtype, of, sequence, **one, parts=("sink",))
@@ -461,6 +479,8 @@ def quantized_windows():
         {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]},
         {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
         {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [3, 3], "strides": [2, 3], "ceil_mode": 1, "count_include_pad": 1},
+        {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1, "pads": [1, 1, 0, 1], "count_include_pad": 1},
         {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
         {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID"},
     )
@@ -498,6 +518,7 @@ FAMILIES = [
     fast_gelus,
     quick_gelus,
     quantized_products,
+    omitted_products,
     quantized_tables,
     rotations,
     group_queries,

@@ -57,7 +57,8 @@ pub struct MergeArgs {
     /// Make the output O of A the input I of B; may be given several times
     #[arg(long, value_name = "O=I", value_parser = pair)]
     pub connect: Vec<(String, String)>,
-    /// Make the input X of A and the input Y of B one input, X; may be given several times
+    /// Make the input X of A and the input Y of B one input, X; both have the same default or none;
+    /// may be given several times
     #[arg(long, value_name = "X=Y", value_parser = pair)]
     pub same_input: Vec<(String, String)>,
     /// Put PREFIX before the names of all values and nodes of A

@@ -7,7 +7,7 @@ mod finite;
 
 use std::path::{Path, PathBuf};
 
-use onnx_container::check::{CheckOptions, Severity, check_model};
+use onnx_container::check::{CheckOptions, Checker, Severity};
 use onnx_container::recovery::interrupted_saves;
 use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 use onnx_container_files::{targets, unfinished};
@@ -56,12 +56,17 @@ pub struct Found {
     pub error: Option<Error>,
 }
 
-/// Checks the model at `path`.
-pub fn check(args: &CheckArgs, path: &Path) -> Found {
+/// What checks models as `args` say.
+pub fn checker(args: &CheckArgs) -> Checker {
     // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
     // elements.
     let options = CheckOptions::from(reading::of(&args.read)).contents(true).digests(args.digests);
-    match check_model(path, options) {
+    Checker::new(options)
+}
+
+/// Checks the model at `path`.
+pub fn check(args: &CheckArgs, path: &Path, checker: &mut Checker) -> Found {
+    match checker.check(path) {
         Ok(checked) => {
             let found = not_runnable(args, path).into_iter().chain(other_files(args, path));
             let is_wrong = checked.errors().next().is_some();
@@ -79,7 +84,7 @@ pub fn check(args: &CheckArgs, path: &Path) -> Found {
 
 /// Checks the one model that was given and prints what was found.
 fn one_model(args: &CheckArgs, model: &Path, out: &mut Output) -> Result<Outcome, Failure> {
-    let found = check(args, model);
+    let found = check(args, model, &mut checker(args));
     if !args.json {
         if let Some(error) = found.error {
             return Err(error.into());

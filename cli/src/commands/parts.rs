@@ -7,7 +7,7 @@ use std::path::Path;
 
 use onnx_container::edit::MergeOptions;
 use onnx_container::proto::{GraphProto, ValueInfoProto};
-use onnx_container::{Container, Error, Saved, WeightFiles, traversal};
+use onnx_container::{Container, Error, ErrorKind, Saved, WeightFiles, traversal};
 use serde::Serialize;
 
 use crate::args::{ExtractModelArgs, MergeArgs, PackedArgs, WriteArgs};
@@ -121,13 +121,23 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
         .fold(MergeOptions::new(), |options, (output, input)| options.connect(output, input));
     let options = args.same_input.iter().fold(options, |options, (a, b)| options.same_input(a, b));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
-    let both = first.into_merged(second, options)?;
+    let both = first.into_merged(second, options).map_err(not_apart)?;
     let read = Read::of(&both, !args.write.read.no_mmap)?;
     let target = Target { output: &args.output, packed: &args.packed, write: &args.write };
     let (saved, verified) = target.save(&both)?;
     let sources = Sources { input: &args.a, second: Some(&args.b) };
     let report = Report::new("merge", sources, &target, (&both, read), &saved, verified);
     report.finish(None, args.write.json, out)
+}
+
+/// The failure to merge two models, with what to do where both have values of one name.
+fn not_apart(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            Failure::Hinted(error, "give all of one a prefix: --prefix-b b/".to_owned())
+        }
+        _ => error.into(),
+    }
 }
 
 fn load(path: &Path, args: &WriteArgs) -> Result<Container, Failure> {

@@ -121,6 +121,38 @@ fn the_shared_file_is_no_more_accessible_than_any_of_the_models() {
     }
 }
 
+/// A command that is killed behind the switch leaves them.
+#[test]
+fn old_files_that_were_left_are_removed_by_another_call() {
+    let folder = pair();
+    fs::copy(folder.path("enc.onnx.data"), folder.path("enc.bak")).unwrap();
+    let old = ["enc.onnx.data", "dec.onnx_data"];
+    let args = ["share", "enc.onnx", "dec.onnx"];
+    folder.run(&args).done();
+    for name in old {
+        fs::copy(folder.path("enc.bak"), folder.path(name)).unwrap();
+    }
+    let before = folder.contents_of_files();
+    folder.run(&[&args[..], &["--keep-old"]].concat()).failed(&["share one weights file already"]);
+    let run = folder.run(&[&args[..], &["--dry-run"]].concat()).done();
+    run.says(&["removes   dec.onnx_data, which no model needs", "removes   enc.onnx.data"]);
+    assert_eq!(folder.contents_of_files(), before);
+
+    folder.save("user.onnx", &crate::support::external(&["enc.onnx.data"]));
+    let run = folder.run(&args).done();
+    run.says(&[
+        "kept      the models, which share",
+        "removed   dec.onnx_data, which no model needs",
+    ]);
+    let names =
+        ["dec.onnx", "enc.bak", "enc.onnx", "enc.onnx.data", "shared.onnx.data", "user.onnx"];
+    assert_eq!(folder.names(), names);
+    fs::remove_file(folder.path("user.onnx")).unwrap();
+    let json = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+    assert_eq!((&json["removed"][0], &json["bytes"]), (&"enc.onnx.data".into(), &0.into()));
+    folder.run(&args).failed(&["share one weights file already"]);
+}
+
 /// A model may name another one as its weights.
 #[test]
 fn a_model_is_not_removed_as_old_weights() {
@@ -145,6 +177,13 @@ fn models_with_nothing_in_common_are_not_coupled() {
     save(&folder, "b.onnx", &[("three", 3.0)]);
     folder.run(&["share", "a.onnx", "b.onnx"]).failed(&["no equal weights"]);
     assert_eq!(folder.names().len(), 4);
+    // Nor is a model with others that share their weights already.
+    save(&folder, "c.onnx", &[("three", 3.0), ("four", 3.0), ("five", 5.0)]);
+    folder.run(&["share", "b.onnx", "c.onnx"]).done();
+    let before = folder.contents_of_files();
+    let run = folder.run(&["share", "b.onnx", "c.onnx", "a.onnx"]);
+    run.failed(&["share their equal weights already"]);
+    assert_eq!(folder.contents_of_files(), before);
 }
 
 /// What is one range of one file already is nothing that is saved, and stored digests go aloud.

@@ -199,3 +199,78 @@ fn files_that_are_no_traces_are_reported_with_their_line() {
     folder.run(&["trace", "diff", "t.jsonl"]).misused(&["B"]);
     folder.run(&["trace", "--stats", "diff", "t.jsonl", "t.jsonl"]).misused(&[]);
 }
+
+#[cfg(target_os = "linux")]
+mod cores {
+    use std::fs;
+    use std::process::Command;
+
+    use onnx_container::DataType;
+    use onnx_container::proto::{
+        AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+        ValueInfoProto,
+    };
+
+    use crate::support::{Folder, Run};
+
+    /// The digests of values are made by another thread where there is a core for it, and those of
+    /// weights by several.
+    #[test]
+    fn a_trace_is_the_same_on_one_core_and_on_all() {
+        let folder = Folder::new();
+        folder.save("m.onnx", &quantized());
+        let all = folder.run(&["trace", "m.onnx"]).done().stdout();
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let allowed =
+            status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        let core = allowed.trim().split([',', '-']).next().unwrap();
+        let command = folder.command(&["trace", "m.onnx"]);
+        let mut pinned = Command::new("taskset");
+        pinned.args(["-c", core]).arg(command.get_program()).args(command.get_args());
+        let output = pinned.current_dir(command.get_current_dir().unwrap()).output().unwrap();
+        assert_eq!(Run::of(output).done().stdout(), all);
+        assert!(all.contains("com.microsoft.MatMulNBits-1"), "{all}");
+    }
+
+    /// A product with 1 MiB of codes, and a norm of its rows.
+    fn quantized() -> ModelProto {
+        let (n, k) = (1024_i64, 2048_i64);
+        let byte = |i: i64| u8::try_from(i * 7919 % 251).unwrap();
+        let bytes = |len: i64| (0..len).map(byte).collect::<Vec<_>>();
+        let codes = TensorProto::new("b", TensorProto::UINT8, [n, k / 32, 16]);
+        let scales = |name: &str, dims: [i64; 2]| {
+            let count = usize::try_from(dims[0] * dims[1]).unwrap();
+            TensorProto::new(name, TensorProto::FLOAT, dims)
+                .with_raw_data(0.01_f32.to_le_bytes().repeat(count))
+        };
+        let node = |op: &str, inputs: &[&str], output: &str, attributes: &[(&str, i64)]| {
+            let mut node = NodeProto::new(op, inputs.iter().copied(), [output]);
+            node.domain = Some("com.microsoft".into());
+            node.attribute =
+                attributes.iter().map(|(name, i)| AttributeProto::int(*name, *i)).collect();
+            node
+        };
+        let mut graph = GraphProto::new("g");
+        graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [4, k]));
+        graph.output.push(ValueInfoProto::tensor("y", DataType::Float, [4, n]));
+        graph.initializer = vec![
+            codes.with_raw_data(bytes(n * k / 2)),
+            scales("s", [n, k / 32]),
+            scales("skip", [4, n]),
+            scales("gamma", [1, n]),
+        ];
+        graph.initializer[3].dims = vec![n];
+        let product = [("N", n), ("K", k), ("bits", 4), ("block_size", 32)];
+        graph.node.push(node("MatMulNBits", &["x", "b", "s"], "h", &product));
+        graph.node.push(node(
+            "SkipSimplifiedLayerNormalization",
+            &["h", "skip", "gamma"],
+            "y",
+            &[],
+        ));
+        let mut model = ModelProto::new(graph);
+        model.opset_import =
+            vec![OperatorSetIdProto::new("", 21), OperatorSetIdProto::new("com.microsoft", 1)];
+        model
+    }
+}

@@ -17,9 +17,9 @@ use crate::numeric::profile::Profile;
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] =
-    &[Builtin::new("FusedMatMul", infer, |cx| run(cx, Profile::Strict)).domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("FusedMatMul", infer, |cx| run(cx, Profile::Strict))];
 pub(super) const FAST: &[Builtin] =
-    &[Builtin::new("FusedMatMul", infer, |cx| run(cx, Profile::Fast)).domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("FusedMatMul", infer, |cx| run(cx, Profile::Fast))];
 
 /// How an input becomes a stack of matrices.
 struct Factor {

@@ -14,31 +14,31 @@ use crate::kernel::run_cx::RunCx;
 use crate::numeric::{Float, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
-    of_onnxruntime(
+    elementwise(
         "Gelu",
         same,
         |cx| for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Float::map(x, gelu_erf))),
     ),
-    of_onnxruntime(
+    elementwise(
         "BiasGelu",
         infer_biased,
         |cx| for_type!(cx.dtype(0)?, floats, T => biased::<T>(cx, gelu_erf)),
     ),
-    of_onnxruntime(
+    elementwise(
         "FastGelu",
         infer_biased,
         |cx| for_type!(cx.dtype(0)?, floats, T => biased::<T>(cx, gelu_tanh)),
     ),
-    of_onnxruntime("QuickGelu", same, quick),
+    elementwise("QuickGelu", same, quick),
 ];
 
 /// An elementwise kernel, whose loops write the one NaN.
-const fn of_onnxruntime(
+const fn elementwise(
     op_type: &'static str,
     infer: fn(&Call<'_>) -> Result<Vec<OutSpec>>,
     run: fn(&mut RunCx<'_>) -> Result<()>,
 ) -> Builtin {
-    Builtin::new(op_type, infer, run).domain("com.microsoft").elementwise().without_nans()
+    Builtin::of_onnxruntime(op_type, infer, run).elementwise().without_nans()
 }
 
 /// The type and shape of input 0. The bias, input 1, has an element for each of the last dimension.

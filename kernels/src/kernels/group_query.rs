@@ -6,176 +6,33 @@
 //! keys are rounded to the type of the input, as they are in the cache. What onnxruntime has on
 //! other devices is refused.
 
+mod sizes;
+
 use std::ops::Range;
 
+use self::sizes::{
+    BIAS, COS, KEY, PAST_KEY, PAST_VALUE, POSITIONS, QUERY, SIN, SINKS, Sizes, Span, VALUE, spans,
+    unfit,
+};
 use super::rotary::{Angles, row_at};
 use super::softmax::highest;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::exact::Exact;
 use crate::kernel::Builtin;
 use crate::kernel::call::{Call, OutSpec};
 use crate::kernel::run_cx::RunCx;
-use crate::numeric::broadcast::{each_of, size};
+use crate::numeric::broadcast::each_of;
 use crate::numeric::gemm::{Matrix, gemm};
 use crate::numeric::profile::Profile;
 use crate::numeric::{Float, Number, Real, for_type, number};
 
 pub(super) const KERNELS: &[Builtin] =
-    &[Builtin::new("GroupQueryAttention", infer, |cx| run(cx, Profile::Strict))
-        .domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("GroupQueryAttention", infer, |cx| run(cx, Profile::Strict))];
 pub(super) const FAST: &[Builtin] =
-    &[Builtin::new("GroupQueryAttention", infer, |cx| run(cx, Profile::Fast))
-        .domain("com.microsoft")];
+    &[Builtin::of_onnxruntime("GroupQueryAttention", infer, |cx| run(cx, Profile::Fast))];
 
 /// How many queries are computed together.
 const QUERIES: usize = 32;
-
-// The numbers of the inputs.
-const QUERY: usize = 0;
-const KEY: usize = 1;
-const VALUE: usize = 2;
-const PAST_KEY: usize = 3;
-const PAST_VALUE: usize = 4;
-const LENGTHS: usize = 5;
-const TOTAL: usize = 6;
-const COS: usize = 7;
-const SIN: usize = 8;
-const POSITIONS: usize = 9;
-const BIAS: usize = 10;
-const SINKS: usize = 11;
-/// Inputs that only kernels of other devices take, or that this one does not.
-const REFUSED: [(usize, &str); 5] = [
-    (12, "k_scale"),
-    (13, "v_scale"),
-    (14, "q_norm_weight"),
-    (15, "k_norm_weight"),
-    (16, "query_seqlens"),
-];
-
-/// The sizes of an attention.
-#[derive(Debug, Clone, Copy)]
-struct Sizes {
-    batch: usize,
-    /// The queries of each sequence, and as many new keys.
-    sequence: usize,
-    heads: usize,
-    kv_heads: usize,
-    head: usize,
-    /// How many keys the cache has room for, before and after.
-    past: usize,
-    present: usize,
-    /// The keys of the longest sequence.
-    total: usize,
-    /// Whether keys and values lie behind the queries, in input 0.
-    packed: bool,
-}
-
-impl Sizes {
-    fn new(call: &Call<'_>) -> Result<Self> {
-        refuse(call)?;
-        let [heads, kv_heads] = [size(call.int("num_heads")?)?, size(call.int("kv_num_heads")?)?];
-        let packed = !call.has_input(KEY);
-        let [batch, sequence, hidden] = *call.shape(QUERY)? else { return Err(unfit(call)) };
-        let in_row = if packed { heads.saturating_add(kv_heads.saturating_mul(2)) } else { heads };
-        if hidden.checked_rem(in_row) != Some(0) || heads.checked_rem(kv_heads) != Some(0) {
-            return Err(unfit(call));
-        }
-        let past = match call.has_input(PAST_KEY) {
-            true => call.shape(PAST_KEY)?.get(2).copied().unwrap_or(0),
-            false => 0,
-        };
-        let total = match *call.integers(TOTAL)?.as_slice() {
-            [total] => size(total)?,
-            _ => return Err(unfit(call)),
-        };
-        let (head, present) = (hidden / in_row, past.max(total));
-        let sizes = Self { batch, sequence, heads, kv_heads, head, past, present, total, packed };
-        sizes.check(call)?;
-        Ok(sizes)
-    }
-
-    /// The keys of a sequence whose last one is number `last`, if the cache has those before.
-    fn span(&self, last: i64) -> Option<Span> {
-        let total = usize::try_from(last.checked_add(1)?).ok()?;
-        let total = Some(total).filter(|total| (1..=self.total).contains(total))?;
-        let is_prompt = self.sequence == self.total;
-        let past = if is_prompt { 0 } else { total.checked_sub(self.sequence)? };
-        (past <= self.past).then_some(Span { past, total })
-    }
-
-    /// Whether all inputs have these sizes.
-    fn check(&self, call: &Call<'_>) -> Result<()> {
-        let Self { batch, sequence, heads, kv_heads, head, past, total, packed, .. } = *self;
-        let of_keys = vec![batch, sequence, kv_heads.saturating_mul(head)];
-        let of_cache = vec![batch, kv_heads, past, head];
-        let fits = |i: usize, shape: &Vec<usize>| Ok::<_, Error>(call.shape(i)? == *shape);
-        let are_there = |i: usize, j: usize| call.has_input(i) == call.has_input(j);
-        let mut all = are_there(KEY, VALUE)
-            && are_there(PAST_KEY, PAST_VALUE)
-            && are_there(COS, SIN)
-            && (sequence..=past.saturating_add(sequence)).contains(&total)
-            && (packed || (fits(KEY, &of_keys)? && fits(VALUE, &of_keys)?))
-            && call.shape(LENGTHS)?.iter().product::<usize>() == batch;
-        for i in [PAST_KEY, PAST_VALUE].into_iter().filter(|i| call.has_input(*i)) {
-            all &= fits(i, &of_cache)?;
-        }
-        if call.has_input(POSITIONS) {
-            all &= fits(POSITIONS, &vec![batch, sequence])?;
-        }
-        if call.has_input(SINKS) {
-            all &= fits(SINKS, &vec![heads])?;
-        }
-        if call.has_input(BIAS) {
-            let shape = call.shape(BIAS)?;
-            all &= matches!(*shape, [b, h, s, t] if (b == 1 || b == batch)
-                && (h == 1 || h == heads) && s == sequence && t == total);
-        }
-        if all { Ok(()) } else { Err(unfit(call)) }
-    }
-}
-
-/// The error of shapes that do not belong together.
-fn unfit(call: &Call<'_>) -> Error {
-    let shapes = call.shown_shapes(call.input_count());
-    let reason = format!("the shapes {shapes:?} are not those of a group query attention");
-    Error::new(ErrorKind::Shape, reason)
-}
-
-/// Refuses what has no kernel here.
-fn refuse(call: &Call<'_>) -> Result<()> {
-    refused(call)?.map_or(Ok(()), |what| Err(call.no_kernel(&what)))
-}
-
-/// The first that has no kernel here.
-fn refused(call: &Call<'_>) -> Result<Option<String>> {
-    if let Some((_, name)) = REFUSED.iter().find(|(i, _)| call.has_input(*i)) {
-        return Ok(Some(format!("`{name}`")));
-    }
-    for name in ["kv_cache_bit_width", "sliding_window_cache", "qk_output"] {
-        if call.flag(name, false)? {
-            return Ok(Some(format!("`{name}`")));
-        }
-    }
-    for name in ["k_quant_type", "v_quant_type"] {
-        let kind = call.str_or(name, "NONE")?;
-        if kind != "NONE" {
-            return Ok(Some(format!("`{name}` {kind}")));
-        }
-    }
-    for i in [PAST_KEY, PAST_VALUE] {
-        if call.has_input(i) && call.dtype(i)? != call.dtype(QUERY)? {
-            let [cache, queries] = [call.dtype(i)?, call.dtype(QUERY)?];
-            return Ok(Some(format!("a cache of {cache} and queries of {queries}")));
-        }
-    }
-    let window = call.int_or("local_window_size", -1)?;
-    let what = match window {
-        0 => Some("`local_window_size` 0"),
-        1.. if !call.flag("causal", true)? => Some("`local_window_size` and `causal` 0"),
-        _ => call.has_output(3).then_some("`output_qk`"),
-    };
-    Ok(what.map(str::to_owned))
-}
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (sizes, dtype) = (Sizes::new(call)?, call.dtype(QUERY)?);
@@ -219,28 +76,6 @@ fn inputs<'a, T: Float>(cx: &RunCx<'a>, sizes: &Sizes) -> Result<[Heads<'a, T>; 
     Ok([of(QUERY, heads)?, of(KEY, kv_heads)?, of(VALUE, kv_heads)?])
 }
 
-/// The keys of one sequence.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    /// Those that were in the cache.
-    past: usize,
-    /// Those that are attended to: behind them there is padding.
-    total: usize,
-}
-
-/// The keys of each sequence. A prompt begins with an empty cache, and shorter sequences end in
-/// padding.
-fn spans(call: &Call<'_>, sizes: &Sizes) -> Result<Vec<Span>> {
-    let span = |last: &i64| {
-        sizes.span(*last).ok_or_else(|| {
-            let Sizes { sequence, past, total, .. } = sizes;
-            let keys = format!("{total} keys, {sequence} of them new, and a cache of {past}");
-            Error::new(ErrorKind::Value, format!("`seqlens_k` has {last} for {keys}"))
-        })
-    };
-    call.integers(LENGTHS)?.iter().map(span).collect()
-}
-
 /// The angles by which queries and keys are turned, if they are, and the row of each place of each
 /// sequence.
 struct Turns<'a, T> {
@@ -258,56 +93,82 @@ impl<'a, T: Float> Turns<'a, T> {
             return Err(unfit(cx));
         }
         let angles = Angles::new(cx, [COS, SIN], half, cx.flag("rotary_interleaved", false)?)?;
-        let positions = match cx.has_input(POSITIONS) {
-            true => cx.integers(POSITIONS)?,
-            false => {
-                let places = |span: &Span| span.past..span.past + sizes.sequence;
-                spans.iter().flat_map(places).map(number::<i64>).collect()
-            }
-        };
+        let positions = positions(cx, sizes, spans)?;
         let row = |at: i64| row_at(at, angles.rows());
         Ok(Some(Self { angles, rows: positions.into_iter().map(row).collect::<Result<_>>()? }))
     }
 }
 
-/// Writes the cache of a batch and head: `past`, the new rows behind it, and zeros.
-fn fill_cache<T: Float>(
-    cache: &mut [T],
-    past: &[T],
-    (new, turns): (Heads<'_, T>, Option<&Turns<'_, T>>),
-    (rows, h): (Range<usize>, usize),
-) -> Result<()> {
-    cache.fill(T::ZERO);
-    cache.part_mut(..past.len())?.copy_from_slice(past);
-    let places = cache.part_mut(past.len()..)?.chunks_exact_mut(new.head.max(1));
-    for (row, place) in rows.zip(places) {
-        place.copy_from_slice(new.at(row, h)?);
-        if let Some(turns) = turns {
-            turns.angles.turn(place, *turns.rows.at(row)?)?;
+/// The position of each place of each sequence. Of the positions that are given for prompts, the
+/// first one counts, from which all sequences go on.
+fn positions(call: &Call<'_>, sizes: &Sizes, spans: &[Span]) -> Result<Vec<i64>> {
+    let given = if call.has_input(POSITIONS) { Some(call.integers(POSITIONS)?) } else { None };
+    let first = |given: &[i64]| given.first().copied().unwrap_or(0);
+    Ok(match given {
+        Some(given) if !sizes.is_prompt() => given,
+        Some(given) => {
+            let row = (0..sizes.sequence).map(|s| first(&given).saturating_add(number::<i64>(s)));
+            let row: Vec<_> = row.collect();
+            row.repeat(sizes.batch)
         }
-    }
-    Ok(())
+        None => {
+            let places = |span: &Span| span.past..span.past + sizes.sequence;
+            spans.iter().flat_map(places).map(number::<i64>).collect()
+        }
+    })
 }
 
-/// The keys or the values of all sequences: the input `past` and `new`, turned or not.
-fn present<T: Float>(
-    cx: &RunCx<'_>,
-    sizes: &Sizes,
-    spans: &[Span],
-    past: usize,
-    new: (Heads<'_, T>, Option<&Turns<'_, T>>),
-) -> Result<Vec<T>> {
-    let Sizes { batch, kv_heads, sequence, head, .. } = *sizes;
-    let past = cx.input_or::<T>(past, &[])?;
-    let (before, after) = (sizes.past * head, sizes.present * head);
-    let mut present = vec![T::ZERO; batch * kv_heads * after];
-    for (at, cache) in present.chunks_exact_mut(after.max(1)).enumerate() {
-        let (b, h) = (at / kv_heads, at % kv_heads);
-        let start = at * before;
-        let old = past.part(start..start + spans.at(b)?.past * head)?;
-        fill_cache(cache, old, new, (b * sequence..(b + 1) * sequence, h))?;
+/// The keys or the values of all batches and heads: the input `past` and `new` behind it, turned or
+/// not.
+struct Cache<'a, T> {
+    past: &'a [T],
+    new: Heads<'a, T>,
+    /// Output `j`, where it is asked for, and else room for one batch and head.
+    present: &'a mut [T],
+    room: Vec<T>,
+}
+
+impl<'a, T: Float> Cache<'a, T> {
+    fn new(
+        cx: &mut RunCx<'a>,
+        sizes: &Sizes,
+        (past, present): (usize, usize),
+        new: Heads<'a, T>,
+    ) -> Result<Self> {
+        let (past, len) = (cx.input_or::<T>(past, &[])?, sizes.present * sizes.head);
+        Ok(match cx.output_if::<T>(present)? {
+            Some(present) => Self { past, new, present, room: Vec::new() },
+            None => Self { past, new, present: &mut [], room: vec![T::ZERO; len] },
+        })
     }
-    Ok(present)
+
+    /// Writes and returns the cache of head `h` of batch `b`: what was in it, the new rows behind
+    /// that, and zeros.
+    fn fill(
+        &mut self,
+        sizes: &Sizes,
+        (b, h): (usize, usize),
+        (span, turns): (Span, Option<&Turns<'_, T>>),
+    ) -> Result<&[T]> {
+        let Sizes { kv_heads, sequence, head, past, present, .. } = *sizes;
+        let at = b * kv_heads + h;
+        let cache = match self.room.is_empty() {
+            true => self.present.part_mut(at * present * head..(at + 1) * present * head)?,
+            false => &mut self.room,
+        };
+        let old = self.past.part(at * past * head..)?.part(..span.past * head)?;
+        let (before, places) = cache.split_at_mut(old.len());
+        before.copy_from_slice(old);
+        let (new, behind) = places.split_at_mut((sequence * head).min(places.len()));
+        for (row, place) in (b * sequence..).zip(new.chunks_exact_mut(head)) {
+            place.copy_from_slice(self.new.at(row, h)?);
+            if let Some(turns) = turns {
+                turns.angles.turn(place, *turns.rows.at(row)?)?;
+            }
+        }
+        behind.fill(T::ZERO);
+        Ok(cache)
+    }
 }
 
 /// An attention that runs.
@@ -457,29 +318,27 @@ fn softmax<R: Real>(row: &mut [R], sink: Option<R>) {
 
 fn attention<T: Float>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let sizes = Sizes::new(cx)?;
-    let Sizes { heads, kv_heads, head, .. } = sizes;
+    let Sizes { batch, heads, kv_heads, head, .. } = sizes;
     let spans = spans(cx, &sizes)?;
     let [queries, keys, values] = inputs::<T>(cx, &sizes)?;
     let turns = Turns::new(cx, &sizes, &spans)?;
-    let keys = present(cx, &sizes, &spans, PAST_KEY, (keys, turns.as_ref()))?;
-    let values = present(cx, &sizes, &spans, PAST_VALUE, (values, None))?;
-    for (j, cache) in [(1, &keys), (2, &values)] {
-        if let Some(output) = cx.output_if::<T>(j)? {
-            output.copy_from_slice(cache);
-        }
-    }
+    let mut keys = Cache::new(cx, &sizes, (PAST_KEY, 1), keys)?;
+    let mut values = Cache::new(cx, &sizes, (PAST_VALUE, 2), values)?;
     let run = Run::new(cx, sizes, (queries, turns), profile)?;
     let y = cx.output::<T>(0)?;
-    let len = (sizes.present * head).max(1);
-    for (at, (keys, values)) in keys.chunks_exact(len).zip(values.chunks_exact(len)).enumerate() {
-        let (b, kv_head) = (at / kv_heads, at % kv_heads);
+    if head == 0 {
+        return Ok(());
+    }
+    let group = each_of(heads, kv_heads);
+    for (b, kv_head) in (0..batch).flat_map(|b| (0..kv_heads).map(move |h| (b, h))) {
         let span = *spans.at(b)?;
-        let attended = ..span.total * head;
+        let keys = keys.fill(&sizes, (b, kv_head), (span, run.turns.as_ref()))?;
+        let values = values.fill(&sizes, (b, kv_head), (span, None))?;
         let widened = |all: &[T]| {
-            Ok::<Vec<_>, Error>(all.part(attended)?.iter().map(|x| x.widen()).collect())
+            let attended = all.part(..span.total * head)?;
+            Ok::<Vec<_>, Error>(attended.iter().map(|x| x.widen()).collect())
         };
         let (keys, values) = (widened(keys)?, widened(values)?);
-        let group = each_of(heads, kv_heads);
         for h in kv_head * group..(kv_head + 1) * group {
             run.head((b, h), span, (&keys, &values), y)?;
         }

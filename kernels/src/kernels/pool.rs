@@ -145,18 +145,32 @@ fn real<R: Real>(count: usize) -> R {
 }
 
 fn average_pool(cx: &mut RunCx<'_>) -> Result<()> {
-    let (window, padded) = (window(cx)?, cx.flag("count_include_pad", false)?);
+    let padded = cx.flag("count_include_pad", false)?;
+    let (window, counted) =
+        (window(cx)?, if padded { Counted::WithPadding } else { Counted::Inputs });
     for_type!(cx.dtype(0)?, floats, T => {
-        averages::<T>(&window, padded, cx.input(0)?, cx.output(0)?);
+        averages::<T>(&window, counted, cx.input(0)?, cx.output(0)?);
         Ok(())
     })
 }
 
-/// The average of each window over the planes of `x`, whether elements of the padding count or not.
-pub(super) fn averages<T: Float>(window: &Window, padded: bool, x: &[T], y: &mut [T]) {
-    let counts = match padded {
-        true => each_output(window, Axis::padded_taps),
-        false => each_output(window, |axis, o| axis.taps(o).len()),
+/// Which taps of a window are counted for its average.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Counted {
+    /// Those in the input.
+    Inputs,
+    /// Those in the input and in its padding, but not behind the padding.
+    WithPadding,
+    /// All.
+    All,
+}
+
+/// The average of each window over the planes of `x`.
+pub(super) fn averages<T: Float>(window: &Window, counted: Counted, x: &[T], y: &mut [T]) {
+    let counts = match counted {
+        Counted::Inputs => each_output(window, |axis, o| axis.taps(o).len()),
+        Counted::WithPadding => each_output(window, Axis::padded_taps),
+        Counted::All => each_output(window, |axis, _| axis.kernel),
     };
     let counts: Vec<_> = counts.iter().map(|count| real::<T::Real>(*count)).collect();
     let mut sums = vec![<T::Real as Number>::ZERO; window.output_len()];

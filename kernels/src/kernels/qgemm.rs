@@ -19,7 +19,7 @@ use crate::numeric::gemm::{Matrix, gemm};
 use crate::numeric::profile::Profile;
 use crate::numeric::{Number, Real, not_taken};
 
-pub(super) const KERNELS: &[Builtin] = &[Builtin::new("QGemm", infer, run).domain("com.microsoft")];
+pub(super) const KERNELS: &[Builtin] = &[Builtin::of_onnxruntime("QGemm", infer, run)];
 
 // The numbers of the inputs.
 const A: usize = 0;

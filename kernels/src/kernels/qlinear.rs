@@ -25,22 +25,14 @@ use crate::numeric::nan::OneNan;
 use crate::numeric::{Number, Real, not_taken};
 
 pub(super) const KERNELS: &[Builtin] = &[
-    of_onnxruntime("QLinearAdd", infer_pairs, |cx| pairs(cx, |a, b| a + b)),
-    of_onnxruntime("QLinearMul", infer_pairs, |cx| pairs(cx, |a, b| a * b)),
-    of_onnxruntime("QLinearSigmoid", same, |cx| by_table(cx, sigmoid)),
-    of_onnxruntime("QLinearLeakyRelu", same, leaky_relu),
-    of_onnxruntime("QLinearSoftmax", same, quantized_softmax),
-    of_onnxruntime("QLinearWhere", infer_where, choose),
-    of_onnxruntime("QLinearConcat", infer_concat, concat),
+    Builtin::of_onnxruntime("QLinearAdd", infer_pairs, |cx| pairs(cx, |a, b| a + b)),
+    Builtin::of_onnxruntime("QLinearMul", infer_pairs, |cx| pairs(cx, |a, b| a * b)),
+    Builtin::of_onnxruntime("QLinearSigmoid", same, |cx| by_table(cx, sigmoid)),
+    Builtin::of_onnxruntime("QLinearLeakyRelu", same, leaky_relu),
+    Builtin::of_onnxruntime("QLinearSoftmax", same, quantized_softmax),
+    Builtin::of_onnxruntime("QLinearWhere", infer_where, choose),
+    Builtin::of_onnxruntime("QLinearConcat", infer_concat, concat),
 ];
-
-const fn of_onnxruntime(
-    op_type: &'static str,
-    infer: fn(&Call<'_>) -> Result<Vec<OutSpec>>,
-    run: fn(&mut RunCx<'_>) -> Result<()>,
-) -> Builtin {
-    Builtin::new(op_type, infer, run).domain("com.microsoft")
-}
 
 /// Runs `$body` with `$Q` as the type of codes of `DataType` `$dtype`.
 macro_rules! for_codes {

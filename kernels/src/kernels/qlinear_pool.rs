@@ -3,12 +3,13 @@
 //!
 //! Each operator is specified at
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>. Planes are
-//! dequantized, averaged in 32 bits as by AveragePool, and quantized. With `channels_last` the
-//! channels are the last dimension.
+//! dequantized, averaged in 32 bits, and quantized. With `channels_last` the channels are the last
+//! dimension. With `count_include_pad` onnxruntime divides every sum by the size of the kernel,
+//! where AveragePool leaves out what `ceil_mode` adds behind the padding.
 
 use onnx_container_proto::DataType;
 
-use super::pool::averages;
+use super::pool::{Counted, averages};
 use super::qlinear::{Linear, for_codes};
 use super::window::{Window, list};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,8 +21,8 @@ use crate::numeric::broadcast::{broadcast_strides, count, offsets};
 use crate::numeric::{not_taken, number};
 
 pub(super) const KERNELS: &[Builtin] = &[
-    Builtin::new("QLinearAveragePool", infer_windows, windows).domain("com.microsoft"),
-    Builtin::new("QLinearGlobalAveragePool", infer_planes, planes).domain("com.microsoft"),
+    Builtin::of_onnxruntime("QLinearAveragePool", infer_windows, windows),
+    Builtin::of_onnxruntime("QLinearGlobalAveragePool", infer_planes, planes),
 ];
 
 /// A batch of images.
@@ -105,8 +106,8 @@ fn windows(cx: &mut RunCx<'_>) -> Result<()> {
     let window = images.window(cx)?;
     let spatial: Vec<_> = window.output().collect();
     let mut results = vec![0.0; count(&images.shape(&spatial))];
-    let padded = cx.flag("count_include_pad", false)?;
-    averages(&window, padded, &images.numbers(cx, from)?, &mut results);
+    let counted = if cx.flag("count_include_pad", false)? { Counted::All } else { Counted::Inputs };
+    averages(&window, counted, &images.numbers(cx, from)?, &mut results);
     images.write(cx, to, &spatial, &results)
 }
 

@@ -28,12 +28,11 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("RNN", |call| infer(call, &RNN), |cx| run(cx, &RNN)),
     Builtin::new("GRU", |call| infer(call, &GRU), |cx| run(cx, &GRU)),
     Builtin::new("LSTM", |call| infer(call, &LSTM), |cx| run(cx, &LSTM)),
-    Builtin::new(
+    Builtin::of_onnxruntime(
         "DynamicQuantizeLSTM",
         |call| infer(call, &QUANTIZED),
         |cx| run_as::<f32>(cx, &QUANTIZED),
-    )
-    .domain("com.microsoft"),
+    ),
 ];
 
 /// What the operators differ in, besides their cells.

@@ -18,12 +18,11 @@ pub(super) const KERNELS: &[Builtin] = &[
         same,
         |cx| for_type!(cx.dtype(0)?, floats, T => rotary::<T>(cx)),
     ),
-    Builtin::new(
+    Builtin::of_onnxruntime(
         "RotaryEmbedding",
         infer_of_onnxruntime,
         |cx| for_type!(cx.dtype(0)?, floats, T => rotary_of_onnxruntime::<T>(cx)),
-    )
-    .domain("com.microsoft"),
+    ),
 ];
 
 /// How the input lies: heads of `head` elements, of which the first `turned` are turned.

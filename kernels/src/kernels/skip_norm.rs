@@ -18,18 +18,16 @@ use crate::numeric::broadcast::{axis, count};
 use crate::numeric::{Float, Number, Real, for_type, number};
 
 pub(super) const KERNELS: &[Builtin] = &[
-    Builtin::new(
+    Builtin::of_onnxruntime(
         "SkipLayerNormalization",
         |call| infer(call, &LAYER),
         |cx| for_type!(cx.dtype(0)?, floats, T => run::<T>(cx, &LAYER)),
-    )
-    .domain("com.microsoft"),
-    Builtin::new(
+    ),
+    Builtin::of_onnxruntime(
         "SkipSimplifiedLayerNormalization",
         |call| infer(call, &ROOT),
         |cx| for_type!(cx.dtype(0)?, floats, T => run::<T>(cx, &ROOT)),
-    )
-    .domain("com.microsoft"),
+    ),
     Builtin::new(
         "SimplifiedLayerNormalization",
         infer_simplified,
@@ -120,8 +118,9 @@ fn check_skip(call: &Call<'_>, shape: &[usize]) -> Result<()> {
 /// Whether the inputs with one element for each of a row have so many.
 fn check_rows(call: &Call<'_>, form: &Form, len: usize) -> Result<()> {
     for i in [Some(form.gamma), form.beta, form.bias].into_iter().flatten() {
-        if call.has_input(i) && count(&call.shape(i)?) != len {
-            let reason = format!("input {i} has {:?} elements, not {len}", call.shape(i)?);
+        let found = if call.has_input(i) { count(&call.shape(i)?) } else { len };
+        if found != len {
+            let reason = format!("input {i} has {found} elements, not {len}");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
     }

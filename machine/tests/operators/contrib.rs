@@ -2,7 +2,9 @@
 //! `tests/interop/contrib.py` holds them to onnxruntime.
 
 use half::f16;
+use onnx_container::DataType::{self, Float8E4M3Fn};
 use onnx_container::proto::AttributeProto;
+use onnx_container::{Buffer, Tensor};
 use onnx_container_machine::{ErrorKind, Profile, Result, RunLimits, Value};
 
 use crate::support::{outputs_of, tensor};
@@ -40,6 +42,11 @@ fn floats(all: &[(&[i64], &[f32])]) -> Vec<Option<Value>> {
 }
 
 const ABSENT: (&[i64], &[f32]) = (&[], &[]);
+
+/// A tensor of codes of 8 bits.
+fn codes_of(dtype: DataType, dims: [i64; 2], codes: &[u8]) -> Value {
+    Value::Tensor(Tensor::new(dtype, dims, Buffer::from(codes)).unwrap())
+}
 
 type Case = (&'static str, Vec<AttributeProto>, Vec<Option<Value>>, Vec<Value>);
 
@@ -212,6 +219,30 @@ fn codes_of_every_width_become_numbers() {
             ),
             y(320.0),
         ),
+        // A matrix that is left out, and its bias.
+        (
+            "MatMulNBits",
+            bits(20, 2, 4),
+            vec![
+                Some(tensor([1, 20], &ones[..20])),
+                Some(tensor::<u8>([2, 0, 8], &[])),
+                Some(tensor::<f32>([0], &[])),
+            ],
+            vec![tensor([1, 2], &[0.0_f32; 2])],
+        ),
+        (
+            "MatMulNBits",
+            bits(20, 2, 4),
+            vec![
+                Some(tensor([1, 20], &ones[..20])),
+                Some(tensor::<u8>([2, 2, 0], &[])),
+                Some(tensor([2, 2], &[1.0_f32; 4])),
+                None,
+                None,
+                Some(tensor([2], &[1.0_f32, 2.0])),
+            ],
+            vec![tensor([1, 2], &[1.0_f32, 2.0])],
+        ),
         // The last block is used in part: 16 times 1 and 4 times 10.
         (
             "MatMulNBits",
@@ -220,6 +251,45 @@ fn codes_of_every_width_become_numbers() {
             y(56.0),
         ),
     ]);
+}
+
+/// One row is computed in another way than two, with the same result.
+#[test]
+fn one_row_has_the_bits_that_it_has_among_others() {
+    let (n, k, blocks) = (37_u8, 70_u8, 5_usize);
+    let numbers = |count: usize, by: usize| {
+        let number = |i| (i * by % 1013) as f32 / 97.0 - 5.0;
+        (0..count).map(number).collect::<Vec<f32>>()
+    };
+    let codes = |count: usize| (0..count).map(|i| (i * 7919 % 251) as u8).collect::<Vec<_>>();
+    let (rows, columns) = (usize::from(n), usize::from(k));
+    let (n, k) = (i64::from(n), i64::from(k));
+    let a = numbers(columns, 577);
+    let scales = tensor([n, 5], &numbers(rows * blocks, 331));
+    for bits in [2, 4, 8] {
+        let (blob, packed) = (2 * bits, (blocks * bits).div_ceil(8));
+        let [blob_dim, packed_dim] = [blob, packed].map(|len| i64::try_from(len).unwrap());
+        let b = tensor([n, 5, blob_dim], &codes(rows * blocks * blob));
+        let zeros = [
+            None,
+            Some(tensor([n, packed_dim], &codes(rows * packed))),
+            Some(tensor([n, 5], &numbers(rows * blocks, 613))),
+        ];
+        for (zeros, profile) in
+            zeros.iter().flat_map(|zeros| [(zeros, Profile::Strict), (zeros, Profile::Fast)])
+        {
+            let product = |m: i64| {
+                let a = tensor([m, k], &a.repeat(usize::try_from(m).unwrap()));
+                let inputs = [Some(a), Some(b.clone()), Some(scales.clone()), zeros.clone()];
+                let width = i64::try_from(bits).unwrap();
+                let found = run(profile, "MatMulNBits", &self::bits(k, n, width), &inputs, 1);
+                found.unwrap()[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
+            };
+            let bits_of = |all: Vec<f32>| all.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            let one = bits_of(product(1));
+            assert_eq!(bits_of(product(2)), one.repeat(2), "{bits} bits, {profile}");
+        }
+    }
 }
 
 #[test]
@@ -265,6 +335,27 @@ fn rows_of_quantized_tables_are_gathered() {
                 Some(tensor([1, 1], &[0.5_f32])),
             ],
             vec![tensor([1, 16], &[1.0_f32; 16])],
+        ),
+        // An index of no row has zeros.
+        (
+            "GatherBlockQuantized",
+            block(),
+            vec![codes(), Some(tensor([3], &[2_i64, 1, -3])), scales()],
+            vec![tensor(
+                [3, 16],
+                &[row(&[], 0.0), row(&[14.0, -16.0], 0.0), row(&[], 0.0)].concat(),
+            )],
+        ),
+        // Floats, which have one block in each row, and one scale for all rows.
+        (
+            "GatherBlockQuantized",
+            vec![int("block_size", 0)],
+            vec![
+                Some(codes_of(Float8E4M3Fn, [2, 3], &[0x38, 0x40, 0xc8, 0x30, 0x3c, 0x50])),
+                Some(tensor([1], &[1_i64])),
+                Some(tensor([1, 1], &[2.0_f32])),
+            ],
+            vec![tensor([1, 3], &[1.0_f32, 3.0, 16.0])],
         ),
     ]);
 }
@@ -348,6 +439,94 @@ fn heads_share_keys_and_values() {
     ]);
 }
 
+/// Caches that are left out are not made, and what is behind the keys of a sequence is 0.
+#[test]
+fn caches_are_as_long_as_they_must_be_and_may_be_left_out() {
+    let numbers = |dims: [i64; 3], from: f32| {
+        let len = usize::try_from(dims.iter().product::<i64>()).unwrap();
+        let elements: Vec<_> = (0..7_u8).cycle().take(len).map(|x| f32::from(x) - from).collect();
+        Some(tensor(dims, &elements))
+    };
+    let cache = |from: f32| {
+        let elements: Vec<_> = (0..48_u8).map(|x| f32::from(x) - from).collect();
+        Some(tensor([2, 2, 6, 2], &elements))
+    };
+    let inputs = [
+        numbers([2, 1, 8], 3.0),
+        numbers([2, 1, 4], 2.0),
+        numbers([2, 1, 4], 1.0),
+        cache(20.0),
+        cache(10.0),
+        Some(tensor([2], &[3, 1])),
+        Some(tensor([1], &[4])),
+    ];
+    let attributes = vec![int("num_heads", 4), int("kv_num_heads", 2)];
+    let of = |count| run(Profile::Strict, "GroupQueryAttention", &attributes, &inputs, count);
+    let (alone, all) = (of(1).unwrap(), of(3).unwrap());
+    assert_eq!(alone[0], all[0]);
+    let keys = all[1].tensor().unwrap().as_slice::<f32>().unwrap();
+    // Three old keys, the new one, and nothing; then one old key.
+    assert_eq!(
+        keys[..12],
+        [-20.0, -19.0, -18.0, -17.0, -16.0, -15.0, -2.0, -1.0, 0.0, 0.0, 0.0, 0.0]
+    );
+    assert_eq!(keys[24..36], [4.0, 5.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+}
+
+/// The first position of prompts counts for all of their places, in every sequence; later steps
+/// have positions of their own.
+#[test]
+fn prompts_go_on_from_their_first_position() {
+    // The cosine of a position is its number, and the sine is 0: a key of 1 becomes its position.
+    let attend = |new: i64, past: i64, positions: &[i64]| {
+        let rows = |elements: f32| {
+            let len = usize::try_from(4 * new).unwrap();
+            Some(tensor([2, new, 2], &vec![elements; len]))
+        };
+        let old = || {
+            let len = usize::try_from(4 * past).unwrap();
+            (past > 0).then(|| tensor([2, 1, past, 2], &vec![0.0_f32; len]))
+        };
+        let total = i32::try_from(new + past).unwrap();
+        let inputs = [
+            rows(0.0),
+            rows(1.0),
+            rows(0.0),
+            old(),
+            old(),
+            Some(tensor([2], &[total - 1; 2])),
+            Some(tensor([1], &[total])),
+            Some(tensor([6, 1], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0_f32])),
+            Some(tensor([6, 1], &[0.0_f32; 6])),
+            Some(tensor([2, new], positions)),
+        ];
+        let attributes = [heads(1), vec![int("do_rotary", 1)]].concat();
+        let keys = run(Profile::Strict, "GroupQueryAttention", &attributes, &inputs, 2)?.remove(1);
+        let keys = keys.tensor().unwrap().as_slice::<f32>().unwrap().to_vec();
+        let past = usize::try_from(past).unwrap();
+        let sequences = keys.chunks(keys.len() / 2);
+        let rows = sequences.flat_map(|rows| rows.iter().step_by(2).skip(past));
+        Ok::<_, onnx_container_machine::Error>(rows.copied().collect::<Vec<_>>())
+    };
+    let cases: [(i64, i64, &[i64], &[f32]); 6] = [
+        (2, 0, &[0, 1, 0, 1], &[0.0, 1.0, 0.0, 1.0]),
+        (2, 0, &[3, 4, 0, 1], &[3.0, 4.0, 3.0, 4.0]),
+        (3, 0, &[1, 1, 0, 0, 1, 2], &[1.0, 2.0, 3.0, 1.0, 2.0, 3.0]),
+        (2, 0, &[0, -1, -1, -1], &[0.0, 1.0, 0.0, 1.0]),
+        (1, 1, &[5, 2], &[5.0, 2.0]),
+        (1, 0, &[4, 2], &[4.0, 4.0]),
+    ];
+    for (new, past, positions, expected) in cases {
+        assert_eq!(attend(new, past, positions).unwrap(), expected, "{new} {past} {positions:?}");
+    }
+    for (new, past, positions) in
+        [(2, 0, &[-1, 0, 0, 1][..]), (2, 0, &[5, 0, 0, 0]), (1, 1, &[0, -1])]
+    {
+        let error = attend(new, past, positions).unwrap_err();
+        assert!(error.to_string().contains("in caches of 6 positions"), "{error}");
+    }
+}
+
 #[test]
 fn quantized_numbers_are_computed_and_quantized_again() {
     let scale = |x: f32| Some(tensor([], &[x]));
@@ -360,6 +539,11 @@ fn quantized_numbers_are_computed_and_quantized_again() {
     let to = || [scale(0.25), zero(10)];
     let join = |parts: &[&[Option<Value>]]| parts.concat();
     let image = |x: &[u8]| Some(tensor([1, 1, 2, 2], x));
+    let window =
+        || ["kernel_shape", "strides"].map(|name| AttributeProto::ints(name, [2])).to_vec();
+    let line = || Some(tensor([1, 1, 3], &[10_u8, 20, 30]));
+    let three = || vec![line(), scale(1.0), zero(0), scale(1.0), zero(0)];
+    let y3 = |x: &[u8]| vec![tensor([1, 1, 2], x)];
     check(vec![
         ("QLinearAdd", vec![], join(&[&x(), &two(), &to()]), y(&[20, 22, 14])),
         ("QLinearMul", vec![], join(&[&x(), &two(), &to()]), y(&[14, 18, 2])),
@@ -389,6 +573,19 @@ fn quantized_numbers_are_computed_and_quantized_again() {
             vec![AttributeProto::ints("kernel_shape", [2, 1])],
             join(&[&[image(&[1, 2, 3, 6]), scale(1.0), zero(0)], &to()]),
             vec![tensor([1, 1, 1, 2], &[18_u8, 26])],
+        ),
+        // The second window has 1 of 2 taps in the input, and 0 counts as none or as one.
+        (
+            "QLinearAveragePool",
+            [window(), vec![int("ceil_mode", 1)]].concat(),
+            three(),
+            y3(&[15, 30]),
+        ),
+        (
+            "QLinearAveragePool",
+            [window(), vec![int("ceil_mode", 1), int("count_include_pad", 1)]].concat(),
+            three(),
+            y3(&[15, 15]),
         ),
         // 101 - 100 is 1, by 3 and by 5, plus 1.
         (
@@ -442,6 +639,14 @@ fn what_has_no_kernel_is_refused_by_name() {
         ("MatMulNBits", bits(16, 1, 3), product(), 1, unsupported, "`bits` 3"),
         ("MatMulNBits", prepacked(), product(), 1, unsupported, "`weight_prepacked`"),
         ("MatMulNBits", bits(16, 2, 4), product(), 1, ErrorKind::Shape, "`B`"),
+        (
+            "MatMulNBits",
+            bits(16, 1, 4),
+            vec![row(), Some(tensor::<u8>([2, 0, 8], &[])), one()],
+            1,
+            ErrorKind::Shape,
+            "`B`",
+        ),
         ("MatMulNBits", bits(17, 1, 4), product(), 1, ErrorKind::Shape, "K = 17"),
         ("MatMulNBits", bits(16, 1, 8), grouped(None), 1, unsupported, "`g_idx` and `bits` 8"),
         (
@@ -468,6 +673,14 @@ fn what_has_no_kernel_is_refused_by_name() {
             1,
             unsupported,
             "`stash_type` 11",
+        ),
+        (
+            "SimplifiedLayerNormalization",
+            vec![],
+            floats(&[(&[1, 2], &[1.0, 2.0]), (&[1], &[1.0])]),
+            1,
+            ErrorKind::Shape,
+            "input 1 has 1 elements, not 2",
         ),
         (
             "QLinearConcat",

@@ -20,6 +20,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -53,14 +54,17 @@ pub(crate) struct Request<'a> {
 }
 
 /// A folder and the model in it that a save replaces.
+#[derive(Debug)]
 pub(crate) struct ModelFolder {
     directory: PathBuf,
     model_name: String,
     /// How many folders above this one the model is: all of these are searched.
     depth: usize,
     /// The results for files that were read and have not changed since, by their paths.
-    seen: RefCell<HashMap<PathBuf, (FileIdentity, Arc<Skimmed>)>>,
+    seen: Rc<RefCell<Seen>>,
 }
+
+type Seen = HashMap<PathBuf, (FileIdentity, Arc<Skimmed>)>;
 
 /// Finds a model, in the folder of the file `path` or in a folder above, that refers to the file
 /// and would break if the file were replaced.
@@ -173,7 +177,7 @@ impl ModelFolder {
     /// A folder of which nothing is read yet.
     pub(crate) fn new(directory: &Path, model_name: &str) -> Self {
         let (directory, model_name) = (directory.to_path_buf(), model_name.to_owned());
-        Self { directory, model_name, depth: 0, seen: RefCell::default() }
+        Self { directory, model_name, depth: 0, seen: Rc::default() }
     }
 
     pub(crate) fn of(target: &SaveTarget) -> Self {

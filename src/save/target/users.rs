@@ -66,22 +66,27 @@ impl Base {
         leads_nowhere(error) && path != self.path || !self.is_own && refused && !looks_like_one
     }
 
-    /// `found` at `location` in this folder, or nothing where the error is ignored: what only
-    /// another user may read, above the target's folder or where no location should lead.
-    fn unless_passed<T: Default>(&self, found: Result<T>, location: &str) -> Result<T> {
-        let is_elsewhere = !self.is_own || check_location(location).is_err();
-        let is_passed = |error: &Error| {
-            let refused = error.io_error().map(io::Error::kind);
-            is_elsewhere && refused == Some(io::ErrorKind::PermissionDenied)
-        };
-        match found {
-            Err(error) if is_passed(&error) => Ok(T::default()),
-            found => found,
-        }
-    }
-
     pub(crate) fn passes_error(&self, error: &Error, path: &Path) -> bool {
         error.io_error().is_some_and(|error| self.passes(error, path))
+    }
+}
+
+/// `found` at `location` of a model, or nothing where the error is ignored: what only another user
+/// may read, where the model is not in the own folder of the files that are asked for, or where no
+/// location should lead.
+pub(crate) fn unless_passed<T: Default>(
+    found: Result<T>,
+    location: &str,
+    is_own: bool,
+) -> Result<T> {
+    let is_elsewhere = !is_own || check_location(location).is_err();
+    let is_passed = |error: &Error| {
+        let refused = error.io_error().map(io::Error::kind);
+        is_elsewhere && refused == Some(io::ErrorKind::PermissionDenied)
+    };
+    match found {
+        Err(error) if is_passed(&error) => Ok(T::default()),
+        found => found,
     }
 }
 
@@ -144,8 +149,8 @@ impl<'n> Wanted<'n> {
         users: &mut BTreeMap<String, Vec<PathBuf>>,
     ) -> Result<()> {
         for location in locations {
-            let named = base.unless_passed(self.named(base, location), location)?;
-            let reached = base.unless_passed(self.reached(base, location), location)?;
+            let named = unless_passed(self.named(base, location), location, base.is_own)?;
+            let reached = unless_passed(self.reached(base, location), location, base.is_own)?;
             for name in named.into_iter().chain(reached) {
                 let users = users.entry(name.clone()).or_default();
                 // One location may lead to a file by its name and by a link.
@@ -206,8 +211,7 @@ mod tests {
             (true, "/elsewhere/w", io::ErrorKind::InvalidData, false),
             (false, "w", io::ErrorKind::InvalidData, false),
         ] {
-            let base = Base { path: "/models".into(), prefix: String::new(), is_own };
-            let passed = base.unless_passed(found(kind), location).is_ok();
+            let passed = unless_passed(found(kind), location, is_own).is_ok();
             assert_eq!(passed, passes, "{is_own} {location} {kind}");
         }
     }

@@ -6,12 +6,12 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use onnx_container::check::Severity;
+use onnx_container::check::{Checker, Severity};
 use onnx_container::scan::{Certainty, LeftKind, Scan, ScanOptions, scan};
 use onnx_container::{ByteSize, Error, ErrorKind};
 use serde::Serialize;
 
-use super::{Found, check};
+use super::{Found, check, checker};
 use crate::args::CheckArgs;
 use crate::commands::recover;
 use crate::model::findings::{Findings, PrintedFinding};
@@ -25,7 +25,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let reason = "--sha256 is for one model: give its path alone";
         return Err(Failure::Usage(reason.to_owned()));
     }
-    let mut all = Several::default();
+    let mut all = Several::new(args);
     for path in &args.models {
         if path.is_dir() { all.folder(args, path) } else { all.model(args, path) }
     }
@@ -39,9 +39,9 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(all.outcome())
 }
 
-/// What was checked.
-#[derive(Default)]
+/// What was checked, and what checks it.
 struct Several {
+    checker: Checker,
     models: Vec<(PathBuf, Found)>,
     folders: Vec<(PathBuf, Found)>,
     /// Advice about files of folders, each once: the checks of all models of a folder give it.
@@ -51,13 +51,23 @@ struct Several {
 }
 
 impl Several {
+    fn new(args: &CheckArgs) -> Self {
+        Self {
+            checker: checker(args),
+            models: Vec::new(),
+            folders: Vec::new(),
+            told: HashSet::new(),
+            seen: HashSet::new(),
+        }
+    }
+
     /// Checks the model at `path`, unless that was done.
     fn model(&mut self, args: &CheckArgs, path: &Path) {
         let folder = std::path::absolute(path).ok();
         let folder = folder.and_then(|path| path.parent()?.canonicalize().ok());
         let file = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if self.seen.insert((folder, file)) {
-            let mut found = check(args, path);
+            let mut found = check(args, path, &mut self.checker);
             let own = path.to_string_lossy();
             found.findings.drop_advice(|advice| {
                 let file = advice.path.as_deref().filter(|file| *file != own);

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::ModelFolder;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::external_data::check_location;
 use crate::save::target::file_names::{is_default_name, is_name_of_one_weight};
 use crate::save::target::held::holds_more;
@@ -62,6 +62,29 @@ impl ModelFolder {
         Ok(OldFiles { left: paths, still_needed: still_needed.collect() })
     }
 
+    /// The names of the files in this folder that no model needs and that have the default names of
+    /// weights of one of `models`: what a save leaves that is killed before it removes old files.
+    pub(crate) fn unneeded(&self, models: &[&str]) -> Result<Vec<String>> {
+        let fail = |error| Error::io(&self.directory, error);
+        let mut names = Vec::new();
+        for entry in retried(|| std::fs::read_dir(&self.directory)).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let is_file = entry.file_type().map_err(fail)?.is_file();
+            names.extend(entry.file_name().into_string().ok().filter(|_| is_file));
+        }
+        names.sort();
+        let is_ours = |name: &String| models.iter().any(|model| has_our_name(model, name, &names));
+        let ours: Vec<_> = names.iter().filter(|name| is_ours(name)).cloned().collect();
+        let users = self.users_below(ours.iter().cloned(), None)?;
+        let mut unneeded = Vec::new();
+        for name in ours.into_iter().filter(|name| !users.contains_key(name)) {
+            if self.is_another_model(&self.directory.join(&name))?.is_none() {
+                unneeded.push(name);
+            }
+        }
+        Ok(unneeded)
+    }
+
     /// The names of the files in the model's folder that only the model at the target needs: those
     /// of a default name, or of `any_name`. The new one needs those for which `stays` holds; those
     /// that are `protected` are not listed.
@@ -73,12 +96,8 @@ impl ModelFolder {
     ) -> Result<Vec<String>> {
         let protected = ids_of(protected)?;
         let (model, old) = (&self.model_name, self.own_names()?);
-        let of_one = old.iter().filter(|name| is_name_of_one_weight(model, name)).count();
-        let is_ours = |name: &str| {
-            any_name && !name.contains('/')
-                || is_default_name(model, name)
-                || of_one > 1 && is_name_of_one_weight(model, name)
-        };
+        let is_ours =
+            |name: &str| any_name && !name.contains('/') || has_our_name(model, name, &old);
         let is_named = |name: &str| is_default_name(model, name);
         let left = self.left_behind(|name| {
             stays(name) || !is_ours(name) || fold_case(name) == fold_case(model)
@@ -97,4 +116,11 @@ impl ModelFolder {
         }
         Ok(names)
     }
+}
+
+/// Whether saves of `model` give this name to weights by default, where the files `all` are.
+fn has_our_name<'n>(model: &str, name: &str, all: impl IntoIterator<Item = &'n String>) -> bool {
+    is_default_name(model, name)
+        || is_name_of_one_weight(model, name)
+            && all.into_iter().filter(|other| is_name_of_one_weight(model, other)).nth(1).is_some()
 }

@@ -96,7 +96,8 @@ impl ModelFolder {
             }
             let names: Vec<_> = files.iter().map(|(file, _)| file.clone()).collect();
             let depth = below.split('/').filter(|part| !part.is_empty()).count();
-            let folder = Self { depth, ..Self::new(&directory, "") };
+            let seen = self.seen.clone();
+            let folder = Self { depth, seen, ..Self::new(&directory, "") };
             let users = folder.all_other_users(&names, except)?;
             needed.extend(
                 files

@@ -402,7 +402,7 @@ class Container:
             ValueError: its files were replaced since then.
         """
         self._refuse_closed()
-        return _unpickled, _origin.reduced(self._loaded, self._core.changes(), lambda: self.files)
+        return _unpickled, _origin.reduced(self._loaded, self._core.changes())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Container:
         """A copy whose weights nobody else can change: memory of arrays is copied."""
@@ -490,20 +490,12 @@ class Container:
 
     @property
     def files(self) -> list[pathlib.Path]:
-        """The model that was loaded, and its weights files; of a container without a path, the files that
-        weights are mapped from."""
-        mapped = [pathlib.Path(path) for path in self._core.mapped_files()]
-        if self._loaded is None or self.path is None:
-            return mapped
-        if not self._loaded.mmap or not self._loaded.options.get("weights", True):
-            mapped = self._named_files(self._loaded)
-        return [self.path, *mapped]
-
-    def _named_files(self, origin: _origin.Origin) -> list[pathlib.Path]:
-        """The weights files that the model at the path names."""
-        core = _core.Container.load(origin.path, _options.load(weights=False))
-        named = {location for _, location, *_ in core.declared() if location is not None}
-        return [pathlib.Path(origin.folder, location) for location in sorted(named)]
+        """The model that was loaded, and the weights files that it named then: later changes leave the list as it is. Of a
+        container without a path, the files that weights are mapped from."""
+        mapped = _core.mapped_files(self._core)  # refuses a closed container
+        if self._loaded is not None:
+            return [pathlib.Path(path) for path in (self._loaded.path, *self._loaded.weights_files)]
+        return sorted(pathlib.Path(path) for path in mapped)
 
     def _summary(self) -> Summary:
         """The summary, which is made once for each state of the container."""

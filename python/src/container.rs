@@ -1,6 +1,6 @@
 //! [`Container`]: a model and the large initializers behind its handles.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -142,11 +142,6 @@ impl Container {
     /// A number that is another one after each change, and 0 where there was none.
     fn changes(&self) -> u64 {
         self.1.load(Ordering::Relaxed)
-    }
-
-    /// The files that large initializers are mapped from.
-    fn mapped_files(&self, py: Python<'_>) -> PyResult<BTreeSet<PathBuf>> {
-        Ok(looks::mapped_files(&*self.now(py)?))
     }
 
     /// The bytes of the large initializers.

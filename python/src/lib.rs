@@ -11,6 +11,7 @@ mod dlpack;
 mod edits;
 mod error;
 mod export;
+mod files;
 mod functions;
 mod initializer;
 mod interrupt;
@@ -50,6 +51,8 @@ mod _core {
     use crate::error::Error;
     #[pymodule_export]
     use crate::export::export_safetensors;
+    #[pymodule_export]
+    use crate::files::{locations, mapped_files, weights_files};
     #[pymodule_export]
     use crate::functions::{
         byte_len, check_model, dtype_names, inline_functions, map_file, model_that_needs, recover,

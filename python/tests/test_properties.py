@@ -55,6 +55,18 @@ def test_the_files_are_those_of_the_model(path: Path, options: dict[str, Any]) -
     assert Container.load(path, **options).files == [path, path.parent / "other.data"]
 
 
+@pytest.mark.parametrize("options", [{}, {"mmap": False}, {"weights": False}, {"no_copy": False}])
+def test_the_files_stay_those_of_the_load(path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    monkeypatch.chdir(path.parent)
+    container = Container.load("m.onnx", **options)
+    monkeypatch.chdir("/")
+    if options.get("weights", True):
+        container.replace("a", np.zeros((64, 64), np.float32))
+        container.replace("b", np.zeros((64, 64), np.float32))
+    Container(*models.matmul()).save(path, files="per-tensor")
+    assert container.files == [Path("m.onnx"), Path("m.onnx.data")]
+
+
 def test_an_initializer_is_removed(path: Path) -> None:
     container = Container.load(path)
     with pytest.raises(Error, match="still used in 1 place") as raised:

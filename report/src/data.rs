@@ -59,8 +59,16 @@ pub fn report(model: &Path, other: Option<&Path>, options: &ReportOptions) -> Re
     Ok(Page { html: html(&title(model, other), &data)?, own })
 }
 
-/// The files of the models.
-fn own_files(model: &Path, other: Option<&Path>, options: &ReportOptions) -> Result<Vec<PathBuf>> {
+/// The files of the models that a page shows, which it does not replace: [`Page::check_target`]
+/// takes them, before much is read for the page.
+///
+/// # Errors
+/// When a model cannot be read.
+pub fn own_files(
+    model: &Path,
+    other: Option<&Path>,
+    options: &ReportOptions,
+) -> Result<Vec<PathBuf>> {
     let mut own = Vec::new();
     for path in [Some(model), other].into_iter().flatten() {
         own.extend(paths(path, options.load.clone(), options.paths)?);

@@ -38,7 +38,7 @@ mod statistics;
 mod tree;
 mod values;
 
-pub use data::report;
+pub use data::{own_files, report};
 pub use options::{MemoryPlan, PlannedBlock, ReportOptions};
 pub use place::Page;
 #[cfg(feature = "machine")]

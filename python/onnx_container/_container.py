@@ -59,12 +59,18 @@ class _Metadata(MutableMapping[str, str]):
 
     def __init__(self, core: _core.Container) -> None:
         self._core = core
+        self._known: tuple[int, dict[str, str]] | None = None
+
+    def _now(self) -> dict[str, str]:
+        """Keys and values, which are asked for once for each state of the container. Of a key that the model has twice,
+        the last value counts, as it does in onnxruntime."""
+        changes = self._core.changes()
+        if self._known is None or self._known[0] != changes or self._core.is_closed():
+            self._known = changes, dict(_core.metadata(self._core))
+        return self._known[1]
 
     def __getitem__(self, key: str) -> str:
-        for known, value in _core.metadata(self._core):
-            if known == key:
-                return value
-        raise KeyError(key)
+        return self._now()[key]
 
     def __setitem__(self, key: str, value: str) -> None:
         _core.set_metadata(self._core, key, value)
@@ -75,13 +81,13 @@ class _Metadata(MutableMapping[str, str]):
         _core.remove_metadata(self._core, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict(_core.metadata(self._core)))
+        return iter(dict(self._now()))
 
     def __len__(self) -> int:
-        return len(dict(_core.metadata(self._core)))
+        return len(self._now())
 
     def __repr__(self) -> str:
-        return repr(dict(_core.metadata(self._core)))
+        return repr(self._now())
 
 
 @dataclass(frozen=True)
@@ -604,6 +610,11 @@ class Container:
         """
         known, found = self._core.tensors()
         wanted = None if names is None else set(_patterns.selected("tensors", known, names))
+        return self._of_names(known, found, wanted)
+
+    @staticmethod
+    def _of_names(known: list[str], found: list[Any], wanted: set[str] | None) -> dict[str, Tensor]:
+        """Those of the tensors ``found``, called as ``known`` says, whose names are ``wanted``: all of them for ``None``."""
         pairs = [(name, it) for name, it in zip(known, found, strict=True) if wanted is None or name in wanted]
         if wrong := next((it for _, it in pairs if isinstance(it, BaseException)), None):
             raise wrong
@@ -630,9 +641,12 @@ class Container:
         Raises:
             TypeError: torch has no type for one of them, which it names.
         """
-        places = self._summary().tensors
-        chosen = [it.name for it in places if it.site == "Initializer"] if names is None else names
-        return {name: _as_torch(tensor) for name, tensor in self.tensors(chosen).items()}
+        if names is None:
+            now = self._core.copy()  # other threads may change this one meanwhile
+            chosen = self._of_names(*now.tensors(), set(now.initializers()))
+        else:
+            chosen = self.tensors(names)
+        return {name: _as_torch(tensor) for name, tensor in chosen.items()}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor called ``name``."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import models
 import numpy as np
+import onnx_container as oc
 import pytest
 from onnx_container import Container
 
@@ -57,6 +58,24 @@ def test_a_relative_path_is_that_of_the_load(path: Path, tmp_path: Path, monkeyp
 def changed(container: Container) -> Container:
     container.metadata["k"] = "v"
     return container
+
+
+def failed(container: Container) -> Container:
+    with pytest.raises(KeyError):
+        del container["#nope"]
+    with pytest.raises(KeyError):
+        del container.metadata["nope"]
+    with pytest.raises(oc.Error):
+        container.add("a", np.zeros(2, np.float32))
+    with pytest.raises(oc.Error):
+        container.rename("nope", "other")
+    return container
+
+
+def test_calls_that_change_nothing_are_no_changes(path: Path) -> None:
+    container = failed(Container.load(path))
+    container.update({})
+    assert pickle.loads(pickle.dumps(container)).digest() == container.digest()
 
 
 def filled(container: Container) -> Container:

@@ -163,7 +163,7 @@ def _not_finite(path: Any, errors: list[Error], options: Any) -> list[str]:
         return []
     with container:
         try:
-            return container._core.not_finite()
+            return _core.not_finite(container._core)
         except Error as error:
             errors.append(error)
             return []

@@ -643,7 +643,8 @@ class Container:
         """
         if names is None:
             now = self._core.copy()  # other threads may change this one meanwhile
-            chosen = self._of_names(*now.tensors(), set(now.initializers()))
+            known, found = now.tensors()
+            chosen = self._of_names(known, found, set(_core.initializers(now)))
         else:
             chosen = self.tensors(names)
         return {name: _as_torch(tensor) for name, tensor in chosen.items()}

@@ -8,7 +8,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use onnx_container::edit::{ConsolidateOptions, Kept, MatchOptions, Tied};
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
-use onnx_container::traversal::Site;
 use onnx_container::{Alignment, Handle, TensorRef, TensorStorage, traversal};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -275,14 +274,6 @@ impl Container {
         Ok(handle.ok_or_else(none)?.as_str().to_owned())
     }
 
-    /// The unique names of the initializers of all graphs.
-    fn initializers(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let container = self.now(py)?;
-        let index = container.index();
-        let found = index.iter().filter(|tensor| tensor.place().site == Site::Initializer);
-        Ok(found.map(|tensor| tensor.name().to_owned()).collect())
-    }
-
     /// Every tensor of the model: their unique names, and the elements of each or why there are
     /// none. Two lists, because there may be very many.
     fn tensors(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<Py<PyAny>>)> {
@@ -441,14 +432,6 @@ impl Container {
     #[pyo3(signature = (names = None))]
     fn stats(&self, py: Python<'_>, names: Option<Vec<String>>) -> PyResult<String> {
         self.read(py, |container| looks::stats(container, names.as_deref()))
-    }
-
-    /// The tensors that have elements that are infinite or not a number.
-    fn not_finite(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let stats =
-            self.read(py, |container| container.stats(|tensor| tensor.may_be_infinite()))?;
-        let found = stats.into_iter().filter(|it| it.nan > 0 || it.infinite > 0);
-        Ok(found.map(|it| it.name).collect())
     }
 
     /// What differs from another container, as JSON.

@@ -24,6 +24,7 @@ mod report;
 mod saved;
 mod scan;
 mod signing;
+mod tensors;
 mod texts;
 
 use mimalloc::MiMalloc;
@@ -76,6 +77,8 @@ mod _core {
     use crate::scan::scan;
     #[pymodule_export]
     use crate::signing::{sign, verify_signature};
+    #[pymodule_export]
+    use crate::tensors::{initializers, not_finite};
     #[pymodule_export]
     use crate::texts::{matching, parse_size, size_text};
 

@@ -31,6 +31,9 @@ pub(crate) struct Node {
     /// The tensor, or the first of those that it stands for.
     #[serde(rename = "i", skip_serializing_if = "Option::is_none")]
     pub(crate) tensor: Option<usize>,
+    /// The other tensors that it stands for, which may be in other files.
+    #[serde(rename = "o", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) others: Vec<usize>,
     #[serde(rename = "c", skip_serializing_if = "Vec::is_empty")]
     pub(crate) children: Vec<Node>,
 }
@@ -107,6 +110,7 @@ impl<'r> Forms<'r> {
             tensors: children.iter().map(|it| it.tensors).sum(),
             copies: 1,
             tensor: None,
+            others: Vec::new(),
             children,
         };
         Formed { node, form: self.number(form) }
@@ -122,6 +126,7 @@ impl<'r> Forms<'r> {
             tensors: 1,
             copies: 1,
             tensor: Some(number),
+            others: Vec::new(),
             children: Vec::new(),
         };
         let (dtype, shape) = row
@@ -166,6 +171,8 @@ impl Node {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.parameters = self.parameters.saturating_add(other.parameters);
         self.tensors += other.tensors;
+        self.others.extend(other.tensor);
+        self.others.extend(other.others);
         for (child, added) in self.children.iter_mut().zip(other.children) {
             child.add(added);
         }
@@ -260,6 +267,24 @@ mod tests {
         ] {
             assert_eq!(drawn(tensors), expected, "{tensors:?}");
         }
+    }
+
+    #[test]
+    fn a_block_knows_every_tensor_that_it_stands_for() {
+        let mut graph = GraphProto::new("g");
+        for name in ["l.0.a.0", "l.1.a.0", "l.0.a.1", "l.1.a.1"] {
+            let tensor = TensorProto::external(name, TensorProto::INT8, [4], name);
+            graph.initializer.push(tensor);
+        }
+        let container = Container::new(ModelProto::new(graph));
+        let summary = container.summary().unwrap();
+        let mut node = &tree(&rows(unique_names(&container), summary.tensors));
+        while let [child] = &node.children[..] {
+            node = child;
+        }
+        let mut all: Vec<_> = node.tensor.iter().chain(&node.others).copied().collect();
+        all.sort_unstable();
+        assert_eq!((all, node.tensors, node.bytes), (vec![0, 1, 2, 3], 4, 16));
     }
 
     #[test]

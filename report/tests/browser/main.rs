@@ -217,6 +217,27 @@ fn every_part_is_drawn() {
 
 #[test]
 #[ignore = "needs Chromium: scripts/test.sh browser"]
+fn bytes_of_layers_in_several_files_are_those_of_each_file() {
+    let mut browser = Browser::start().expect(NEEDS);
+    let models = Models::new();
+    models.save_shards("m.onnx");
+    let page = models.page("m.onnx", None, &ReportOptions::default());
+    let mut tab = shown(&mut browser, &page);
+    let legend = "[...document.querySelectorAll('#weights .legend li')].map((it) => it.textContent).sort().join('; ')";
+    for (kind, expected) in [
+        ("dtype", "UINT8, 400 kB"),
+        ("storage", "external, 300 kB; raw_data, 100 kB"),
+        ("file", "0.data, 100 kB; 1.data, 100 kB; 2.data, 100 kB; in the model, 100 kB"),
+    ] {
+        tab.evaluate(&format!(
+            "(() => {{ const it = document.querySelector('#map-colour'); it.value = '{kind}'; it.dispatchEvent(new Event('change')); }})()"
+        ));
+        assert_eq!(tab.text(legend), expected, "{kind}");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium: scripts/test.sh browser"]
 fn a_hundred_thousand_tensors_are_drawn_and_printed() {
     let mut browser = Browser::start().expect(NEEDS);
     let models = Models::new();

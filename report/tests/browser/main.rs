@@ -238,6 +238,30 @@ fn bytes_of_layers_in_several_files_are_those_of_each_file() {
 
 #[test]
 #[ignore = "needs Chromium: scripts/test.sh browser"]
+fn the_greatest_differences_come_first() {
+    let mut browser = Browser::start().expect(NEEDS);
+    let models = Models::new();
+    let tensors = |far: f64, bad: f64| {
+        [("near", vec![1.0, 2.0]), ("far", vec![far, 1.0]), ("bad", vec![bad, 1.0])]
+    };
+    models.save_doubles("a.onnx", &tensors(f64::MAX, 0.0), "a");
+    let mut other = tensors(-f64::MAX, f64::NAN);
+    other[0].1[0] = 1.5;
+    models.save_doubles("b.onnx", &other, "b");
+    let page = models.page("a.onnx", Some("b.onnx"), &ReportOptions::default().stats(true));
+    let mut tab = shown(&mut browser, &page);
+    assert!(
+        tab.text("document.querySelector('#differences').innerText")
+            .contains("Also different: documentation: 1 changed.")
+    );
+    let farthest = "[...document.querySelectorAll('#differences thead button')].find((it) => it.textContent === 'Farthest')";
+    tab.evaluate(&format!("{farthest}.click()"));
+    let rows = "[...document.querySelectorAll('#differences tr[data-at]')].map((row) => [1, 5, 6, 7].map((i) => row.children[i].textContent).join(' ')).join('; ')";
+    assert_eq!(tab.text(rows), "far infinite 1 ; bad not finite 1 0 | 1; near 0.5 1 ");
+}
+
+#[test]
+#[ignore = "needs Chromium: scripts/test.sh browser"]
 fn a_hundred_thousand_tensors_are_drawn_and_printed() {
     let mut browser = Browser::start().expect(NEEDS);
     let models = Models::new();

@@ -67,6 +67,17 @@ impl Models {
         self.save(name, (0..3).map(tensor).chain([inline]));
     }
 
+    /// A model with a tensor of these elements for each name, and this text about its graph.
+    pub fn save_doubles(&self, name: &str, tensors: &[(&str, Vec<f64>)], documentation: &str) {
+        let mut model = model(
+            tensors.iter().map(|(name, elements)| Tensor::from(elements.clone()).to_proto(*name)),
+        );
+        if let Some(graph) = model.graph.as_mut() {
+            graph.doc_string = Some(Box::new(documentation.into()));
+        }
+        std::fs::write(self.path(name), model.encode_to_vec().unwrap()).unwrap();
+    }
+
     /// A model with so many tensors, in a file that is not there.
     pub fn save_very_many(&self, name: &str, count: i64) {
         let kinds = ["q_proj", "k_proj", "v_proj", "o_proj", "gate", "up", "down", "norm"];

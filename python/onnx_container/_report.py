@@ -33,7 +33,7 @@ def report(
 
     Args:
         path: the page. A report that is there is replaced; a model or its weights never.
-        other: another model; the page shows what differs in it, as :func:`diff` says.
+        other: another model; the page shows what differs in it, as :func:`diff` says, and what a check finds in it.
         stats: shows range, mean, deviation, NaN and a histogram of each tensor. All weights are read.
         plan: draws where every tensor of a run lies in memory: ``True``, or sizes of dimensions such as ``{"batch": 1}``.
         overwrite: replaces a file that is no report too.

@@ -132,5 +132,10 @@ fn differences(model: &Path, other: Option<&Path>, options: &ReportOptions) -> R
     let Some(other) = other else { return Ok(NOTHING.to_owned()) };
     let compare = CompareOptions::new().load(options.load.clone()).differences(options.stats);
     let found = tidy_json(&compare_models(model, other, &compare)?)?;
-    Ok(object([("other", tidy_json(&other.to_string_lossy())?), ("found", found)]))
+    let findings = findings(other, options)?;
+    Ok(object([
+        ("other", tidy_json(&other.to_string_lossy())?),
+        ("found", found),
+        ("findings", findings),
+    ]))
 }

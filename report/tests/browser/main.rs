@@ -202,6 +202,10 @@ fn every_part_is_drawn() {
     assert_eq!(tab.number("document.querySelectorAll('.strip rect').length"), 4.0);
     assert!(tab.number("document.querySelectorAll('#tensors .histogram').length") >= 3.0);
     assert!(tab.text("document.querySelector('#differences').innerText").contains("changed"));
+    let found = tab.text("document.querySelector('#findings').innerText");
+    for said in ["This model", "b.onnx", "with this model", "with the other model"] {
+        assert!(found.contains(said), "{said}: {found}");
+    }
     // Narrow and dark, nothing is wider than the window.
     tab.window(360, 800);
     assert!(tab.number("document.documentElement.scrollWidth") <= 360.0);

@@ -378,6 +378,8 @@ class Container:
         given, clock, first = _options.load("load", mmap, **options), _log.Clock(), _origin.before(path)
         with _log.told("load of %r", os.fsdecode(path)):
             core = _core.Container.load(path, given)
+        for warning in core.warnings():
+            _log.logger.warning("load of %r: %s", os.fsdecode(path), warning)
         clock.info("loaded %r, %d large initializers", os.fsdecode(path), len(core), nbytes=core.nbytes())
         return cls._of(core, _origin.of_load(path, mmap, dict(options), core, first))
 

@@ -67,8 +67,8 @@ impl Container {
         detached(py, || work(&container))
     }
 
-    /// Changes handles. `work` returns what it replaced, which is dropped after the lock; None where
-    /// it changed nothing.
+    /// Changes handles. `work` returns what it replaced, which is dropped after the lock; None
+    /// where it changed nothing.
     fn change<T: Send>(
         &self,
         py: Python<'_>,

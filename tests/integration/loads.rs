@@ -189,7 +189,7 @@ fn a_container_knows_the_files_of_its_weights_mapped_or_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, tensor: &str| {
         fs::write(folder.path().join(name), [1; 16]).unwrap();
-        TensorProto::external(tensor, TensorProto::UINT8, &[16], name)
+        TensorProto::external(tensor, TensorProto::UINT8, [16], name)
     };
     let weights = vec![file("b.bin", "x"), file("a.bin", "y"), file("./b.bin", "z")];
     let path = folder.path().join("m.onnx");

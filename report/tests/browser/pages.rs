@@ -70,7 +70,7 @@ impl Models {
     /// A model with a tensor of these elements for each name, and this text about its graph.
     pub fn save_doubles(&self, name: &str, tensors: &[(&str, Vec<f64>)], documentation: &str) {
         let mut model = model(
-            tensors.iter().map(|(name, elements)| Tensor::from(elements.clone()).to_proto(*name)),
+            tensors.iter().map(|(name, elements)| Tensor::from(elements.clone()).to_proto(name)),
         );
         if let Some(graph) = model.graph.as_mut() {
             graph.doc_string = Some(Box::new(documentation.into()));

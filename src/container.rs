@@ -175,6 +175,8 @@ pub struct Container {
     pub(crate) model: SharedModel,
     pub(crate) initializers: Initializers,
     pub(crate) warnings: Vec<Error>,
+    /// The files that its weights were loaded from.
+    pub(crate) weights_files: Vec<PathBuf>,
     /// The files that the container was filled from, which a save does not replace.
     pub(crate) attached: Vec<PathBuf>,
     /// Whether only what holds tensors was decoded: see [`Outline`](crate::Outline).

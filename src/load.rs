@@ -163,15 +163,23 @@ impl Container {
         Ok(())
     }
 
+    /// The files that [`load`](Self::load) and [`attach`](Self::attach) took weights from, mapped
+    /// or not, in the order of their first use. Later edits leave the list as it is. The files of
+    /// a model at a relative path have relative paths.
+    pub fn weights_files(&self) -> &[PathBuf] {
+        &self.weights_files
+    }
+
     /// Turns every external entry into a handle and its initializer.
     fn load_weights(&mut self, options: &LoadOptions) -> Result<()> {
-        let Resolved { handles, texts, found, warnings } = resolve(self, options)?;
+        let Resolved { handles, texts, found, files, warnings } = resolve(self, options)?;
         if self.initializers.is_empty() {
             self.initializers = found;
         } else {
             self.initializers.extend(found);
         }
         self.warnings.extend(warnings);
+        self.weights_files.extend(files);
         self.set_handles(handles, Buffer::from(texts.into_bytes()))
     }
 

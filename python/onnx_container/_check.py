@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from . import _core, _options
 from ._container import Container, _checking, findings
 from ._core import Error
-from ._looks import stats
 from ._scan import Orphan, Scan, scan
 from ._shown import shown
 
@@ -149,14 +148,25 @@ def _checked(path: Any, digests: bool, finite: bool, options: Any) -> CheckedMod
         return CheckedModel(path, [], [], [], error)
     errors = [error for severity, error in found if severity == "error"]
     advice = [error for severity, error in found if severity == "advice"]
-    numbers: list[str] = []
-    if finite and not errors:
+    numbers = _not_finite(path, errors, options) if finite else []
+    return CheckedModel(path, errors, advice, numbers, None)
+
+
+def _not_finite(path: Any, errors: list[Error], options: Any) -> list[str]:
+    """The tensors with elements that are not finite. Why they cannot be read is one more of the errors of the check, unless
+    the check has said it."""
+    try:
+        container = Container.load(path, **options)
+    except Error as error:
+        if not errors:
+            errors.append(error)
+        return []
+    with container:
         try:
-            with Container.load(path, **options) as container:
-                numbers = [name for name, it in stats(container).items() if it.nan or it.infinite]
+            return _core.not_finite(container._core)
         except Error as error:
             errors.append(error)
-    return CheckedModel(path, errors, advice, numbers, None)
+            return []
 
 
 def _folder(path: Any, found: Scan) -> CheckedFolder:

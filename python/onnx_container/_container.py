@@ -59,12 +59,18 @@ class _Metadata(MutableMapping[str, str]):
 
     def __init__(self, core: _core.Container) -> None:
         self._core = core
+        self._known: tuple[int, dict[str, str]] | None = None
+
+    def _now(self) -> dict[str, str]:
+        """Keys and values, which are asked for once for each state of the container. Of a key that the model has twice,
+        the last value counts, as it does in onnxruntime."""
+        changes = self._core.changes()
+        if self._known is None or self._known[0] != changes or self._core.is_closed():
+            self._known = changes, dict(_core.metadata(self._core))
+        return self._known[1]
 
     def __getitem__(self, key: str) -> str:
-        for known, value in _core.metadata(self._core):
-            if known == key:
-                return value
-        raise KeyError(key)
+        return self._now()[key]
 
     def __setitem__(self, key: str, value: str) -> None:
         _core.set_metadata(self._core, key, value)
@@ -75,13 +81,13 @@ class _Metadata(MutableMapping[str, str]):
         _core.remove_metadata(self._core, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict(_core.metadata(self._core)))
+        return iter(dict(self._now()))
 
     def __len__(self) -> int:
-        return len(dict(_core.metadata(self._core)))
+        return len(self._now())
 
     def __repr__(self) -> str:
-        return repr(dict(_core.metadata(self._core)))
+        return repr(self._now())
 
 
 @dataclass(frozen=True)
@@ -372,6 +378,8 @@ class Container:
         given, clock, first = _options.load("load", mmap, **options), _log.Clock(), _origin.before(path)
         with _log.told("load of %r", os.fsdecode(path)):
             core = _core.Container.load(path, given)
+        for warning in core.warnings():
+            _log.logger.warning("load of %r: %s", os.fsdecode(path), warning)
         clock.info("loaded %r, %d large initializers", os.fsdecode(path), len(core), nbytes=core.nbytes())
         return cls._of(core, _origin.of_load(path, mmap, dict(options), core, first))
 
@@ -402,7 +410,7 @@ class Container:
             ValueError: its files were replaced since then.
         """
         self._refuse_closed()
-        return _unpickled, _origin.reduced(self._loaded, self._core.changes(), lambda: self.files)
+        return _unpickled, _origin.reduced(self._loaded, self._core.changes())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Container:
         """A copy whose weights nobody else can change: memory of arrays is copied."""
@@ -490,20 +498,12 @@ class Container:
 
     @property
     def files(self) -> list[pathlib.Path]:
-        """The model that was loaded, and its weights files; of a container without a path, the files that
-        weights are mapped from."""
-        mapped = [pathlib.Path(path) for path in self._core.mapped_files()]
-        if self._loaded is None or self.path is None:
-            return mapped
-        if not self._loaded.mmap or not self._loaded.options.get("weights", True):
-            mapped = self._named_files(self._loaded)
-        return [self.path, *mapped]
-
-    def _named_files(self, origin: _origin.Origin) -> list[pathlib.Path]:
-        """The weights files that the model at the path names."""
-        core = _core.Container.load(origin.path, _options.load(weights=False))
-        named = {location for _, location, *_ in core.declared() if location is not None}
-        return [pathlib.Path(origin.folder, location) for location in sorted(named)]
+        """The model that was loaded, and the weights files that it named then: later changes leave the list as it is. Of a
+        container without a path, the files that weights are mapped from."""
+        mapped = _core.mapped_files(self._core)  # refuses a closed container
+        if self._loaded is not None:
+            return [pathlib.Path(path) for path in (self._loaded.path, *self._loaded.weights_files)]
+        return sorted(pathlib.Path(path) for path in mapped)
 
     def _summary(self) -> Summary:
         """The summary, which is made once for each state of the container."""
@@ -612,6 +612,11 @@ class Container:
         """
         known, found = self._core.tensors()
         wanted = None if names is None else set(_patterns.selected("tensors", known, names))
+        return self._of_names(known, found, wanted)
+
+    @staticmethod
+    def _of_names(known: list[str], found: list[Any], wanted: set[str] | None) -> dict[str, Tensor]:
+        """Those of the tensors ``found``, called as ``known`` says, whose names are ``wanted``: all of them for ``None``."""
         pairs = [(name, it) for name, it in zip(known, found, strict=True) if wanted is None or name in wanted]
         if wrong := next((it for _, it in pairs if isinstance(it, BaseException)), None):
             raise wrong
@@ -638,9 +643,13 @@ class Container:
         Raises:
             TypeError: torch has no type for one of them, which it names.
         """
-        places = self._summary().tensors
-        chosen = [it.name for it in places if it.site == "Initializer"] if names is None else names
-        return {name: _as_torch(tensor) for name, tensor in self.tensors(chosen).items()}
+        if names is None:
+            now = self._core.copy()  # other threads may change this one meanwhile
+            known, found = now.tensors()
+            chosen = self._of_names(known, found, set(_core.initializers(now)))
+        else:
+            chosen = self.tensors(names)
+        return {name: _as_torch(tensor) for name, tensor in chosen.items()}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor called ``name``."""

@@ -86,6 +86,8 @@ class DataType(enum.IntEnum):
         if isinstance(dtype, bool) or dtype is float:
             raise TypeError(f"{dtype!r} is no element type of ONNX: name one, such as 'float32'")
         if isinstance(dtype, int):
+            if dtype not in cls._value2member_map_:
+                raise TypeError(f"{dtype} is the number of no element type of ONNX")
             return cls(dtype)
         name = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
         name = getattr(name, "name", None) or getattr(name, "__name__", None) or name
@@ -100,7 +102,7 @@ class DataType(enum.IntEnum):
         return self.name
 
 
-_BITS = {DataType(number): bits for number, _, bits in _core.dtype_names()}
+_BITS = {DataType(number): bits for number, _, bits, _ in _core.dtype_names()}
 
 # The names of numpy's types, and of those that ml_dtypes adds to them.
 _NUMPY = {
@@ -163,36 +165,25 @@ _TORCH = {
 _BY_TORCH_NAME = {name: dtype for dtype, name in _TORCH.items()}
 
 
+_SAFETENSORS = {short: name for _, name, _, short in _core.dtype_names() if short is not None}
+"""The names of safetensors, and those of ONNX."""
+
 _SHORT = {
     "half": "float16",
     "fp16": "float16",
     "bf16": "bfloat16",
     "fp32": "float32",
     "fp64": "float64",
-    "f16": "float16",
-    "f32": "float32",
-    "f64": "float64",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "u8": "uint8",
-    "u16": "uint16",
-    "u32": "uint32",
-    "u64": "uint64",
-    "c64": "complex64",
-    "f8_e4m3": "float8_e4m3fn",
-    "f8_e4m3fnuz": "float8_e4m3fnuz",
-    "f8_e5m2": "float8_e5m2",
-    "f8_e5m2fnuz": "float8_e5m2fnuz",
-    "f8_e8m0": "float8_e8m0fnu",
+    **{short.lower(): name for short, name in _SAFETENSORS.items() if short != "F4"},
 }
-"""Short names of types, those of safetensors among them, and the names above."""
+"""Short names of types in lower case, and what they stand for: names above, or those of ONNX. Numpy's ``f4`` has 32 bits."""
 
 
 def _plain(name: str) -> str:
     """``name`` without what torch and onnxruntime put around it, in lower case, and not short."""
-    name = name.strip().lower().removeprefix("torch.")
+    if (name := name.strip()) in _SAFETENSORS:
+        return _SAFETENSORS[name]
+    name = name.lower().removeprefix("torch.")
     if name.startswith("tensor(") and name.endswith(")"):
         name = name[len("tensor(") : -1]
     return _SHORT.get(name, name)

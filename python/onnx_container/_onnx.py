@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
-from . import _entries, _log, _options, external_data_helper
+from . import _entries, _log, _options, _values, external_data_helper
 from ._container import Container, _is_model, _parsed
 from ._core import Error, byte_len, model_that_needs, save_encoded
 from ._dtypes import DataType
@@ -62,7 +62,7 @@ def save_model(
         if options:
             raise TypeError(f"save_model(): {', '.join(sorted(options))} is for files of protobuf")
         message = _message(proto)
-        threshold: int = _options.size("save_model", "size_threshold", size_threshold)
+        threshold: int = _values.size("save_model", "size_threshold", size_threshold)
         _entries.refuse_handles(_entries.every_tensor(message))
         return _save_by_onnx(
             message, f, format, save_as_external_data, all_tensors_to_one_file, location, threshold, convert_attribute

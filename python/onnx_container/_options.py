@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from . import _core
+from . import _values
 
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
@@ -178,6 +178,7 @@ _BYTES = {
 
 _COUNTS = {"max_nodes", "min_elements"}
 _TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied", "shard_form"}
+_PATHS = {"base_dir", "signature"}
 
 
 _PACKAGE = os.path.dirname(__file__)
@@ -215,38 +216,17 @@ def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
     return {**defaults, **given}
 
 
-def size(function: str, name: str, value: Any) -> Any:
-    """The number of bytes that ``value`` says, where it is a text.
-
-    Raises:
-        ValueError: the text says no number of bytes.
-    """
-    if not isinstance(value, str):
-        return value
-    try:
-        return _core.parse_size(value)
-    except ValueError as error:
-        raise ValueError(f"{function}(): {name} is {value!r}, which is {error}") from None
-
-
 def _plain(function: str, name: str, value: Any) -> Any:
     """``value`` as an int of Python, for options that are numbers, or as a bool, where numpy has made it."""
-    value = flag(value)
+    value = _values.flag(value)
     if name in _BYTES:
-        value = size(function, name, value)
+        value = _values.size(function, name, value)
     if name in _BYTES | _COUNTS and not isinstance(value, bool):
         try:
             return operator.index(value)
         except TypeError:
             pass  # what it should be is said later
     return value
-
-
-def flag(value: Any) -> Any:
-    """``value`` as a bool of Python, where numpy has made it, which is not imported for this."""
-    made = type(value)
-    is_flag = made.__module__ == "numpy" and made.__name__ in ("bool", "bool_")
-    return bool(value) if is_flag else value
 
 
 def _wanted(name: str, value: Any, default: Any) -> str | None:
@@ -258,22 +238,20 @@ def _wanted(name: str, value: Any, default: Any) -> str | None:
         return None if value is None or is_one else f"{unit}, as an int{as_text}"
     if isinstance(default, bool):
         return None if isinstance(value, bool) or name == "inline" else "True or False"
+    if value is None and default is None:
+        return None
     if name in _TEXTS:
-        is_left_out = value is None and default is None
-        return None if is_left_out or isinstance(value, str) else "a str"
+        return None if isinstance(value, str) else "a str"
+    if name in _PATHS:
+        return None if isinstance(value, (str, os.PathLike)) else "a path"
+    if name == "no_copy":
+        return None if isinstance(value, bool) else "True, False or None"
     return None
 
 
 def _refuse_progress(function: str, progress: Any) -> None:
     if progress is not None and not isinstance(progress, bool) and not callable(progress):
         raise TypeError(f"{function}(): progress is True, or a callable, not {progress!r}")
-
-
-def names(given: Iterable[str] | str | None) -> list[str]:
-    """Several names, or one that is given by itself."""
-    if given is None:
-        return []
-    return [given] if isinstance(given, (str, bytes)) else list(given)
 
 
 def load(function: str = "load", mmap: bool = True, model_path: Path | None = None, **given: Any) -> dict[str, Any]:
@@ -287,18 +265,10 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
         "alignment": None,
         "verify_digests": False,
     }
-    options, mmap = checked(function, given, defaults), flag(mmap)
+    options, mmap = checked(function, given, defaults), _values.flag(mmap)
     if not isinstance(mmap, bool):
         raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
-    return {**options, "mmap": mmap, "model_path": model_path, "limits": _limits(function, options["limits"])}
-
-
-def _limits(function: str, limits: Any) -> list[tuple[str, int]]:
-    """Limits by their names, none for None."""
-    limits = {} if limits is None else limits
-    if not isinstance(limits, Mapping) or any(isinstance(most, bool) for most in limits.values()):
-        raise TypeError(f"{function}(): limits maps names to numbers, such as {{'nodes': 100_000}}, it is not {limits!r}")
-    return [(name, size(function, f"limits[{name!r}]", most)) for name, most in limits.items()]
+    return {**options, "mmap": mmap, "model_path": model_path, "limits": _values.limits(function, options["limits"])}
 
 
 def signature(function: str, key: tuple[str, Any], defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,7 +279,7 @@ def signature(function: str, key: tuple[str, Any], defaults: Mapping[str, Any], 
     defaults = {"signature": None, "mmap": True, "paths": "model-dirs", "limits": None, "progress": None, **defaults}
     options = checked(function, given, defaults)
     _refuse_progress(function, options["progress"])
-    return {**options, name: value, "limits": _limits(function, options["limits"])}
+    return {**options, name: value, "limits": _values.limits(function, options["limits"])}
 
 
 def sign(private_key: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,8 +305,13 @@ def inline(function: str = "inline_functions", **given: Any) -> dict[str, Any]:
     """Options of inlining."""
     defaults = {"only": None, "except_": (), "max_nodes": None, "refuse_conflicts": False}
     options = checked(function, given, defaults)
-    options["except"] = names(options.pop("except_"))
-    return {**options, "only": None if options["only"] is None else names(options["only"])}
+    options["except"] = _names(function, "except_", options.pop("except_"))
+    only = options["only"]
+    return {**options, "only": None if only is None else _names(function, "only", only)}
+
+
+def _names(function: str, option: str, given: Any) -> list[str]:
+    return _values.names(f"{function}(): {option} is a name, or several", given)
 
 
 SAVE_DEFAULTS: dict[str, Any] = {
@@ -395,7 +370,7 @@ def _refuse_idle(function: str, given: set[str], files: str) -> None:
 def save(function: str = "save", one_file: bool | None = None, **given: Any) -> dict[str, Any]:
     """Options of a save."""
     defaults = SAVE_DEFAULTS
-    options, one_file = checked(function, given, defaults), flag(one_file)
+    options, one_file = checked(function, given, defaults), _values.flag(one_file)
     if one_file is not None and options["files"] is not None:
         raise ValueError("one_file and files say the same: give one of them")
     if options["threshold"] is not None and not options["externalize"]:
@@ -404,14 +379,14 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
     if options["files"] is None:
         options["files"] = "per-tensor" if one_file is False else "packed"
     wanted = options["inline"]
-    if not isinstance(wanted, (bool, Mapping)):
+    is_dict = isinstance(wanted, Mapping) and all(isinstance(name, str) for name in wanted)
+    if not isinstance(wanted, bool) and not is_dict:
         raise TypeError(f"{function}(): inline is True or False, or a dict of the options of inline_functions, not {wanted!r}")
     if one_file is not None and not isinstance(one_file, bool):
         raise TypeError(f"{function}(): one_file is True or False, not {one_file!r}")
     wanted = inline("inline", **wanted) if isinstance(wanted, Mapping) else inline() if wanted else None
     _refuse_idle(function, {name for name, value in given.items() if value != defaults[name]}, options["files"])
-    protect = options["protect"]
-    protect = [protect] if isinstance(protect, (str, bytes, os.PathLike)) else list(protect)
+    protect = _values.paths(f"{function}(): protect is a path, or several", options["protect"])
     # What only functions of this package ask for.
     own = {"data_suffix": None, "remove_superseded": False}
     return {**options, **own, "inline": wanted, "protect": protect}
@@ -434,15 +409,12 @@ def export(is_chosen: bool, given: Mapping[str, Any]) -> tuple[dict[str, Any], d
     _refuse_progress(function, options["progress"])
     if is_chosen and (idle := {"min_bytes", "all_tensors"} & given.keys()):
         raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect with names, which say what is written")
-    entries = {} if options["metadata"] is None else options["metadata"]
-    if not isinstance(entries, Mapping):
-        raise TypeError(f"{function}(): metadata maps keys to texts, it is not {entries!r}")
     own = {
         "names": None,
         "min_bytes": options["min_bytes"],
         "all_tensors": options["all_tensors"],
         "shard_bytes": options["max_shard_bytes"],
-        "metadata": list(entries.items()),
+        "metadata": _values.texts(f"{function}(): metadata maps keys to texts", options["metadata"]),
         "padding": options["padding"],
     }
     return own, save(function, **{name: options[name] for name in ("sync", "overwrite", "progress")})
@@ -460,24 +432,21 @@ def fill(function: str = "fill", **given: Any) -> dict[str, Any]:
         "tied": None,
     }
     options = checked(function, given, defaults)
-    rename, prefixes = options["rename"], options["replace_prefix"]
+    rename = options["rename"]
     if rename is not None and not isinstance(rename, Mapping) and not callable(rename):
         raise TypeError(f"{function}(): rename maps names of weights to names of tensors, or is a function, not {rename!r}")
     if isinstance(rename, Mapping):
         for name, to in rename.items():
             if not isinstance(name, str) or not isinstance(to, str):
                 raise TypeError(f"{function}(): rename maps a name to one name, not {name!r} to {to!r}")
-    if not isinstance(options["ignore"], Iterable):
-        raise TypeError(f"{function}(): ignore is a name, or several, not {options['ignore']!r}")
-    if prefixes is not None and not isinstance(prefixes, Mapping):
-        raise TypeError(f"{function}(): replace_prefix maps prefixes to prefixes, such as {{'': 'model.'}}, it is not {prefixes!r}")
     is_mapping = isinstance(rename, Mapping)
+    prefixes = f"{function}(): replace_prefix maps prefixes to prefixes, such as {{'': 'model.'}}"
     return {
         **options,
         "rename": list(rename.items()) if is_mapping else [],
         "rename_with": None if is_mapping else rename,
-        "replace_prefix": list((prefixes or {}).items()),
-        "ignore": names(options["ignore"]),
+        "replace_prefix": _values.texts(prefixes, options["replace_prefix"]),
+        "ignore": _names(function, "ignore", options["ignore"]),
     }
 
 
@@ -487,4 +456,4 @@ def cast(**given: Any) -> dict[str, Any]:
     options = checked("cast", given, defaults)
     if options["keep_io"] and not options["compute"]:
         raise ValueError("keep_io is for compute=True: without it, inputs and outputs stay as they are")
-    return {**options, "except_": names(options["except_"])}
+    return {**options, "except_": _names("cast", "except_", options["except_"])}

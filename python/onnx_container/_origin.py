@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 
 if TYPE_CHECKING:
-    import pathlib
-
     from ._options import Path
 
 __all__: list[str] = []
@@ -31,15 +27,10 @@ class Origin:
     absolute: str
     mmap: bool
     options: dict[str, Any]
+    weights_files: list[str]
+    """Those that weights were loaded from; where none were loaded, those that the model names."""
     stamps: dict[str, Stamp]
-    """The model, and the files that its weights are mapped from, as they were when it was loaded."""
-    time: int
-    """When that was, in nanoseconds."""
-
-    @property
-    def folder(self) -> str:
-        """What locations of the model are relative to."""
-        return os.fsdecode(self.options.get("base_dir") or os.path.dirname(self.absolute))
+    """The model, and the weights files that are there, as they were when it was loaded."""
 
 
 def before(path: Path) -> Stamp | None:
@@ -55,24 +46,25 @@ def of_load(
 ) -> Origin | None:
     """The origin of a container that was just loaded. None if nobody can tell which files it is
     of, because they were replaced at that time."""
-    absolute = os.path.abspath(os.fsdecode(path))
+    given = os.fsdecode(path)
+    folder = os.fsdecode(options.get("base_dir") or os.path.dirname(given))
+    loaded = [os.fsdecode(it) for it in _core.weights_files(core)]
+    named = [os.path.join(folder, it) for it in _core.locations(core)]
+    absolute, *weights = map(os.path.abspath, [given, *loaded, *named])
     try:
-        mapped = (os.path.abspath(os.fsdecode(it)) for it in core.mapped_files())
-        stamps = {it: _stamp(it) for it in (absolute, *mapped)}
-    except OSError:
+        stamps = {it: _stamp(it) for it in (absolute, *weights) if it == absolute or os.path.exists(it)}
+    except (OSError, ValueError):
         return None
     if stamps[absolute] != first:
         return None
-    if folder := options.get("base_dir"):
-        options = {**options, "base_dir": os.path.abspath(os.fsdecode(folder))}
-    return Origin(os.fsdecode(path), absolute, mmap, options, stamps, time.time_ns())
+    if options.get("base_dir"):
+        options = {**options, "base_dir": os.path.abspath(folder)}
+    return Origin(given, absolute, mmap, options, sorted({*loaded, *named}), stamps)
 
 
-def reduced(
-    origin: Origin | None, changes: int, files: Callable[[], list[pathlib.Path]]
-) -> tuple[Any, ...]:
+def reduced(origin: Origin | None, changes: int) -> tuple[Any, ...]:
     """What a pickle of the container has: path, options, the digest of the model file, and the
-    stamps of all ``files``.
+    stamps of all files.
 
     Raises:
         TypeError: another process could not load the same.
@@ -83,20 +75,7 @@ def reduced(
     if changes:
         raise TypeError(f"a container that was changed since it was loaded cannot be pickled: {way_out}")
     _refuse_replaced(origin.stamps, "was replaced since it was loaded")
-    stamps = {**_unmapped(origin, files()), **origin.stamps}
-    digest = _digest(origin.absolute)
-    return origin.absolute, origin.mmap, origin.options, digest, stamps
-
-
-def _unmapped(origin: Origin, files: list[pathlib.Path]) -> dict[str, Stamp]:
-    """The stamps of weights files that were read, or not loaded: nothing but their times says that
-    they were replaced since."""
-    paths = {os.path.abspath(path) for path in files} - origin.stamps.keys()
-    stamps = {path: _stamp(path) for path in paths if os.path.exists(path)}
-    for path, (_, written) in stamps.items():
-        if written > origin.time:
-            raise ValueError(f"{path} was replaced since it was loaded: load the container anew, and pickle that")
-    return stamps
+    return origin.absolute, origin.mmap, origin.options, _digest(origin.absolute), origin.stamps
 
 
 def refuse_other(path: str, digest: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from . import _core, _options
+from . import _core, _values
 
 __all__: list[str] = []
 
@@ -33,10 +33,7 @@ def matching(
     function: str, known: list[str], patterns: Iterable[str] | str
 ) -> tuple[list[str], list[str]]:
     """As :func:`selected`, with the patterns that match no name."""
-    given = _options.names(patterns)
-    for pattern in given:
-        if not isinstance(pattern, str):
-            raise TypeError(f"{function}(): a name, or a pattern of names, is a str, not {pattern!r}")
+    given = _values.names(f"{function}(): a name, or a pattern of names, is a str", patterns)
     return _core.matching(known, given)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from . import _core, _options
+from . import _core, _options, _values
 
 if TYPE_CHECKING:
     from ._options import Path, Size
@@ -33,20 +33,21 @@ def report(
 
     Args:
         path: the page. A report that is there is replaced; a model or its weights never.
-        other: another model; the page shows what differs in it, as :func:`diff` says.
+        other: another model; the page shows what differs in it, as :func:`diff` says, and what a check finds in it.
         stats: shows range, mean, deviation, NaN and a histogram of each tensor. All weights are read.
         plan: draws where every tensor of a run lies in memory: ``True``, or sizes of dimensions such as ``{"batch": 1}``.
         overwrite: replaces a file that is no report too.
         mmap: maps the weights files; see :meth:`Container.load` for this and for ``paths`` and ``limits``.
     """
     load = _options.load("report", mmap, paths=paths, limits=limits)
-    return _core.report(model, path, other, load, stats, _sizes(plan), overwrite)
+    given = _options.checked("report", {"stats": stats, "overwrite": overwrite}, {"stats": False, "overwrite": False})
+    return _core.report(model, path, other, load, given["stats"], _sizes(plan), given["overwrite"])
 
 
 def _sizes(plan: bool | Mapping[str, int]) -> dict[str, int] | None:
     """The sizes of dimensions; ``None`` without a plan."""
     if isinstance(plan, bool):
         return {} if plan else None
-    if not isinstance(plan, Mapping):
+    if not isinstance(plan, Mapping) or not all(isinstance(name, str) for name in plan) or None in map(_values.number, plan.values()):
         raise TypeError(f"report(): plan is True, False or maps dimensions to sizes, such as {{'batch': 1}}, it is not {plan!r}")
     return dict(plan)

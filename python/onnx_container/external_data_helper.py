@@ -10,7 +10,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
-from . import _options
+from . import _options, _values
 from ._container import Container
 from ._entries import (
     _KEYS,
@@ -107,7 +107,7 @@ def convert_model_to_external_data(
 ) -> None:
     """Says that tensors with at least ``size_threshold`` bytes of ``raw_data`` are to be in files: all in ``location``, or each
     in a file of its name. They are written by a save of the model."""
-    threshold: int = _options.size("convert_model_to_external_data", "size_threshold", size_threshold)
+    threshold: int = _values.size("convert_model_to_external_data", "size_threshold", size_threshold)
     location = os.fspath(location) if location else None
     if location and location.startswith("#"):
         raise ValueError(f"the location {location!r} is a handle of a container, no file in the folder of a model")

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _entries, _options, _progress
+from . import _entries, _progress, _values
 from ._container import Container
 from ._convert import initializer
 from ._core import Bytes, map_file
@@ -102,7 +102,7 @@ def from_container(container: Container) -> onnx_ir.Model:
 def to_container(model: onnx_ir.Model, size_threshold_bytes: Size = 256) -> Container:
     """A container of ``model``, whose initializers over ``size_threshold_bytes`` are its large ones: shared, not copied, and those that
     are produced when they are needed (``LazyTensor``) not before. ``model`` is not changed."""
-    threshold = _options.size("to_container", "size_threshold_bytes", size_threshold_bytes)
+    threshold = _values.size("to_container", "size_threshold_bytes", size_threshold_bytes)
     return _container(*_handles(model, threshold))
 
 
@@ -321,8 +321,8 @@ def save(
 
     _refuse_handles(model)
     given: dict[str, Any] = dict(options)
-    threshold: int = _options.size("save", "size_threshold_bytes", size_threshold_bytes)
-    most: int | None = _options.size("save", "max_shard_size_bytes", max_shard_size_bytes)
+    threshold: int = _values.size("save", "size_threshold_bytes", size_threshold_bytes)
+    most: int | None = _values.size("save", "max_shard_size_bytes", max_shard_size_bytes)
     if max_shard_size_bytes is not None and external_data is None:
         raise ValueError("max_shard_size_bytes is for external_data: name the file that the names of shards are made of")
     if given and is_other(path, format):
@@ -345,7 +345,7 @@ def save(
         return
     if alignment is not None:
         given.setdefault("alignment_large", alignment)
-        if _options.size("save", "align_threshold", align_threshold) != 1 << 20:
+        if _values.size("save", "align_threshold", align_threshold) != 1 << 20:
             given.setdefault("alignment", alignment)
     given.setdefault("max_bytes_in_flight", max_in_flight_bytes)
     _save(model, path, threshold, callback, given)
@@ -422,8 +422,8 @@ def save_safetensors(
     """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to a safetensors file beside it. ``model`` is not
     changed. Several files (``max_shard_size_bytes``) are written by onnx_ir."""
     _refuse_handles(model)
-    threshold: int = _options.size("save_safetensors", "size_threshold_bytes", size_threshold_bytes)
-    most: int | None = _options.size("save_safetensors", "max_shard_size_bytes", max_shard_size_bytes)
+    threshold: int = _values.size("save_safetensors", "size_threshold_bytes", size_threshold_bytes)
+    most: int | None = _values.size("save_safetensors", "max_shard_size_bytes", max_shard_size_bytes)
     if most is not None or is_other(path, format):
         import onnx_ir
 

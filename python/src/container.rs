@@ -1,6 +1,6 @@
 //! [`Container`]: a model and the large initializers behind its handles.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -67,16 +67,20 @@ impl Container {
         detached(py, || work(&container))
     }
 
-    /// Changes handles. `work` returns what it replaced, which is dropped after the lock.
+    /// Changes handles. `work` returns what it replaced, which is dropped after the lock; None
+    /// where it changed nothing.
     fn change<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut Inner) -> onnx_container::Result<T> + Send,
-    ) -> PyResult<T> {
+        work: impl FnOnce(&mut Inner) -> onnx_container::Result<Option<T>> + Send,
+    ) -> PyResult<Option<T>> {
         let changed = py.detach(|| {
             let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            self.1.fetch_add(1, Ordering::Relaxed);
-            held.as_mut().map(|held| work(Arc::make_mut(held)))
+            let changed = work(Arc::make_mut(held.as_mut()?));
+            if matches!(changed, Ok(Some(_))) {
+                self.1.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(changed)
         });
         changed.ok_or_else(closed)?.or_raise()
     }
@@ -94,9 +98,11 @@ impl Container {
         })?;
         let (is_same, old) = py.detach(|| {
             let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            let is_same = held.as_ref().is_some_and(|held| Arc::ptr_eq(held, &before));
+            if !held.as_ref().is_some_and(|held| Arc::ptr_eq(held, &before)) {
+                return (false, Some(copy));
+            }
             self.1.fetch_add(1, Ordering::Relaxed);
-            (is_same, if is_same { held.replace(copy) } else { Some(copy) })
+            (true, held.replace(copy))
         });
         drop(old);
         let overtaken = "the container was changed by others meanwhile: nothing was done";
@@ -142,11 +148,6 @@ impl Container {
     /// A number that is another one after each change, and 0 where there was none.
     fn changes(&self) -> u64 {
         self.1.load(Ordering::Relaxed)
-    }
-
-    /// The files that large initializers are mapped from.
-    fn mapped_files(&self, py: Python<'_>) -> PyResult<BTreeSet<PathBuf>> {
-        Ok(looks::mapped_files(&*self.now(py)?))
     }
 
     /// The bytes of the large initializers.
@@ -245,25 +246,32 @@ impl Container {
         let all = all.convert(&Declared::new(&look_up, named_only))?;
         // Before the lock, so that nothing fails and is dropped under it.
         all.iter().try_for_each(|(handle, _)| handle.parse::<Handle>().map(drop)).or_raise()?;
-        let mut replaced = Vec::new();
-        self.change(py, |container| {
+        let changed = self.change(py, |container| {
+            let mut replaced = Vec::with_capacity(all.len());
             for (handle, initializer) in all {
                 replaced.push(container.insert(&handle, initializer)?);
             }
-            Ok(())
-        })
+            Ok((!replaced.is_empty()).then_some(replaced))
+        });
+        changed.map(drop)
     }
 
     fn remove(&self, py: Python<'_>, handle: &str) -> PyResult<bool> {
-        let removed = self.change(py, |container| Ok(container.remove(handle)))?;
-        Ok(removed.is_some())
+        // To remove what is not there would forget stored digests.
+        let remove = |container: &mut Inner| match container.get(handle) {
+            Some(_) => Ok(container.remove(handle)),
+            None => Ok(None),
+        };
+        Ok(self.change(py, remove)?.is_some())
     }
 
     /// Adds an initializer to the main graph, and returns its handle.
     fn add(&self, py: Python<'_>, name: &str, initializer: &Initializer) -> PyResult<String> {
         let initializer = initializer.0.clone();
-        let handle = self.change(py, |container| container.add_initializer(name, initializer))?;
-        Ok(handle.as_str().to_owned())
+        let added = |container: &mut Inner| container.add_initializer(name, initializer).map(Some);
+        let handle = self.change(py, added)?;
+        let none = || PyRuntimeError::new_err("an initializer was added without a handle");
+        Ok(handle.ok_or_else(none)?.as_str().to_owned())
     }
 
     /// Every tensor of the model: their unique names, and the elements of each or why there are

@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::container::Container;
+use crate::files::mapped;
 use crate::interrupt::interruptible;
-use crate::looks::mapped_files;
 use crate::options::{Save, externalizing};
 use crate::saved::{files, names};
 
@@ -47,7 +47,7 @@ pub fn export_safetensors(
             None => (export.min_bytes, export.all_tensors),
         };
         all.externalize(externalizing(least, everything, true))?;
-        let read = mapped_files(&all);
+        let read = mapped(&all);
         let chosen = match &export.names {
             Some(names) => only(&all, &names.iter().map(String::as_str).collect())?,
             None => all,

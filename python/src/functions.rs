@@ -118,8 +118,9 @@ pub fn map_file(py: Python<'_>, path: PathBuf, mmap: bool) -> PyResult<Bytes> {
 
 /// The element types: number, name in onnx.proto, and width in bits where there is one.
 #[pyfunction]
-pub fn dtype_names() -> Vec<(i32, &'static str, Option<u8>)> {
-    DataType::ALL.iter().map(|it| (it.number(), it.name(), it.bit_width())).collect()
+pub fn dtype_names() -> Vec<(i32, &'static str, Option<u8>, Option<&'static str>)> {
+    let one = |it: &DataType| (it.number(), it.name(), it.bit_width(), it.safetensors_name());
+    DataType::ALL.iter().map(one).collect()
 }
 
 /// The length in bytes of a tensor.

@@ -11,6 +11,7 @@ mod dlpack;
 mod edits;
 mod error;
 mod export;
+mod files;
 mod functions;
 mod initializer;
 mod interrupt;
@@ -23,6 +24,7 @@ mod report;
 mod saved;
 mod scan;
 mod signing;
+mod tensors;
 mod texts;
 
 use mimalloc::MiMalloc;
@@ -51,6 +53,8 @@ mod _core {
     #[pymodule_export]
     use crate::export::export_safetensors;
     #[pymodule_export]
+    use crate::files::{locations, mapped_files, weights_files};
+    #[pymodule_export]
     use crate::functions::{
         byte_len, check_model, dtype_names, inline_functions, map_file, model_that_needs, recover,
         run_command, save_encoded,
@@ -73,6 +77,8 @@ mod _core {
     use crate::scan::scan;
     #[pymodule_export]
     use crate::signing::{sign, verify_signature};
+    #[pymodule_export]
+    use crate::tensors::{initializers, not_finite};
     #[pymodule_export]
     use crate::texts::{matching, parse_size, size_text};
 

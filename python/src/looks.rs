@@ -1,7 +1,7 @@
 //! What is in models, what their elements are like, and what differs between two: as JSON, of which
 //! Python makes its own classes.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use onnx_container::compare::{CompareOptions, Comparison, compare_models, compare_with};
@@ -42,14 +42,6 @@ pub fn stats(container: &Container, names: Option<&[String]>) -> Result<String> 
         |tensor: &TensorRef<'_>| names.as_ref().is_none_or(|names| names.contains(tensor.name()));
     let stats: Vec<TensorStats> = container.stats(is_selected)?;
     text(&stats)
-}
-
-/// The files that large initializers are mapped from. Most have one, and one after the other.
-pub fn mapped_files(container: &Container) -> BTreeSet<PathBuf> {
-    let ranges = container.iter().filter_map(|(_, initializer)| initializer.file_range());
-    let mut paths: Vec<&Path> = ranges.map(|range| range.path).collect();
-    paths.dedup();
-    paths.into_iter().map(Path::to_owned).collect()
 }
 
 /// What differs between two containers.

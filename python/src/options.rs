@@ -89,6 +89,11 @@ impl Load {
         policy(&self.paths)
     }
 
+    /// What the model may hold.
+    pub fn limits(&self) -> PyResult<Limits> {
+        limits(&self.limits)
+    }
+
     pub fn options(self) -> PyResult<LoadOptions> {
         let mut options = LoadOptions::new()
             .mmap(mapping(self.mmap))

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, Error, ErrorKind, LoadOptions, Result};
-use onnx_container_machine::{Program, ProgramOptions};
-use onnx_container_report::{MemoryPlan, ReportOptions, plan_memory};
+use onnx_container::{Error, ErrorKind, Limits, LoadOptions, Result};
+use onnx_container_report::{MemoryPlan, Page, ReportOptions, own_files, plan_memory};
 use pyo3::prelude::*;
 
 use crate::interrupt::detached;
@@ -25,24 +24,27 @@ pub fn report(
     plan: Option<HashMap<String, usize>>,
     overwrite: bool,
 ) -> PyResult<usize> {
-    let (policy, load) = (load.policy()?, load.options()?);
+    let (policy, limits, load) = (load.policy()?, load.limits()?, load.options()?);
     detached(py, || {
-        let plan = plan.map(|sizes| planned(&path, &load, &sizes)).transpose()?;
-        let options = ReportOptions::new(load).paths(policy).stats(stats).plan(plan);
-        let page = onnx_container_report::report(&path, other.as_deref(), &options)?;
+        let options = ReportOptions::new(load.clone()).paths(policy).stats(stats);
+        // Before much is read for it.
+        Page::check_target(&output, &own_files(&path, other.as_deref(), &options)?, overwrite)?;
+        let plan = plan.map(|sizes| planned(&path, load, limits, sizes)).transpose()?;
+        let page = onnx_container_report::report(&path, other.as_deref(), &options.plan(plan))?;
         page.save(&output, overwrite)?;
         Ok(page.html.len())
     })
 }
 
 /// The plan of the model at `path`.
-fn planned(path: &Path, load: &LoadOptions, sizes: &HashMap<String, usize>) -> Result<MemoryPlan> {
-    let container = Container::load(path, load.clone())?;
-    let program = Program::new(&container, ProgramOptions::new());
-    program.and_then(|program| plan_memory(&program, sizes)).map_err(|error| {
-        match error.container_error() {
-            Some(source) => source.clone(),
-            None => Error::new(ErrorKind::InvalidArgument, error.to_string()).with_path(path),
-        }
+fn planned(
+    path: &Path,
+    load: LoadOptions,
+    limits: Limits,
+    sizes: HashMap<String, usize>,
+) -> Result<MemoryPlan> {
+    plan_memory(path, load, limits, |_| sizes).map_err(|error| match error.container_error() {
+        Some(source) => source.clone().with_path(path),
+        None => Error::new(ErrorKind::InvalidArgument, error.to_string()).with_path(path),
     })
 }

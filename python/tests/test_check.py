@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import models
 import numpy as np
 import onnx_container as oc
 import pytest
-from onnx_container import Container
+from onnx_container import Container, _core
 
 
 def container(value: float = 1.0) -> Container:
@@ -95,6 +96,36 @@ def test_what_is_wrong_is_told_and_ends_no_check(folder: Path, change, options: 
     assert (found.exit_code, found.ok, bool(found)) == (code, code == 0, code == 0), found
     assert re.search(text, repr(found)), found
     assert len(found.models) == (0 if change is nothing else 3)
+
+
+def test_what_else_is_wrong_hides_no_element_that_is_not_finite(tmp_path: Path) -> None:
+    model, weights = models.matmul()
+    model.graph.node[0].op_type = "NoSuchOperator"
+    weights["#a"][0, 0] = np.inf
+    Container(model, weights).save(tmp_path / "m.onnx")
+    found = oc.check(tmp_path / "m.onnx", finite=True).models[0]
+    assert found.not_finite == ["a"]
+    data = tmp_path / "m.onnx.data"
+    data.write_bytes(data.read_bytes()[:100])
+    found = oc.check(tmp_path / "m.onnx", finite=True).models[0]
+    assert len(found.errors) == len(oc.check(tmp_path / "m.onnx").models[0].errors) and not found.not_finite
+
+
+def test_integers_are_not_read_for_elements_that_are_not_finite() -> None:
+    types = {"i": (3, np.int8), "b": (9, np.bool_), "f": (1, np.float32), "h": (10, np.float16)}
+    read = []
+
+    def lazy(name: str, dtype: type) -> Callable[[], np.ndarray]:
+        def make() -> np.ndarray:
+            read.append(name)
+            return np.full(4, np.inf if name == "h" else 0).astype(dtype)
+
+        return make
+
+    model = models.add(*((name, number, (4,)) for name, (number, _) in types.items()))
+    container = Container(model, {f"#{name}": lazy(name, dtype) for name, (_, dtype) in types.items()})
+    assert _core.not_finite(container._core) == ["h"]
+    assert sorted(read) == ["f", "h"]
 
 
 def test_what_cannot_be_read_is_told(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,38 @@ def test_loads_and_saves_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFix
     debug = [it.getMessage() for it in caplog.records if it.levelno == logging.DEBUG]
     assert debug[0] == f"save to {str(path)!r} begins" and debug[-1].endswith("none.onnx' failed: MissingFileError")
     assert {it.name for it in caplog.records} == {"onnx_container"}
+
+
+def interrupt(path: Path) -> None:
+    """Leaves what a save leaves that was killed when it had moved the old model away."""
+    staging, names = path.parent / f".{path.name}.saving-aB3xYz", (f"{path.name}.data", path.name)
+    (staging / "old").mkdir(parents=True)
+    (staging / "new").mkdir()
+    (staging / "files").write_text("onnx-container save 1\0" + "".join(f"{name}\0" for name in names))
+
+    def mark(file: Path) -> str:
+        return f"{file.stat().st_size} {file.stat().st_mtime_ns}"
+
+    files = ""
+    for name in names:
+        shutil.copyfile(path.parent / name, staging / "new" / name)
+        files += f"file\0{name}\0{mark(staging / 'new' / name)}\0{mark(path.parent / name)}\0"
+    (path.parent / f".{path.name}.switching").write_text(f"onnx-container switch 1\0{staging.name}\0{files}end\0")
+    path.rename(staging / "old" / path.name)
+
+
+def test_what_a_load_recovers_and_warns_of_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "onnx_container")
+    path = tmp_path / "m.onnx"
+    Container(*models.matmul()).save(path)
+    interrupt(path)
+    container = Container.load(path)
+    assert len(container.warnings) == 1
+    (told,) = caplog.records
+    assert told.levelno == logging.WARNING and told.getMessage().startswith(f"load of {str(path)!r}: ")
+    assert "a save of this model was interrupted, and is complete now" in told.getMessage()
+    Container.load(path)
+    assert len(caplog.records) == 1
 
 
 def test_saves_of_onnx_functions_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import models
 import numpy as np
+import onnx_container as oc
 import pytest
 from onnx_container import Container
 
@@ -30,7 +31,16 @@ def test_a_pickle_has_the_path_and_no_weights(path: Path) -> None:
     assert pickle.loads(pickle.dumps(container.copy())).digest() == container.digest()
 
 
-@pytest.mark.parametrize("options", [{"mmap": False}, {"weights": False}, {"paths": "strict", "limits": {"nodes": 10}}])
+OPTIONS = [
+    {"mmap": False},
+    {"weights": False},
+    {"no_copy": False},
+    {"alignment": 1 << 20},
+    {"paths": "strict", "limits": {"nodes": 10}},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
 def test_a_pickle_has_the_options(path: Path, options: dict) -> None:
     container = Container.load(path, **options)
     loaded = pickle.loads(pickle.dumps(container))
@@ -48,6 +58,24 @@ def test_a_relative_path_is_that_of_the_load(path: Path, tmp_path: Path, monkeyp
 def changed(container: Container) -> Container:
     container.metadata["k"] = "v"
     return container
+
+
+def failed(container: Container) -> Container:
+    with pytest.raises(KeyError):
+        del container["#nope"]
+    with pytest.raises(KeyError):
+        del container.metadata["nope"]
+    with pytest.raises(oc.Error):
+        container.add("a", np.zeros(2, np.float32))
+    with pytest.raises(oc.Error):
+        container.rename("nope", "other")
+    return container
+
+
+def test_calls_that_change_nothing_are_no_changes(path: Path) -> None:
+    container = failed(Container.load(path))
+    container.update({})
+    assert pickle.loads(pickle.dumps(container)).digest() == container.digest()
 
 
 def filled(container: Container) -> Container:
@@ -90,16 +118,36 @@ def removed(path: Path) -> None:
 CHANGES = [(replaced, ValueError), (refilled, ValueError), (removed, FileNotFoundError)]
 
 
-@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("options", [{}, *OPTIONS])
 @pytest.mark.parametrize(("change", "error"), CHANGES)
-def test_files_that_were_replaced_are_refused(path: Path, change: Callable[[Path], None], error: type[Exception], mmap: bool) -> None:
-    container = Container.load(path, mmap=mmap)
+def test_files_that_were_replaced_are_refused(
+    path: Path, change: Callable[[Path], None], error: type[Exception], options: dict
+) -> None:
+    container = Container.load(path, **options)
     text = pickle.dumps(container)
     change(path)
     with pytest.raises(error, match="since the container was pickled|No such file"):
         pickle.loads(text)
     with pytest.raises(error, match="since it was loaded|No such file"):
         pickle.dumps(container)
+
+
+def test_of_more_files_than_are_mapped_each_is_known(tmp_path: Path) -> None:
+    names = [f"w{i}" for i in range(1100)]
+    path = tmp_path / "many.onnx"
+    model = models.add(*((name, 1, (64,)) for name in names))
+    weights = {f"#{name}": np.ones(64, np.float32) for name in names}
+    Container(model, weights).save(path, files="per-tensor", sync=False)
+    container = Container.load(path)
+    files = container.files
+    assert files[0] == path and sorted(files[1:]) == sorted(tmp_path / f"many-{name}.weight" for name in names)
+    for name in ("w0", "w1099"):
+        text = pickle.dumps(Container.load(path))
+        other = tmp_path / "other"
+        other.write_bytes(np.zeros(64, np.float32).tobytes())
+        other.rename(tmp_path / f"many-{name}.weight")
+        with pytest.raises(ValueError, match=f"many-{name}.weight was replaced since the container was pickled"):
+            pickle.loads(text)
 
 
 def test_weights_that_are_not_there_are_not_asked_for(path: Path) -> None:

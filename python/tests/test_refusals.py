@@ -182,6 +182,47 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, work: Callable[[Containe
         work(Container.load(path, weights=False), path)
 
 
+CALLS: dict[str, Callable[..., Any]] = {
+    "load": lambda path, **options: Container.load(path, **options),
+    "save": lambda path, **options: full().save(path, **options),
+    "export_safetensors": lambda path, **options: full().export_safetensors(path, **options),
+    "fill": lambda path, **options: full().fill({}, **{"partial": True, **options}),
+    "cast": lambda path, **options: full().cast("float16", **options),
+    "inline_functions": lambda path, **options: full().inline_functions(**options),
+    "sign": lambda path, **options: oc.sign(path, private_key="key.pem", **options),
+    "report": lambda path, **options: oc.report(path, path.with_suffix(".html"), **options),
+}
+
+
+@pytest.mark.parametrize(
+    "function, option, values",
+    [
+        ("load", "base_dir", [5, b"x", ["x"], True]),
+        ("load", "no_copy", [5, "x", [True]]),
+        ("load", "limits", [5, {1: 2}, {"nodes": -1}, {"nodes": 1.5}, {"nodes": 1 << 64}, {"nodes": None}]),
+        ("save", "protect", [5, b"x", [1], {1: 2}, [None], object]),
+        ("save", "inline", [5, {1: 2}]),
+        ("export_safetensors", "metadata", [5, "x", [1], {1: "x"}, {"a": 1}]),
+        ("fill", "replace_prefix", [5, {1: "x"}, {"a": 1}]),
+        ("fill", "ignore", [5, b"x", [1], [None]]),
+        ("cast", "except_", [5, b"x", True, [1]]),
+        ("inline_functions", "only", [5, b"x", [1], [None]]),
+        ("inline_functions", "except_", [5, b"x", [1], [None]]),
+        ("sign", "signature", [5, b"x"]),
+        ("sign", "limits", [{1: 2}, {"nodes": -1}]),
+        ("report", "stats", [1, "x"]),
+        ("report", "overwrite", [1, "x"]),
+        ("report", "plan", [1, {1: 2}, {"batch": -1}, {"batch": "x"}]),
+    ],
+)
+def test_values_of_options_are_refused_by_their_names(tmp_path: Path, function: str, option: str, values: list[Any]) -> None:
+    path = tmp_path / "m.onnx"
+    full().save(path)
+    for value in values:
+        with pytest.raises(TypeError, match=rf"^{function}\(\): {option} (is|maps) .*not "):
+            CALLS[function](path, **{option: value})
+
+
 def test_entries_of_external_data_are_as_onnx_writes_them() -> None:
     ours, theirs = (onnx.numpy_helper.from_array(np.ones(4, np.float32), "w") for _ in range(2))
     for offset, length in ((1.5, True), ("7", None), (np.int64(3), np.int32(4))):

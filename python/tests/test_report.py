@@ -56,6 +56,7 @@ def test_parts_are_there_on_request(model: Path) -> None:
         ({"plan": True}, oc.Error, "batch"),
         ({"plan": ["batch"]}, TypeError, "report(): plan is"),
         ({"limits": 3}, TypeError, "report(): limits"),
+        ({"plan": {"batch": 1}, "limits": {"program": 10}}, oc.Error, "the limit `program` can be raised"),
         ({"other": "gone.onnx"}, oc.MissingFileError, "gone.onnx"),
     ],
 )
@@ -65,6 +66,18 @@ def test_mistakes_are_refused(model: Path, options: dict, error: type[Exception]
         oc.report(model, page, **options)
     assert message in str(raised.value)
     assert not page.exists()
+
+
+def test_the_page_is_refused_before_weights_are_read(model: Path) -> None:
+    oc.Container.load(model).save(model, externalize=True, threshold=1)
+    model.with_name("m.onnx.data").unlink()
+    page = model.parent / "notes.html"
+    page.write_text("mine")
+    for options in ({"stats": True}, {"plan": {"batch": 1}}):
+        with pytest.raises(oc.AlreadyExistsError, match="not a report"):
+            oc.report(model, page, **options)
+    with pytest.raises(oc.MissingFileError):
+        oc.report(model, page, stats=True, overwrite=True)
 
 
 def test_only_a_report_is_replaced(model: Path) -> None:

@@ -152,6 +152,12 @@ def test_names_of_tensors_may_be_patterns_everywhere(tmp_path: Path) -> None:
         ("double", DataType.DOUBLE),
         ("I64", DataType.INT64),
         ("F8_E4M3", DataType.FLOAT8E4M3FN),
+        ("f8_e4m3", DataType.FLOAT8E4M3FN),
+        ("F4", DataType.FLOAT4E2M1),
+        ("F6_E2M3", DataType.FLOAT6E2M3),
+        ("F6_E3M2", DataType.FLOAT6E3M2),
+        ("f6_e3m2", DataType.FLOAT6E3M2),
+        ("BOOL", DataType.BOOL),
         ("FLOAT8E4M3FN", DataType.FLOAT8E4M3FN),
         ("int4", DataType.INT4),
     ],
@@ -160,8 +166,9 @@ def test_types_have_the_names_that_people_use(name: str, dtype: DataType) -> Non
     assert DataType.of(name) is dtype
 
 
-@pytest.mark.parametrize("name", ["fp8", "fp", "", "tensor()", "floaty"])
-def test_what_names_no_type_is_refused(name: str) -> None:
+# f4 is the name of numpy for a float of 32 bits.
+@pytest.mark.parametrize("name", ["fp8", "fp", "", "tensor()", "floaty", "f4", 99, -1])
+def test_what_names_no_type_is_refused(name: str | int) -> None:
     with pytest.raises(TypeError, match="no element type of ONNX"):
         DataType.of(name)
 

@@ -8,6 +8,8 @@ import weakref
 from pathlib import Path
 
 import models
+import numpy as np
+import onnx
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tensors are not tested")
@@ -241,3 +243,21 @@ def test_the_processes_of_a_data_loader_load_the_model_by_themselves(tmp_path: P
     data = Sums(Container.load(tmp_path / "m.onnx"))
     loader = torch.utils.data.DataLoader(data, num_workers=2, multiprocessing_context="spawn")
     assert torch.cat(list(loader)).tolist() == [data[index].item() for index in range(4)]
+
+
+def test_a_state_dict_has_the_initializers_of_every_graph() -> None:
+    def branch(name: str, value: float) -> onnx.GraphProto:
+        weight = onnx.numpy_helper.from_array(np.full(2, value, np.float32), "w")
+        node = onnx.helper.make_node("Identity", ["w"], [f"{name}_out"])
+        output = onnx.helper.make_tensor_value_info(f"{name}_out", 1, [2])
+        return onnx.helper.make_graph([node], name, [], [output], [weight])
+
+    node = onnx.helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch("then", 1), else_branch=branch("else", 2))
+    named = [onnx.numpy_helper.from_array(np.zeros(2, np.float32), name) for name in ("w", "[x]*")]
+    constant = onnx.helper.make_node("Constant", [], ["k"], value=onnx.helper.make_tensor("t", 1, [1], [0]))
+    inputs = [onnx.helper.make_tensor_value_info("c", 9, [])]
+    outputs = [onnx.helper.make_tensor_value_info("y", 1, [2])]
+    graph = onnx.helper.make_graph([constant, node], "g", inputs, outputs, named)
+    state = Container(onnx.helper.make_model(graph)).state_dict()
+    found = {name: float(tensor[0]) for name, tensor in state.items()}
+    assert found == {"w": 0, "[x]*": 0, "choice.then_branch/w": 1, "choice.else_branch/w": 2}

@@ -13,12 +13,21 @@ function differencesSection({ other, found }, tensors, details) {
   const node = section("differences", "Differences", said);
   if (found.properties.length) node.append(propertyTable(found.properties));
   if (found.operators.length) node.append(operatorTable(found.operators));
-  if (found.other) node.append(element("p", { class: "note" }, "The order of nodes, types of values between nodes, documentation or unknown fields differ."));
+  if (found.other_changes.length) node.append(element("p", { class: "note" }, "Also different: ", found.other_changes.map(otherChange).join("; "), "."));
   const rows = changedRows(changes);
   if (!rows.length) return { node };
   const table = changedTable(rows, tensors, details);
   node.append(element("h3", {}, "Tensors"), table.node);
   return { node, table };
+}
+
+/** A kind of changes that have no names, as the command `diff` says it. */
+function otherChange({ what, added, removed, changed }) {
+  if (what === "node_order") return `the order of nodes: ${whole(changed)} in other places`;
+  const kind = { value_types: "types of values between nodes", documentation: "documentation" }[what];
+  if (kind === undefined) return "fields that are not compared one by one";
+  const counts = [[added, "added"], [removed, "removed"], [changed, "changed"]].filter(([number]) => number > 0);
+  return `${kind}: ${counts.map(([number, how]) => `${whole(number)} ${how}`).join(", ")}`;
 }
 
 function propertyTable(properties) {
@@ -46,7 +55,16 @@ function changedRows(changes) {
 }
 
 function changedTable(rows, tensors, details) {
-  const far = (row) => row.difference?.max_abs;
+  // No number is in the data where it is infinite, and where all elements that differ are not finite.
+  const far = ({ difference }) => (difference ? (difference.max_abs ?? Infinity) : null);
+  const farText = ({ difference }) => {
+    if (!difference || difference.max_abs !== null) return real(difference?.max_abs);
+    return Number(difference.differing) > Number(difference.not_finite) ? "infinite" : "not finite";
+  };
+  const notFinite = ({ difference }) => {
+    if (!difference || !Number(difference.not_finite)) return "";
+    return `${whole(difference.not_finite_a)} | ${whole(difference.not_finite_b)}`;
+  };
   const number = (value) => (value === null || value === undefined ? null : Number(value));
   const columns = [
     { title: "What", width: 90, cell: (row) => element("span", { class: `severity ${row.what}` }, row.what), key: (row) => row.what },
@@ -54,8 +72,9 @@ function changedTable(rows, tensors, details) {
     { title: "Bytes", width: 90, right: true, text: (row) => byteSize(row.bytes), key: (row) => number(row.bytes) },
     { title: "This model", width: 230, cell: (row) => nameNode(row.a, 60), key: (row) => row.a },
     { title: "The other", width: 230, cell: (row) => nameNode(row.b, 60), key: (row) => row.b },
-    { title: "Farthest", width: 110, right: true, help: "The largest difference of two elements", text: (row) => real(far(row)), key: (row) => number(far(row)) },
+    { title: "Farthest", width: 110, right: true, help: "The largest difference of two elements", text: farText, key: (row) => number(far(row)) },
     { title: "Differing", width: 110, right: true, help: "How many elements differ", text: (row) => whole(row.difference?.differing), key: (row) => number(row.difference?.differing) },
+    { title: "NaN, infinite", width: 120, right: true, help: "How many of those are NaN or infinite: in this model | in the other", text: notFinite, key: (row) => number(row.difference?.not_finite) },
   ];
   const words = (row) => `${row.what} ${row.name} ${row.a} ${row.b}`;
   const open = (row) => {

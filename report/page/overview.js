@@ -108,10 +108,20 @@ function operatorsSection({ summary, functions }) {
 
 // Findings
 
-function findingsSection({ findings }, tensors) {
+/** What a check found in the model, and in the other one. */
+function findingsSection({ findings, differences }, tensors) {
+  if (!differences) return section("findings", "Findings", ...findingsNodes("the model", findings, tensors));
+  const title = (text) => element("h3", {}, text);
+  const own = findingsNodes("this model", findings, tensors);
+  const other = findingsNodes("the other model", differences.findings, null);
+  return section("findings", "Findings", title("This model"), ...own, title(cut(differences.other, 400)), ...other);
+}
+
+/** Without `tensors`, their names are no links. */
+function findingsNodes(model, findings, tensors) {
   const errors = findings.list.filter(({ severity }) => severity === "error").length;
   const advice = findings.list.length - errors;
-  const verdict = findings.ok ? "Nothing is wrong with the model and its files" : "Readers refuse the model, or read wrong data";
+  const verdict = findings.ok ? `Nothing is wrong with ${model} and its files` : `Readers refuse ${model}, or read wrong data`;
   const more = findings.not_listed ? `, ${whole(findings.not_listed)} more are not listed` : "";
   const said = element(
     "p",
@@ -119,15 +129,12 @@ function findingsSection({ findings }, tensors) {
     element("strong", {}, verdict),
     `: ${count(errors, "error")}, ${whole(advice)} of advice${more}. Looked at: ${findings.looked_at}.`,
   );
-  const node = section("findings", "Findings", said);
   const row = (it) => [
     element("span", { class: `severity ${it.severity}` }, it.severity),
     cut(it.reason, 1000),
-    it.tensor === null ? "" : linked(tensors, it.tensor),
+    it.tensor === null ? "" : tensors ? linked(tensors, it.tensor) : nameNode(it.tensor),
     it.path === null ? "" : cut(it.path) + (it.offset === null ? "" : ` at byte ${whole(it.offset)}`),
   ];
-  if (findings.list.length) {
-    node.append(plainTable("Findings, errors first", [["Severity"], ["What"], ["Tensor"], ["File"]], findings.list.map(row)));
-  }
-  return node;
+  if (!findings.list.length) return [said];
+  return [said, plainTable("Findings, errors first", [["Severity"], ["What"], ["Tensor"], ["File"]], findings.list.map(row))];
 }

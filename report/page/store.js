@@ -46,6 +46,11 @@ class Tensors {
     return this.columns.bytes[i];
   }
 
+  /** Its bytes; none where another tensor before it has the same. */
+  ownBytes(i) {
+    return this.columns.shares[i] === null ? Number(this.bytes(i) ?? 0) : 0;
+  }
+
   storage(i) {
     return this.columns.storages[this.columns.storage[i]];
   }

@@ -9,9 +9,8 @@ const LEAST_OPENED = 4000;
 const LABEL_HEIGHT = 18;
 
 class WeightMap {
-  constructor(data, tensors, find) {
+  constructor(data, tensors) {
     this.tensors = tensors;
-    this.find = find;
     this.path = [data.tree];
     this.kind = "dtype";
     this.kinds = { dtype: tensors.columns.dtypes, storage: tensors.columns.storages, file: data.files.map((file) => file.location) };
@@ -65,7 +64,7 @@ class WeightMap {
       const sums = new Map();
       const add = (number, bytes) => sums.set(number, (sums.get(number) ?? 0) + bytes);
       if (node.c) for (const child of node.c) for (const [number, bytes] of this.bytesByColour(child)) add(number, bytes);
-      else if (node.i !== undefined) add(this.colourOf(node.i), Number(node.b));
+      else if (node.i !== undefined) for (const tensor of [node.i, ...(node.o ?? [])]) add(this.colourOf(tensor), this.tensors.ownBytes(tensor));
       node.colours[this.kind] = sums;
     }
     return node.colours[this.kind];

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::files::WeightsFile;
 use crate::rows::Row;
-use crate::values::{Exact, Integers, Text, json, object};
+use crate::values::{Exact, Integers, Object, Text};
 
 /// One cell of each row, written without a list of them in memory.
 struct Cells<'r, C>(&'r [Row], C);
@@ -20,14 +20,13 @@ impl<'r, T: Serialize, C: Fn(&'r Row) -> T> Serialize for Cells<'r, C> {
     }
 }
 
-/// A cell of each row as JSON.
-fn column<'r, T: Serialize>(rows: &'r [Row], cell: impl Fn(&'r Row) -> T) -> Result<String> {
-    json(&Cells(rows, cell))
+fn cells<'r, T: Serialize, C: Fn(&'r Row) -> T>(rows: &'r [Row], cell: C) -> Cells<'r, C> {
+    Cells(rows, cell)
 }
 
-/// The columns of `rows`, whose files are in the order of `files`. Numbers in `dtype`, `storage`,
-/// `site`, `operator` and `file` are places in the lists of their plural.
-pub(crate) fn columns(rows: &[Row], files: &[WeightsFile]) -> Result<String> {
+/// Writes the columns of `rows`, whose files are in the order of `files`. Numbers in `dtype`,
+/// `storage`, `site`, `operator` and `file` are places in the lists of their plural.
+pub(crate) fn columns(mut to: Object<'_>, rows: &[Row], files: &[WeightsFile]) -> Result<()> {
     let by_file: HashMap<&str, usize> =
         files.iter().enumerate().map(|(number, file)| (file.location.as_str(), number)).collect();
     let (dtypes, dtype) = numbered(rows.iter().map(|row| row.tensor.dtype.as_str()));
@@ -36,25 +35,24 @@ pub(crate) fn columns(rows: &[Row], files: &[WeightsFile]) -> Result<String> {
     let operators = rows.iter().map(|row| row.tensor.operator.as_deref().unwrap_or_default());
     let (operators, operator) = numbered(operators);
     let exact = |number: u64| Exact(number.into());
-    Ok(object([
-        ("name", column(rows, name)?),
-        ("dtypes", json(&dtypes)?),
-        ("dtype", json(&dtype)?),
-        ("shape", column(rows, shape)?),
-        ("elements", column(rows, |row| row.tensor.elements.map(exact))?),
-        ("bytes", column(rows, |row| row.tensor.bytes.map(exact))?),
-        ("storages", json(&storages)?),
-        ("storage", json(&storage)?),
-        ("sites", json(&sites)?),
-        ("site", json(&site)?),
-        ("operators", json(&operators)?),
-        ("operator", json(&operator)?),
-        // Null for tensors in the model, as the places and lengths in files are.
-        ("file", column(rows, |row| by_file.get(row.range.as_ref()?.file.as_str()))?),
-        ("offset", column(rows, |row| Some(exact(row.range.as_ref()?.offset)))?),
-        ("stored", column(rows, |row| Some(exact(row.range.as_ref()?.bytes)))?),
-        ("shares", column(rows, |row| row.shares)?),
-    ]))
+    to.add("name", &cells(rows, name))?;
+    to.add("dtypes", &dtypes)?;
+    to.add("dtype", &dtype)?;
+    to.add("shape", &cells(rows, shape))?;
+    to.add("elements", &cells(rows, |row| row.tensor.elements.map(exact)))?;
+    to.add("bytes", &cells(rows, |row| row.tensor.bytes.map(exact)))?;
+    to.add("storages", &storages)?;
+    to.add("storage", &storage)?;
+    to.add("sites", &sites)?;
+    to.add("site", &site)?;
+    to.add("operators", &operators)?;
+    to.add("operator", &operator)?;
+    // Null for tensors in the model, as the places and lengths in files are.
+    to.add("file", &cells(rows, |row| by_file.get(row.range.as_ref()?.file.as_str())))?;
+    to.add("offset", &cells(rows, |row| Some(exact(row.range.as_ref()?.offset))))?;
+    to.add("stored", &cells(rows, |row| Some(exact(row.range.as_ref()?.bytes))))?;
+    to.add("shares", &cells(rows, |row| row.shares))?;
+    to.end()
 }
 
 fn name(row: &Row) -> Text<'_> {

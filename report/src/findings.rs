@@ -7,7 +7,7 @@ use onnx_container::{Error, Result};
 use serde::{Serialize, Serializer};
 
 use crate::options::ReportOptions;
-use crate::values::{Exact, Text, json};
+use crate::values::{Exact, Object, Text};
 
 /// The findings, errors first.
 #[derive(Serialize)]
@@ -38,8 +38,8 @@ fn lossy<S: Serializer>(
     path.map(Path::to_string_lossy).as_deref().map(Text).serialize(serializer)
 }
 
-/// Checks the model at `path`.
-pub(crate) fn findings(path: &Path, options: &ReportOptions) -> Result<String> {
+/// Checks the model at `path`, and writes what is found.
+pub(crate) fn findings(to: &mut Object<'_>, path: &Path, options: &ReportOptions) -> Result<()> {
     // This reads few bytes: those of BOOL tensors, and the last byte of narrower elements.
     let options = CheckOptions::from(options.load.clone()).contents(true);
     let checked = check_model(path, options)?;
@@ -47,12 +47,13 @@ pub(crate) fn findings(path: &Path, options: &ReportOptions) -> Result<String> {
     for finding in &checked.findings {
         add(&mut list, finding.severity, &finding.error);
     }
-    json(&Findings {
+    let found = Findings {
         ok: checked.is_ok(),
         not_listed: checked.more_errors.saturating_add(checked.more_advice),
         looked_at: checked.to_string(),
         list,
-    })
+    };
+    to.add("findings", &found)
 }
 
 /// Adds a finding for each error that `error` joins.

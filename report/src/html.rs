@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use onnx_container::{Error, Result};
 use sha2::{Digest, Sha256};
 
+use crate::encoded::Encoded;
+
 /// What every page begins with, by which a later report knows that it may replace it.
 pub(crate) const BEGINNING: &str = "<!doctype html>\n<!-- onnx-container report -->\n";
 
@@ -32,12 +34,8 @@ const SCRIPTS: [&str; 12] = [
     include_str!("../page/main.js"),
 ];
 
-/// Data of more bytes than this are deflated.
-const DEFLATED: usize = 1 << 20;
-
 /// The page called `title` that shows `data`, which are JSON.
-pub(crate) fn html(title: &str, data: &str) -> Result<String> {
-    let (encoding, data) = encoded(data);
+pub(crate) fn html(title: &str, data: Encoded) -> Result<String> {
     let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
     let scripts = [HIERARCHY, &script].map(source).join(" ");
     let policy = format!(
@@ -49,8 +47,8 @@ pub(crate) fn html(title: &str, data: &str) -> Result<String> {
         ("title", title.as_str()),
         ("policy", &policy),
         ("style", STYLE),
-        ("encoding", encoding),
-        ("data", &data),
+        ("encoding", data.encoding),
+        ("data", &data.text),
         ("hierarchy", HIERARCHY),
         ("script", &script),
     ];
@@ -60,17 +58,6 @@ pub(crate) fn html(title: &str, data: &str) -> Result<String> {
 /// How a policy names a script or style: by its digest.
 fn source(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
-}
-
-/// The data as the text of an element, and how they are encoded there.
-fn encoded(json: &str) -> (&'static str, String) {
-    if json.len() <= DEFLATED {
-        // Nothing that an HTML parser looks for is left.
-        let safe = json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
-        return ("json", safe.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029"));
-    }
-    let deflated = miniz_oxide::deflate::compress_to_vec_zlib(json.as_bytes(), 6);
-    ("deflate", STANDARD.encode(deflated))
 }
 
 /// `text` between tags and in attributes.
@@ -113,10 +100,20 @@ fn filled(template: &str, values: &[(&str, &str)]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::encoded::Encoder;
+
+    /// The page called `title` that shows this JSON.
+    fn page_of(title: &str, json: &str) -> String {
+        let mut encoder = Encoder::default();
+        encoder.write_all(json.as_bytes()).unwrap();
+        html(title, encoder.end().unwrap()).unwrap()
+    }
 
     /// What is between `start` and `end`.
     fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
@@ -125,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_policy_has_the_digests_of_what_is_there() {
-        let page = html("t", "{}").unwrap();
+        let page = page_of("t", "{}");
         let policy = between(&page, "http-equiv=\"Content-Security-Policy\" content=\"", "\"");
         let style = between(&page, "<style>", "</style>");
         let scripts: Vec<_> = page
@@ -148,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_page_loads_nothing_and_sets_no_markup() {
-        let page = html("t", "{}").unwrap();
+        let page = page_of("t", "{}");
         for word in
             ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "new Function"]
         {
@@ -158,18 +155,6 @@ mod tests {
             assert!(!page.contains(word), "{word}");
         }
         assert!(page.len() < 300_000, "{} bytes without data", page.len());
-    }
-
-    #[test]
-    fn long_data_are_deflated() {
-        let names: Vec<_> = (0..200_000).map(|n| format!("layer.{n}.weight")).collect();
-        let data = json!({ "names": names });
-        let page = html("t", &data.to_string()).unwrap();
-        let found = between(&page, "data-encoding=\"deflate\">", "</script>");
-        let bytes = STANDARD.decode(found.trim()).unwrap();
-        let json = miniz_oxide::inflate::decompress_to_vec_zlib(&bytes).unwrap();
-        assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), data);
-        assert!(page.len() < json.len() / 3);
     }
 
     #[test]
@@ -186,12 +171,12 @@ mod tests {
                 "\"", "'", "&lt;", "a", "</title>", "\\u003c", "\\", "\u{7f}"]), 0..12)) {
             let hostile = parts.concat();
             let data = json!({ "name": hostile });
-            let page = html(&hostile, &data.to_string()).unwrap();
+            let page = page_of(&hostile, &data.to_string());
             let found = between(&page, "data-encoding=\"json\">", "</script>");
             prop_assert!(!found.contains('<') && !found.contains('>') && !found.contains('&'));
             prop_assert_eq!(serde_json::from_str::<Value>(found).unwrap(), data);
             // As many elements as without the text.
-            let tame = html("t", r#"{ "name": "t" }"#).unwrap();
+            let tame = page_of("t", r#"{ "name": "t" }"#);
             prop_assert_eq!(page.matches('<').count(), tame.matches('<').count());
             let title = between(&page, "<title>", "</title>");
             prop_assert!(!title.contains('"') && !title.chars().any(|c| c.is_control() || is_format(c)));

@@ -20,12 +20,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same model, path and options give the same bytes on every machine. `data` gathers what the
-//! page shows as one JSON value, `html` makes the page of it, and `place` writes it. The scripts of
-//! the page are in `page/`; they set texts and never markup.
+//! The same model, path and options give the same bytes on every machine. `data` writes what the
+//! page shows as JSON, which `encoded` takes; `html` makes the page, and `place` writes it. The
+//! scripts of the page are in `page/`; they set texts and never markup.
 
 mod columns;
 mod data;
+mod encoded;
 mod files;
 mod findings;
 mod html;
@@ -38,7 +39,7 @@ mod statistics;
 mod tree;
 mod values;
 
-pub use data::report;
+pub use data::{own_files, report};
 pub use options::{MemoryPlan, PlannedBlock, ReportOptions};
 pub use place::Page;
 #[cfg(feature = "machine")]

@@ -33,18 +33,27 @@ impl Page {
         }
     }
 
+    /// Refuses a `path` that [`save`](Self::save) would refuse; `own` are the files of the models.
+    ///
+    /// # Errors
+    /// Those of [`is_free`](Self::is_free); [`ErrorKind::AlreadyExists`] for a file that is no
+    /// report.
+    pub fn check_target(path: &Path, own: &[PathBuf], replace_any: bool) -> Result<()> {
+        if Self::is_free(path, own)? || replace_any {
+            return Ok(());
+        }
+        let reason = "is there and is not a report: it is not replaced";
+        Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
+    }
+
     /// Writes the page to `path`, whole or not at all. A report that is there is replaced; another
     /// file is replaced with `replace_any` alone. Models, weights of models, what the page shows,
     /// and special files are never replaced.
     ///
     /// # Errors
-    /// Those of [`is_free`](Self::is_free) and of the system; [`ErrorKind::AlreadyExists`] for a
-    /// file that is no report.
+    /// Those of [`check_target`](Self::check_target) and of the system.
     pub fn save(&self, path: &Path, replace_any: bool) -> Result<()> {
-        if !Self::is_free(path, &self.own)? && !replace_any {
-            let reason = "is there and is not a report: it is not replaced";
-            return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
-        }
+        Self::check_target(path, &self.own, replace_any)?;
         let (mut file, unfinished) = Unfinished::new(folder(path))?;
         file.write_all(self.html.as_bytes()).map_err(|error| Error::io(path, error))?;
         drop(file);

@@ -1,19 +1,37 @@
 //! The plan of memory, by the machine.
 
 use std::collections::HashMap;
+use std::path::Path;
 
+use onnx_container::{Container, Limits, LoadOptions};
 use onnx_container_machine::plan::{
     Barrier, Effort, Plan, PlanOptions, PlannedTensor, plan_program,
 };
-use onnx_container_machine::{Program, Registry, Result};
+use onnx_container_machine::{Program, ProgramOptions, Registry, Result};
 
 use crate::options::{MemoryPlan, PlannedBlock};
 
-/// Plans the memory of a run of `program`, whose symbolic dimensions have these `sizes`.
+/// Plans the memory of a run of the model at `path`, which is loaded with `load`. `limits` hold for
+/// its program as well. `sizes` says which sizes the symbolic dimensions of the program have.
 ///
 /// # Errors
-/// Those of [`plan_program`].
-pub fn plan_memory(program: &Program, sizes: &HashMap<String, usize>) -> Result<MemoryPlan> {
+/// Those of [`Container::load`], [`Program::new`] and [`plan_program`].
+pub fn plan_memory(
+    path: &Path,
+    load: impl Into<LoadOptions>,
+    limits: Limits,
+    sizes: impl FnOnce(&Program) -> HashMap<String, usize>,
+) -> Result<MemoryPlan> {
+    let container = Container::load(path, load.into().limits(limits))?;
+    let program = Program::new(&container, ProgramOptions::new().limits(limits))?;
+    // The messages of many nodes are as large as their plan, and no longer needed.
+    drop(container);
+    let sizes = sizes(&program);
+    plan(&program, &sizes)
+}
+
+/// The plan of a run of `program`, whose symbolic dimensions have these `sizes`.
+fn plan(program: &Program, sizes: &HashMap<String, usize>) -> Result<MemoryPlan> {
     let options = PlanOptions::new().effort(Effort::Greedy);
     let planned = plan_program(program, &Registry::new(), sizes, options)?;
     let Plan { arena_bytes, lower_bound, naive_sum, peak_step, optimal, .. } = planned.plan;

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use onnx_container::Result;
 use onnx_container::stats::{Histogram, Number, TensorStats};
-use onnx_container::{Container, Result};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::rows::Row;
-use crate::values::{Exact, float, json};
+use crate::values::{Exact, Object, float};
 
 /// The columns. Each is written from the statistics directly: of very many tensors they would take
 /// much more memory as values.
@@ -41,14 +41,18 @@ impl<T: Serialize> Serialize for Column<'_, T> {
 #[derive(Serialize)]
 struct Bins(Value, Value, String);
 
-/// The statistics of `rows`, which are the tensors of `container`.
-pub(crate) fn statistics(container: &Container, rows: &[Row]) -> Result<String> {
-    let stats = container.stats(|_| true)?;
+/// Writes the statistics of `rows`, if they were asked for.
+pub(crate) fn statistics(
+    to: &mut Object<'_>,
+    stats: Option<&[TensorStats]>,
+    rows: &[Row],
+) -> Result<()> {
+    let Some(stats) = stats else { return to.add("stats", &None::<()>) };
     let by_name: HashMap<&str, &TensorStats> =
         stats.iter().map(|of| (of.name.as_str(), of)).collect();
     let found: Vec<_> = rows.iter().map(|row| by_name.get(row.name.as_str()).copied()).collect();
     let found = found.as_slice();
-    json(&Columns {
+    let columns = Columns {
         min: Column { found, cell: |of| of.min.map(number) },
         max: Column { found, cell: |of| of.max.map(number) },
         mean: Column { found, cell: |of| of.mean.map(float) },
@@ -58,7 +62,8 @@ pub(crate) fn statistics(container: &Container, rows: &[Row]) -> Result<String> 
         zeros: Column { found, cell: |of| Some(Exact(of.zeros.into())) },
         all_equal: Column { found, cell: |of| Some(of.all_equal) },
         histogram: Column { found, cell: |of| of.histogram.as_ref().map(bins) },
-    })
+    };
+    to.add("stats", &columns)
 }
 
 /// An element; an integer that JavaScript would round as a text.

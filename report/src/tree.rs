@@ -4,6 +4,7 @@
 //! Children of one module repeat when their names differ in digits alone, and everything below them
 //! is alike: names up to digits, element types and shapes.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use onnx_container::summary::module_parts;
@@ -31,6 +32,9 @@ pub(crate) struct Node {
     /// The tensor, or the first of those that it stands for.
     #[serde(rename = "i", skip_serializing_if = "Option::is_none")]
     pub(crate) tensor: Option<usize>,
+    /// The other tensors that it stands for, which may be in other files.
+    #[serde(rename = "o", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) others: Vec<usize>,
     #[serde(rename = "c", skip_serializing_if = "Vec::is_empty")]
     pub(crate) children: Vec<Node>,
 }
@@ -107,6 +111,7 @@ impl<'r> Forms<'r> {
             tensors: children.iter().map(|it| it.tensors).sum(),
             copies: 1,
             tensor: None,
+            others: Vec::new(),
             children,
         };
         Formed { node, form: self.number(form) }
@@ -122,6 +127,7 @@ impl<'r> Forms<'r> {
             tensors: 1,
             copies: 1,
             tensor: Some(number),
+            others: Vec::new(),
             children: Vec::new(),
         };
         let (dtype, shape) = row
@@ -132,40 +138,59 @@ impl<'r> Forms<'r> {
 
 /// The nodes with those that repeat as one, each with its name up to digits. They are in the order
 /// of these names and of their forms, which is the same in two blocks of one form.
-fn joined(nodes: Vec<Formed>) -> Vec<(String, Formed)> {
-    let mut groups: BTreeMap<(String, usize), Vec<Node>> = BTreeMap::new();
-    for Formed { node, form } in nodes {
-        groups.entry((pattern(&node.name), form)).or_default().push(node);
+fn joined(mut nodes: Vec<Formed>) -> Vec<(String, Formed)> {
+    nodes.sort_unstable_by(order);
+    let mut joined: Vec<(String, Formed)> = Vec::new();
+    let mut last = String::new();
+    for next in nodes {
+        match joined.last_mut() {
+            Some((_, one)) if one.form == next.form && alike(&one.node.name, &next.node.name) => {
+                last.clone_from(&next.node.name);
+                one.node.copies += 1;
+                one.node.add(next.node);
+            }
+            one => {
+                if let Some((_, one)) = one {
+                    one.node.name_until(&last);
+                }
+                joined.push((pattern(&next.node.name).collect(), next));
+            }
+        }
     }
-    let one = |((pattern, form), nodes)| {
-        let node = one_of(nodes);
-        (pattern, Formed { node, form })
-    };
-    groups.into_iter().map(one).collect()
+    if let Some((_, one)) = joined.last_mut() {
+        one.node.name_until(&last);
+    }
+    joined
 }
 
-/// One node for all of `nodes`, which have one form.
-fn one_of(mut nodes: Vec<Node>) -> Node {
-    nodes.sort_by_cached_key(|node| natural(&node.name));
-    let last = nodes.last().map(|node| node.name.clone()).unwrap_or_default();
-    let copies = nodes.len();
-    let one = nodes.into_iter().reduce(|mut sum, node| {
-        sum.add(node);
-        sum
-    });
-    let one = one.unwrap_or_default();
-    if copies == 1 {
-        return one;
-    }
-    Node { name: format!("{} … {last}", one.name), copies, ..one }
+/// The order in which nodes that repeat are beside each other, by their numbers.
+fn order(a: &Formed, b: &Formed) -> Ordering {
+    let ([a_name, b_name], by_form) = ([&a.node.name, &b.node.name], a.form.cmp(&b.form));
+    let by_number = || natural(a_name).cmp(natural(b_name)).then_with(|| a_name.cmp(b_name));
+    let by_pattern = pattern(a_name).cmp(pattern(b_name));
+    by_pattern.then(by_form).then_with(by_number).then_with(|| a.node.tensor.cmp(&b.node.tensor))
+}
+
+/// Whether two names differ in digits alone.
+fn alike(a: &str, b: &str) -> bool {
+    pattern(a).eq(pattern(b))
 }
 
 impl Node {
+    /// Names a block that repeats by the first and the `last` one.
+    fn name_until(&mut self, last: &str) {
+        if self.copies > 1 {
+            self.name = format!("{} … {last}", self.name);
+        }
+    }
+
     /// Adds what is counted in `other`, which has the same form.
     fn add(&mut self, other: Node) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.parameters = self.parameters.saturating_add(other.parameters);
         self.tensors += other.tensors;
+        self.others.extend(other.tensor);
+        self.others.extend(other.others);
         for (child, added) in self.children.iter_mut().zip(other.children) {
             child.add(added);
         }
@@ -179,32 +204,31 @@ impl Node {
 }
 
 /// `name` with a `#` for each row of digits.
-fn pattern(name: &str) -> String {
-    let mut pattern = String::with_capacity(name.len());
-    for c in name.chars() {
-        match c.is_ascii_digit() {
-            true if pattern.ends_with('#') => {}
-            true => pattern.push('#'),
-            false => pattern.push(c),
-        }
-    }
-    pattern
+fn pattern(name: &str) -> impl Iterator<Item = char> {
+    let mut before = None;
+    name.chars().filter_map(move |c| {
+        let shown = if c.is_ascii_digit() { '#' } else { c };
+        let is_more = c.is_ascii_digit() && before.replace(shown) == Some('#');
+        before = Some(shown);
+        (!is_more).then_some(shown)
+    })
 }
 
 /// A key that puts `layer_9` before `layer_10`.
-fn natural(name: &str) -> Vec<(String, usize, String)> {
-    let mut parts = Vec::new();
+fn natural(name: &str) -> impl Iterator<Item = (&str, usize, &str)> {
     let mut rest = name;
-    while !rest.is_empty() {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
         let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
         let (text, after) = rest.split_at(text);
         let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
         let (digits, after) = after.split_at(digits);
-        let number = digits.trim_start_matches('0');
-        parts.push((text.to_owned(), number.len(), number.to_owned()));
         rest = after;
-    }
-    parts
+        let number = digits.trim_start_matches('0');
+        Some((text, number.len(), number))
+    })
 }
 
 #[cfg(test)]
@@ -263,9 +287,27 @@ mod tests {
     }
 
     #[test]
+    fn a_block_knows_every_tensor_that_it_stands_for() {
+        let mut graph = GraphProto::new("g");
+        for name in ["l.0.a.0", "l.1.a.0", "l.0.a.1", "l.1.a.1"] {
+            let tensor = TensorProto::external(name, TensorProto::INT8, [4], name);
+            graph.initializer.push(tensor);
+        }
+        let container = Container::new(ModelProto::new(graph));
+        let summary = container.summary().unwrap();
+        let mut node = &tree(&rows(unique_names(&container), summary.tensors));
+        while let [child] = &node.children[..] {
+            node = child;
+        }
+        let mut all: Vec<_> = node.tensor.iter().chain(&node.others).copied().collect();
+        all.sort_unstable();
+        assert_eq!((all, node.tensors, node.bytes), (vec![0, 1, 2, 3], 4, 16));
+    }
+
+    #[test]
     fn digits_are_told_from_names() {
         for (name, expected) in [("l12", "l#"), ("1.2", "#.#"), ("a", "a"), ("", "")] {
-            assert_eq!(pattern(name), expected);
+            assert_eq!(pattern(name).collect::<String>(), expected);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Values as the scripts of the page can read them: no text of a megabyte, no integer that
 //! JavaScript rounds, no float that JSON cannot say.
 
+use std::io::Write;
+
 use onnx_container::{Error, Result};
 use serde::{Serialize, Serializer};
 use serde_json::{Number, Value};
@@ -11,23 +13,47 @@ const MOST: usize = 4096;
 /// The largest integer of which JavaScript's numbers have every smaller one.
 const MOST_EXACT: u64 = (1 << 53) - 1;
 
-/// `value` as JSON, in which texts are short and integers are such as JavaScript has.
-pub(crate) fn json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(Error::other)
+/// An object of JSON. An entry is written when it is added. In its values texts are short and
+/// integers are such as JavaScript has.
+pub(crate) struct Object<'w> {
+    json: &'w mut dyn Write,
+    is_empty: bool,
 }
 
-/// As [`json`], for a value that takes no care of its texts and integers. It is held in memory as a
-/// whole, and is not for very many tensors.
-pub(crate) fn tidy_json(value: &impl Serialize) -> Result<String> {
-    let mut value = serde_json::to_value(value).map_err(Error::other)?;
-    tidy(&mut value);
-    json(&value)
-}
+impl<'w> Object<'w> {
+    pub(crate) fn begin(json: &'w mut dyn Write) -> Result<Self> {
+        json.write_all(b"{").map_err(Error::other)?;
+        Ok(Self { json, is_empty: true })
+    }
 
-/// An object of these entries, whose values are JSON.
-pub(crate) fn object<const N: usize>(entries: [(&str, String); N]) -> String {
-    let entries = entries.map(|(name, value)| format!("\"{name}\":{value}"));
-    format!("{{{}}}", entries.join(","))
+    pub(crate) fn end(self) -> Result<()> {
+        self.json.write_all(b"}").map_err(Error::other)
+    }
+
+    fn name(&mut self, name: &str) -> Result<()> {
+        let comma = if std::mem::take(&mut self.is_empty) { "" } else { "," };
+        write!(self.json, "{comma}\"{name}\":").map_err(Error::other)
+    }
+
+    /// Adds a value.
+    pub(crate) fn add(&mut self, name: &str, value: &impl Serialize) -> Result<()> {
+        self.name(name)?;
+        serde_json::to_writer(&mut *self.json, value).map_err(Error::other)
+    }
+
+    /// As [`add`](Self::add), for a value that takes no care of its texts and integers. It is held
+    /// in memory as a whole, and is not for very many tensors.
+    pub(crate) fn add_tidy(&mut self, name: &str, value: &impl Serialize) -> Result<()> {
+        let mut value = serde_json::to_value(value).map_err(Error::other)?;
+        tidy(&mut value);
+        self.add(name, &value)
+    }
+
+    /// Adds an object, which the caller ends.
+    pub(crate) fn object(&mut self, name: &str) -> Result<Object<'_>> {
+        self.name(name)?;
+        Object::begin(&mut *self.json)
+    }
 }
 
 /// A text that is not too long.
@@ -154,13 +180,26 @@ mod tests {
             (u64::MAX.into(), "\"18446744073709551615\""),
             (i64::MIN.into(), "\"-9223372036854775808\""),
         ] {
-            assert_eq!(super::json(&Exact(number)).unwrap(), expected);
+            assert_eq!(serde_json::to_string(&Exact(number)).unwrap(), expected);
         }
         let mut found = json!({ "name": long });
         tidy(&mut found);
         let found = found["name"].as_str().unwrap().to_owned();
         assert!(found.len() < 2 * MOST && found.starts_with("ää") && found.ends_with("ää"));
         assert!(found.contains("2091008 bytes"), "{found}");
+    }
+
+    #[test]
+    fn objects_have_entries_and_objects() {
+        let mut json = Vec::new();
+        let mut object = Object::begin(&mut json).unwrap();
+        object.object("empty").unwrap().end().unwrap();
+        object.add("a", &[1, 2]).unwrap();
+        let mut inner = object.object("inner").unwrap();
+        inner.add_tidy("b", &u64::MAX).unwrap();
+        inner.end().unwrap();
+        object.end().unwrap();
+        assert_eq!(json, br#"{"empty":{},"a":[1,2],"inner":{"b":"18446744073709551615"}}"#);
     }
 
     #[test]

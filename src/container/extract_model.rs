@@ -140,6 +140,7 @@ impl Container {
             }
         }
         (part.attached, part.limits) = (self.attached.clone(), self.limits);
+        part.weights_files.clone_from(&self.weights_files);
         Ok(part)
     }
 

@@ -141,7 +141,7 @@ impl Container {
 
     /// The same with names of values and nodes that begin with `prefix`, without stored digests.
     fn prefixed(self, prefix: &str) -> Self {
-        let Self { model, initializers, attached, limits, .. } = self;
+        let Self { model, initializers, weights_files, attached, limits, .. } = self;
         let mut model = model.into_inner();
         remove_digests(&mut model);
         if !prefix.is_empty()
@@ -149,7 +149,8 @@ impl Container {
         {
             put_before(graph, prefix);
         }
-        Self { model: model.into(), initializers, attached, limits, ..Self::default() }
+        let model = model.into();
+        Self { model, initializers, weights_files, attached, limits, ..Self::default() }
     }
 }
 
@@ -194,6 +195,7 @@ fn joined(
 ) -> Result<Container> {
     take_handles(&mut first, &mut second, prefix)?;
     first.attached.append(&mut second.attached);
+    first.weights_files.append(&mut second.weights_files);
     let mut model = second.model.into_inner();
     let of_second = model.graph.take().ok_or_else(|| Error::internal("a graph is gone"))?;
     let of_second = connected(*of_second, &[connections, same].concat());

@@ -35,6 +35,8 @@ pub(super) struct Resolved {
     /// All new handles, one after the other.
     pub(super) texts: String,
     pub(super) found: Initializers,
+    /// The files that the weights are in.
+    pub(super) files: Vec<PathBuf>,
     pub(super) warnings: Vec<Error>,
 }
 
@@ -103,6 +105,8 @@ impl FirstHandles {
 /// A weights file, and the tensors that it is too short for.
 struct OpenFile {
     bytes: Buffer,
+    /// Whether the caller gave the bytes.
+    is_given: bool,
     path: PathBuf,
     cut_off: CutOff,
 }
@@ -165,9 +169,12 @@ impl<'a> Resolver<'a> {
     /// Everything that was found, or one error for all that was wrong.
     fn finish(mut self) -> Result<Resolved> {
         self.options.decode.limits.allow(Limit::Ties, self.ties)?;
-        for OpenFile { bytes, path, cut_off } in self.files.take() {
+        for OpenFile { bytes, is_given, path, cut_off } in self.files.take() {
             let len = u64::try_from(bytes.len()).map_err(Error::internal)?;
-            self.errors.extend(cut_off.error(path, known_format(&bytes), len));
+            self.errors.extend(cut_off.error(&path, known_format(&bytes), len));
+            if !is_given {
+                self.resolved.files.push(path);
+            }
         }
         self.errors.join().map_or(Ok(self.resolved), Err)
     }
@@ -287,7 +294,9 @@ impl<'a> Resolver<'a> {
         let Self { files, small, options, .. } = self;
         files.number(location, |files| {
             let path = files.path(location);
-            let bytes = match (files.find(location)?, small.remove(&without_dots(location))) {
+            let found = files.find(location)?;
+            let is_given = matches!(found, WeightsFile::Given(_));
+            let bytes = match (found, small.remove(&without_dots(location))) {
                 (WeightsFile::Given(bytes), _) => bytes.clone(),
                 (WeightsFile::Beneath(_), Some(bytes)) => bytes,
                 (WeightsFile::Beneath(directory), None) => {
@@ -297,7 +306,7 @@ impl<'a> Resolver<'a> {
             };
             match failed_download(&bytes) {
                 Some(what) => Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path)),
-                None => Ok(OpenFile { bytes, path, cut_off: CutOff::default() }),
+                None => Ok(OpenFile { bytes, is_given, path, cut_off: CutOff::default() }),
             }
         })
     }

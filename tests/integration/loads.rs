@@ -183,3 +183,32 @@ fn a_refused_location_is_refused_also_where_it_leads_to_an_open_file() {
         }
     }
 }
+
+#[test]
+fn a_container_knows_the_files_of_its_weights_mapped_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, tensor: &str| {
+        fs::write(folder.path().join(name), [1; 16]).unwrap();
+        TensorProto::external(tensor, TensorProto::UINT8, [16], name)
+    };
+    let weights = vec![file("b.bin", "x"), file("a.bin", "y"), file("./b.bin", "z")];
+    let path = folder.path().join("m.onnx");
+    fs::write(&path, model(graph(weights, vec![])).encode_to_vec().unwrap()).unwrap();
+    let files = ["b.bin", "a.bin"].map(|name| folder.path().join(name));
+    let options = || LoadOptions::new().mmap(MmapChoice::never());
+    let cases = [
+        (options(), &files[..]),
+        (options().no_copy(false), &files[..]),
+        (options().alignment(Alignment::new(1 << 20).unwrap()), &files[..]),
+        (options().weights(false), &[]),
+        (options().file("b.bin", vec![0; 16]), &files[1..]),
+    ];
+    for (options, expected) in cases {
+        let mut container = Container::load(&path, options).unwrap();
+        container.remove("#x");
+        assert_eq!(container.weights_files(), expected);
+    }
+    let mut attached = Container::load(&path, options().weights(false)).unwrap();
+    attached.attach(folder.path(), options()).unwrap();
+    assert_eq!(attached.weights_files(), files);
+}

@@ -17,7 +17,7 @@ pub struct ReportArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// Also show what differs in this model
+    /// Also show what differs in this model, and what check finds in it
     #[arg(value_name = "OTHER", value_parser = model_to_read())]
     pub other: Option<PathBuf>,
     /// The page to write. A report that is there is replaced

@@ -4,13 +4,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use onnx_container::{ByteSize, Error, ErrorKind, LoadOptions};
-use onnx_container_report::{MemoryPlan, Page, ReportOptions, report};
+use onnx_container_report::{MemoryPlan, Page, ReportOptions, own_files, report};
 use serde::Serialize;
 
 use crate::args::ReportArgs;
 use crate::commands::{Execute, different, leftovers};
 use crate::files::staged::Staged;
-use crate::model::needed;
 use crate::model::reading::{self, Reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy, lossy_or_null};
@@ -37,9 +36,9 @@ impl Execute for ReportArgs {
 /// Makes the page and writes it.
 fn run(args: &ReportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.read);
-    // Before much is read for it.
-    check_target(args, &own_files(args, reading)?)?;
     let options = ReportOptions::new(LoadOptions::from(reading)).paths(reading.paths);
+    // Before much is read for it.
+    check_target(args, &own_files(&args.model, args.other.as_deref(), &options)?)?;
     let options = options.stats(args.stats).plan(plan(args, reading)?);
     let page = report(&args.model, args.other.as_deref(), &options)?;
     write(&page, args).map_err(stop::unwritten)?;
@@ -51,15 +50,6 @@ fn run(args: &ReportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         out.row("wrote", format_args!("{} ({})", args.output.display(), ByteSize(bytes)))?;
     }
     Ok(Outcome::Done)
-}
-
-/// The files of the models.
-fn own_files(args: &ReportArgs, reading: Reading) -> Result<Vec<PathBuf>, Failure> {
-    let mut own = needed::files(&args.model, reading)?;
-    if let Some(other) = &args.other {
-        own.extend(needed::files(other, reading)?);
-    }
-    Ok(own)
 }
 
 /// Refuses a file that has to be kept; `own` are those of the models.
@@ -84,8 +74,6 @@ fn write(page: &Page, args: &ReportArgs) -> Result<(), Error> {
 /// The plan of memory, if the options ask for it.
 #[cfg(feature = "machine")]
 fn plan(args: &ReportArgs, reading: Reading) -> Result<Option<MemoryPlan>, Failure> {
-    use onnx_container::Container;
-    use onnx_container_machine::{Program, ProgramOptions};
     use onnx_container_report::plan_memory;
 
     use crate::commands::evaluate::{sizes, sizes_of};
@@ -93,12 +81,9 @@ fn plan(args: &ReportArgs, reading: Reading) -> Result<Option<MemoryPlan>, Failu
     if !args.plan {
         return Ok(None);
     }
-    let container = Container::load(&args.model, reading)?;
-    let program = Program::new(&container, ProgramOptions::new().limits(reading.limits))?;
-    // The messages of many nodes are as large as their plan, and no longer needed.
-    drop(container);
-    let sizes = sizes_of(&program, sizes(&args.dim)?);
-    Ok(Some(plan_memory(&program, &sizes)?))
+    let given = sizes(&args.dim)?;
+    let sizes = |program: &_| sizes_of(program, given);
+    Ok(Some(plan_memory(&args.model, reading, reading.limits, sizes)?))
 }
 
 #[cfg(not(feature = "machine"))]

@@ -63,12 +63,15 @@ pub enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let error = explained(error);
-        match raise(&error) {
-            Some(hint) => Self::Hinted(error, hint),
-            None => Self::Model(error),
-        }
+        Self::of_explained(explained(error))
     }
+}
+
+/// What shows the file that `error` is about, where that is a safetensors file.
+fn shown(error: &Error) -> Option<String> {
+    let path = error.path()?;
+    let is_safetensors = error.reason().starts_with("a safetensors file, not an ONNX model");
+    is_safetensors.then(|| format!("`inspect {}` shows what is in it", path.display()))
 }
 
 /// How a limit is raised, where `error` says that there is more than it allows.
@@ -102,6 +105,14 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
+    /// The failure by an error that [`explained`] has been asked about.
+    pub fn of_explained(error: Error) -> Self {
+        match raise(&error).or_else(|| shown(&error)) {
+            Some(hint) => Self::Hinted(error, hint),
+            None => Self::Model(error),
+        }
+    }
+
     /// Prints the failure on stderr: one line for each error and each cause. If the command did its
     /// work and only the report of it failed, also prints what was `changed`.
     pub fn print(&self, changed: Option<&str>) {

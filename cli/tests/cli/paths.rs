@@ -11,7 +11,7 @@ fn models() -> Folder {
     for name in ["small/v1.onnx", "small/snapshots/1/model.onnx"] {
         fs::copy(folder.path("p.onnx"), folder.path(name)).unwrap();
     }
-    let files: [(&str, &[u8]); 8] = [
+    let files: [(&str, &[u8]); 9] = [
         ("dec.onnx_data", &[0x9d; 20]),
         ("layer.weight", &[0; 20]),
         ("p.onnx_data_1", &[0; 20]),
@@ -19,6 +19,7 @@ fn models() -> Folder {
         ("m.ort", b"\x1c\0\0\0ORTM\0\0\0\0"),
         ("m.tflite", b"\x1c\0\0\0TFL3\0\0\0\0"),
         ("m.gguf", b"GGUF\x03\0\0\0"),
+        ("w.safetensors", b"\x10\0\0\0\0\0\0\0{\"a\""),
         ("README.md", b"# A model\n"),
     ];
     for (name, bytes) in files {
@@ -96,6 +97,7 @@ fn every_command_says_so() {
         "edit X o.onnx --producer p",
         "import-safetensors X w.safetensors o.onnx",
         "export-safetensors X o.safetensors",
+        "check X",
         "check X p.onnx",
         "inspect X",
         "files X",
@@ -119,6 +121,7 @@ fn every_command_says_so() {
     for (path, said) in [
         ("p.onnx.data", "a weights file of `p.onnx`, which is beside it"),
         ("p.onx", "did you mean `p.onnx`"),
+        ("m.gguf", "a model beside it is `"),
     ] {
         for command in commands {
             let args: Vec<_> =
@@ -127,6 +130,22 @@ fn every_command_says_so() {
             assert_ne!(run.code(), 0, "{command}: {run:?}");
             let told = run.stderr() + &run.stdout();
             assert!(told.contains(said), "{command}: {told}");
+            assert_eq!(told.matches(said).count(), 1, "{command}: {told}");
+        }
+    }
+}
+
+#[test]
+fn a_safetensors_file_is_shown_by_inspect() {
+    let folder = models();
+    for command in ["stats", "check", "files", "report -o r.html", "report p.onnx -o r.html"] {
+        let args: Vec<_> = command.split(' ').chain(["w.safetensors"]).collect();
+        let run = folder.run(&args);
+        assert_ne!(run.code(), 0, "{command}");
+        for said in
+            ["a safetensors file, not an ONNX model", "`inspect w.safetensors` shows what is in it"]
+        {
+            assert!(run.stderr().contains(said), "{command}: {}", run.stderr());
         }
     }
 }

@@ -73,6 +73,24 @@ fn statistics_and_differences_are_there_when_they_are_asked_for() {
     }
 }
 
+#[test]
+fn findings_are_those_of_both_models() {
+    let folder = Folder::packed();
+    let mut broken = crate::support::sums();
+    broken.graph.as_mut().unwrap().node[1].input[0] = "gone".into();
+    folder.save("broken.onnx", &broken);
+    folder.run(&["report", "p.onnx", "broken.onnx", "-o", "r.html"]).done();
+    let page = data(&folder, "r.html");
+    let checked = folder.run(&["check", "broken.onnx", "--json"]).failed(&[]).json();
+    let [own, other] = [&page["findings"], &page["differences"]["findings"]];
+    assert_eq!((&own["ok"], &other["ok"]), (&true.into(), &false.into()));
+    let reasons = |of: &Value, key: &str| {
+        let all = of.as_array().unwrap().iter();
+        all.map(|it| it[key].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(&other["list"], "reason"), reasons(&checked["findings"], "reason"));
+}
+
 #[cfg(feature = "machine")]
 #[test]
 fn a_plan_is_that_of_the_command() {

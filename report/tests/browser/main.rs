@@ -202,6 +202,10 @@ fn every_part_is_drawn() {
     assert_eq!(tab.number("document.querySelectorAll('.strip rect').length"), 4.0);
     assert!(tab.number("document.querySelectorAll('#tensors .histogram').length") >= 3.0);
     assert!(tab.text("document.querySelector('#differences').innerText").contains("changed"));
+    let found = tab.text("document.querySelector('#findings').innerText");
+    for said in ["This model", "b.onnx", "with this model", "with the other model"] {
+        assert!(found.contains(said), "{said}: {found}");
+    }
     // Narrow and dark, nothing is wider than the window.
     tab.window(360, 800);
     assert!(tab.number("document.documentElement.scrollWidth") <= 360.0);
@@ -213,6 +217,51 @@ fn every_part_is_drawn() {
     tab.evaluate("document.querySelector('#theme').click()");
     assert_eq!(tab.text(back), light);
     assert_eq!(tab.troubles(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs Chromium: scripts/test.sh browser"]
+fn bytes_of_layers_in_several_files_are_those_of_each_file() {
+    let mut browser = Browser::start().expect(NEEDS);
+    let models = Models::new();
+    models.save_shards("m.onnx");
+    let page = models.page("m.onnx", None, &ReportOptions::default());
+    let mut tab = shown(&mut browser, &page);
+    let legend = "[...document.querySelectorAll('#weights .legend li')].map((it) => it.textContent).sort().join('; ')";
+    for (kind, expected) in [
+        ("dtype", "UINT8, 400 kB"),
+        ("storage", "external, 300 kB; raw_data, 100 kB"),
+        ("file", "0.data, 100 kB; 1.data, 100 kB; 2.data, 100 kB; in the model, 100 kB"),
+    ] {
+        tab.evaluate(&format!(
+            "(() => {{ const it = document.querySelector('#map-colour'); it.value = '{kind}'; it.dispatchEvent(new Event('change')); }})()"
+        ));
+        assert_eq!(tab.text(legend), expected, "{kind}");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium: scripts/test.sh browser"]
+fn the_greatest_differences_come_first() {
+    let mut browser = Browser::start().expect(NEEDS);
+    let models = Models::new();
+    let tensors = |far: f64, bad: f64| {
+        [("near", vec![1.0, 2.0]), ("far", vec![far, 1.0]), ("bad", vec![bad, 1.0])]
+    };
+    models.save_doubles("a.onnx", &tensors(f64::MAX, 0.0), "a");
+    let mut other = tensors(-f64::MAX, f64::NAN);
+    other[0].1[0] = 1.5;
+    models.save_doubles("b.onnx", &other, "b");
+    let page = models.page("a.onnx", Some("b.onnx"), &ReportOptions::default().stats(true));
+    let mut tab = shown(&mut browser, &page);
+    assert!(
+        tab.text("document.querySelector('#differences').innerText")
+            .contains("Also different: documentation: 1 changed.")
+    );
+    let farthest = "[...document.querySelectorAll('#differences thead button')].find((it) => it.textContent === 'Farthest')";
+    tab.evaluate(&format!("{farthest}.click()"));
+    let rows = "[...document.querySelectorAll('#differences tr[data-at]')].map((row) => [1, 5, 6, 7].map((i) => row.children[i].textContent).join(' ')).join('; ')";
+    assert_eq!(tab.text(rows), "far infinite 1 ; bad not finite 1 0 | 1; near 0.5 1 ");
 }
 
 #[test]

@@ -55,6 +55,29 @@ impl Models {
         container.save(self.path(name), WeightFiles::Packed).unwrap();
     }
 
+    /// A model with four layers, each in a file of its own, but the last in the model.
+    pub fn save_shards(&self, name: &str) {
+        let tensor = |n: i64| {
+            let file = format!("{n}.data");
+            std::fs::write(self.path(&file), vec![0; 100_000]).unwrap();
+            TensorProto::external(format!("layers.{n}.w"), TensorProto::UINT8, [100_000], &file)
+        };
+        let inline = TensorProto::new("layers.3.w", TensorProto::UINT8, [100_000]);
+        let inline = inline.with_raw_data(vec![0; 100_000]);
+        self.save(name, (0..3).map(tensor).chain([inline]));
+    }
+
+    /// A model with a tensor of these elements for each name, and this text about its graph.
+    pub fn save_doubles(&self, name: &str, tensors: &[(&str, Vec<f64>)], documentation: &str) {
+        let mut model = model(
+            tensors.iter().map(|(name, elements)| Tensor::from(elements.clone()).to_proto(name)),
+        );
+        if let Some(graph) = model.graph.as_mut() {
+            graph.doc_string = Some(Box::new(documentation.into()));
+        }
+        std::fs::write(self.path(name), model.encode_to_vec().unwrap()).unwrap();
+    }
+
     /// A model with so many tensors, in a file that is not there.
     pub fn save_very_many(&self, name: &str, count: i64) {
         let kinds = ["q_proj", "k_proj", "v_proj", "o_proj", "gate", "up", "down", "norm"];

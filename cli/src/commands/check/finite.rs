@@ -5,7 +5,7 @@ use std::path::Path;
 
 use onnx_container::check::Severity;
 use onnx_container::stats::TensorStats;
-use onnx_container::{Container, DataType, Error, ErrorKind, TensorRef};
+use onnx_container::{Container, DataType, Error, ErrorKind};
 
 use crate::args::CheckArgs;
 use crate::model::findings::PrintedFinding;
@@ -24,16 +24,10 @@ pub fn not_finite(args: &CheckArgs, path: &Path, is_wrong: bool) -> Vec<PrintedF
         Err(_) if is_wrong => return Vec::new(),
         Err(error) => return PrintedFinding::all(Severity::Error, &error),
     };
-    match container.stats(may_be_infinite) {
+    match container.stats(|tensor| tensor.may_be_infinite()) {
         Ok(stats) => stats.iter().filter_map(finding).flatten().collect(),
         Err(error) => PrintedFinding::all(Severity::Error, &error.with_path(path)),
     }
-}
-
-/// Whether the tensor has floats, which may be other than finite.
-fn may_be_infinite(tensor: &TensorRef<'_>) -> bool {
-    let is_whole = |dtype: DataType| dtype.is_integer() || dtype == DataType::Bool;
-    tensor.dtype().is_ok_and(|dtype| !is_whole(dtype) && dtype != DataType::String)
 }
 
 fn finding(stats: &TensorStats) -> Option<Vec<PrintedFinding>> {

@@ -90,10 +90,11 @@ pub fn declared(model: &Model, name: &str) -> Option<DataType> {
 }
 
 /// Whether it is one of the types that `cast` writes or reads.
-fn is_float(dtype: DataType) -> bool {
+pub fn is_float(dtype: DataType) -> bool {
     matches!(dtype, DataType::Float | DataType::Float16 | DataType::Bfloat16)
 }
 
-fn converted(tensor: &Tensor, to: DataType) -> Result<Tensor, Failure> {
+/// `tensor` in the float type `to`.
+pub fn converted(tensor: &Tensor, to: DataType) -> Result<Tensor, Failure> {
     Ok(Tensor::from_f32(to, tensor.dims(), &tensor.to_f32()?)?)
 }

@@ -590,6 +590,9 @@ fn inferred(op: NodeProto) -> Option<TypeProto> {
     main.input.push(ValueInfoProto::tensor("ids", TensorProto::INT64, [5]));
     main.initializer
         .push(TensorProto::new("w", TensorProto::FLOAT, [4, 7]).with_raw_data(vec![0; 112]));
+    main.initializer
+        .push(TensorProto::new("half", TensorProto::FLOAT16, [4]).with_raw_data(vec![0; 8]));
+    main.initializer.push(floats("slope", 0, 3));
     let part = Container::new(model(main)).extract_model_for(&["h"]).ok()?;
     let graph = part.model().graph.clone().unwrap();
     graph.output[0].r#type.as_deref().cloned()
@@ -602,6 +605,12 @@ fn the_types_of_cut_values_follow_from_declared_ones() {
         (node("Relu", &["x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
         (node("Cast", &["x"], &["h"], vec![int("to", 10)]), Some("FLOAT16[N,3,4]")),
         (node("IsNaN", &["x"], &["h"], vec![]), Some("BOOL[N,3,4]")),
+        (node("LayerNormalization", &["x", "half"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("RMSNormalization", &["x", "half"], &["h"], vec![]), Some("FLOAT16[N,3,4]")),
+        (node("RMSNormalization", &["x", "none"], &["h"], vec![]), None),
+        // Below version 7 the slope is for dimension 1; x is never broadcast.
+        (node("PRelu", &["x", "slope"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("PRelu", &["one", "x"], &["h"], vec![]), Some("FLOAT[1,4]")),
         (node("Add", &["one", "x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
         (node("Add", &["square", "one"], &["h"], vec![]), Some("FLOAT[4,4]")),
         (node("Add", &["x", "w"], &["h"], vec![int("broadcast", 1)]), None),

@@ -48,7 +48,22 @@ impl InferredType {
     fn declared(info: &ValueInfoProto) -> Option<Self> {
         let Some(Value::TensorType(tensor)) = &info.r#type.as_deref()?.value else { return None };
         let dims = tensor.shape.as_deref().map(|shape| shape.dim.clone());
-        Some(Self { dtype: tensor.elem_type?, dims })
+        let dtype = tensor.elem_type.filter(|dtype| *dtype != DataType::Undefined.number())?;
+        Some(Self { dtype, dims })
+    }
+
+    /// The dimensions that follow from `found`, where those of a declared type are not known.
+    fn or_dims_of(&self, found: Self) -> Self {
+        let is_same = self.dtype == found.dtype;
+        let dims = self.dims.clone().or_else(|| found.dims.filter(|_| is_same));
+        Self { dtype: self.dtype, dims }
+    }
+
+    /// As people read it, without dimensions that are not known: `FLOAT[N,128]`.
+    pub(crate) fn text(&self) -> String {
+        let dtype = DataType::try_from(self.dtype)
+            .map_or_else(|_| self.dtype.to_string(), |dtype| dtype.to_string());
+        self.dims.as_deref().map_or(dtype.clone(), |dims| format!("{dtype}{}", shape_text(dims)))
     }
 
     /// As a declaration: `None` without dimensions, which onnx's checker asks for.
@@ -74,13 +89,27 @@ pub(crate) fn inferred_types(model: &ModelProto) -> HashMap<&Str, InferredType> 
     }
     for node in graph.node.iter().filter(|node| is_onnx(node.domain.as_ref())) {
         let Some(output) = node.output.first().filter(|name| !name.is_empty()) else { continue };
-        if !types.contains_key(output)
-            && let Some(found) = result_of(node, &types)
-        {
-            types.insert(output, found);
+        let known = types.get(output);
+        if known.is_some_and(|known| known.dims.is_some()) {
+            continue;
+        }
+        if let Some(found) = result_of(node, &types) {
+            let whole =
+                known.map_or_else(|| found.clone(), |known| known.or_dims_of(found.clone()));
+            types.insert(output, whole);
         }
     }
     types
+}
+
+/// A shape as people read it: `[N,128,?]`.
+pub(crate) fn shape_text(dims: &[Dimension]) -> String {
+    let dim = |dim: &Dimension| match &dim.value {
+        Some(DimensionValue::DimValue(size)) => size.to_string(),
+        Some(DimensionValue::DimParam(name)) => name.to_string_lossy().into_owned(),
+        _ => "?".to_owned(),
+    };
+    format!("[{}]", dims.iter().map(dim).collect::<Vec<_>>().join(","))
 }
 
 fn declared(graph: &GraphProto) -> HashMap<&Str, InferredType> {

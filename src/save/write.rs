@@ -188,8 +188,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Copies or writes `bytes`, without those that are in holes of a mapped file: they are zeros in
-    /// the new one already.
+    /// Copies or writes `bytes`, without those that are in holes of a mapped file: they are zeros
+    /// in the new one already.
     fn without_holes(&mut self, bytes: Buffer, at: u64) -> Result<()> {
         let origin = if self.output.keeps_holes() { self.origins.open(&bytes) } else { None };
         let Some((file, start)) = origin else { return self.copied_or_written(bytes, at) };

@@ -1002,6 +1002,26 @@ fn models_part_at_the_first_node_that_differs() {
     }
 }
 
+/// A dense and a sparse weight of one type and shape are not said to have other elements.
+#[test]
+fn a_sparse_weight_is_another_thing_than_a_dense_one() {
+    let sparse = with(small(), |model| {
+        let graph = main_of(model);
+        let mut values = graph.initializer.remove(0);
+        values.dims = vec![2];
+        let mut sparse = SparseTensorProto::default();
+        (sparse.values, sparse.dims) = (Some(Box::new(values)), vec![2]);
+        sparse.indices = Some(Box::new(int64s("", &[0, 1])));
+        graph.sparse_initializer.push(sparse);
+    });
+    let (a, b) = (Container::new(small()), Container::new(sparse));
+    let found = a.semantic_difference(&b).unwrap().unwrap();
+    assert_eq!(
+        (found.reason(), found.is_of_elements()),
+        ("one of the initializers is sparse", false)
+    );
+}
+
 #[test]
 fn models_part_inside_graphs_and_functions() {
     let found = parted(&conditional("Neg", "t", "o"), &conditional("Abs", "t", "p"));

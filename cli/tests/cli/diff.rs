@@ -295,6 +295,44 @@ fn long_integers_that_differ_by_one_differ() {
     assert_eq!((code, &apart["max_abs"], &apart["differing"]), (1, &json!(1.0), &json!(1)));
 }
 
+/// Parts of complex elements are not counted as elements.
+#[test]
+fn complex_elements_are_counted_whole() {
+    let folder = Folder::new();
+    let with = |parts: [f32; 6]| {
+        changed(|model| {
+            let bytes = parts.iter().flat_map(|part| part.to_le_bytes()).collect::<Vec<_>>();
+            let tensor = TensorProto::new("c", TensorProto::COMPLEX64, [3]).with_raw_data(bytes);
+            model.graph.as_mut().unwrap().initializer.push(tensor);
+        })
+    };
+    folder.save("a.onnx", &with([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    for (b, said) in [
+        ([4.0, 6.0, 3.0, 5.0, 5.0, 6.0], "at most 5, 2 on average, 2 of 3 elements\n"),
+        ([1.0, 2.0, f32::NAN, 5.0, 5.0, 7.0], "0.5 on average, 2 of 3 elements, 1 NaN or infinite"),
+    ] {
+        folder.save("b.onnx", &with(b));
+        folder.run(&["diff", "a.onnx", "b.onnx", "--stats"]).says(&[said]);
+    }
+}
+
+/// Tied tensors of two types are not compared by the numbers of one of them.
+#[test]
+fn tied_tensors_of_two_types_are_compared_each() {
+    let folder = Folder::new();
+    for (name, byte) in [("a", 1), ("b", 255)] {
+        let location = format!("{name}.bin");
+        fs::write(folder.path(&location), [byte; 8]).unwrap();
+        let mut graph = GraphProto::new("g");
+        for (name, dtype) in [("u", TensorProto::UINT8), ("i", TensorProto::INT8)] {
+            graph.initializer.push(TensorProto::external(name, dtype, [8], &location));
+        }
+        folder.save(&format!("{name}.onnx"), &ModelProto::new(graph));
+    }
+    let run = folder.run(&["diff", "a.onnx", "b.onnx", "--stats"]);
+    run.says(&["u  UINT8 [8] (8 B): at most 254", "i  INT8 [8] (8 B): at most 2,"]);
+}
+
 /// Stored digests are believed unless that is declined.
 #[test]
 fn damage_behind_stored_digests_is_found_on_request() {
@@ -341,6 +379,16 @@ fn what_is_read_is_in_proportion_to_what_there_is() {
     folder.save("b.onnx", &ranges("b.bin", 0, 10, MIB));
     let (code, found) = diff(&folder, &["a.onnx", "b.onnx"]);
     assert_eq!((code, found["tensors"]["bytes_read"].as_u64()), (0, Some(2 * MIB)));
+    // One pass to know that they differ, and one to know how far.
+    let mut bytes = vec![0; 1 << 20];
+    bytes[7] = 3;
+    fs::write(folder.path("b.bin"), bytes).unwrap();
+    let (code, found) = diff(&folder, &["a.onnx", "b.onnx", "--stats"]);
+    assert_eq!((code, found["tensors"]["bytes_read"].as_u64()), (1, Some(4 * MIB)));
+    let changed = found["tensors"]["changed"].as_array().unwrap();
+    assert_eq!(changed.len(), 10);
+    assert!(changed.iter().all(|one| one["difference"]["max_abs"] == 3.0), "{changed:?}");
+    fs::File::create(folder.path("b.bin")).unwrap().set_len(MIB + 1000).unwrap();
     for (args, step) in [(&["a.onnx", "b.onnx"][..], 1), (&["a.onnx", "b.onnx", "--stats"], 1)] {
         folder.save("a.onnx", &ranges("a.bin", step, 900, MIB));
         folder.save("b.onnx", &ranges("b.bin", step, 900, MIB));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use onnx_container::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
     TensorAnnotation, TensorProto, ValueInfoProto,
 };
 use serde_json::{Value, json};
@@ -68,11 +68,11 @@ fn each_kind_of_difference_is_named() {
         (|m| graph(m).output[0].name = Some("v".into()), "output v: (none) -> FLOAT [600]\n"),
         (
             |m| graph(m).node.push(NodeProto::new("Neg", ["y"], ["z"])),
-            "nodes     Neg: 0 -> 1 nodes\n",
+            "nodes     Neg: 0 -> 1 node\n",
         ),
         (
             |m| graph(m).node[0].input.reverse(),
-            "nodes     Add: 1 nodes, 1 node with other inputs, outputs or attributes\n",
+            "nodes     Add: 1 node, 1 node with other inputs, outputs or attributes\n",
         ),
         (
             |m| graph(m).value_info.push(ValueInfoProto::tensor("t", 1, [2])),
@@ -189,6 +189,25 @@ fn what_has_no_name_is_counted() {
         .run(&["diff", "a.onnx", "b.onnx"])
         .says(&["other     types of values between nodes: 2 added, 1 removed, 1 changed\n\
          other     order of nodes: 2 in other places\n"]);
+    // Attributes have no order: other nodes are told.
+    let ordered = |names: [&str; 2], last: i64| {
+        changed(|model| {
+            let mut nodes =
+                [NodeProto::new("Neg", ["x"], ["y"]), NodeProto::new("Op", ["y"], ["z"])];
+            nodes[1].attribute = names.map(|name| AttributeProto::int(name, 1)).into();
+            nodes[0].attribute.push(AttributeProto::int("last", last));
+            model.graph.as_mut().unwrap().node = nodes.into();
+        })
+    };
+    folder.save("c.onnx", &ordered(["p", "q"], 1));
+    folder.save("d.onnx", &ordered(["q", "p"], 1));
+    folder.save("e.onnx", &ordered(["q", "p"], 2));
+    let said = |b: &str| folder.run(&["diff", "c.onnx", b]).stdout();
+    let (order, other) = (said("d.onnx"), said("e.onnx"));
+    assert!(order.contains("other     order of attributes: 1 node\n"), "{order}");
+    assert!(!order.contains("nodes     "), "{order}");
+    assert!(other.contains("nodes     Neg: 1 node, 1 node with other inputs"), "{other}");
+    assert!(!other.contains("Op"), "{other}");
     let (code, json) = diff(&folder, &["a.onnx", "b.onnx"]);
     let expected = json!([
         {"what": "value_types", "added": 2, "removed": 1, "changed": 1},

@@ -400,7 +400,6 @@ fn one_node(op: &str, inputs: &[&str], outputs: &[&str]) -> Container {
     Container::new(model(graph_of(inputs, outputs, vec![node(op, inputs, outputs, vec![])])))
 }
 
-/// An output of the first model may have the name of another input of the second.
 #[test]
 fn no_two_nodes_have_one_name() {
     let named = |op: &str, inputs: &[&str], outputs: &[&str]| {
@@ -414,6 +413,7 @@ fn no_two_nodes_have_one_name() {
     assert_eq!(names(nodes.iter().map(|node| &node.name)), ["n", "n_2"]);
 }
 
+/// An output of the first model may have the name of another input of the second.
 #[test]
 fn inputs_are_renamed_at_once() {
     for (outputs, inputs, connections, read) in [

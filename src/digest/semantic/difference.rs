@@ -159,9 +159,10 @@ impl<'m> Search<'m> {
         let mut names = names;
         loop {
             let [a, b] = self.origins(names)?;
+            let weights = self.weights([&a, &b])?;
             let parted = match (a, b) {
-                (Ok(a), Ok(b)) => self.nodes([a, b])?,
-                (a, b) => Err(self.leaves([&a, &b])?),
+                (Ok(a), Ok(b)) if weights.is_none() => self.nodes([a, b])?,
+                (a, b) => Err(self.leaves([&a, &b], weights)?),
             };
             match parted {
                 Ok(next) => names = next,
@@ -184,11 +185,24 @@ impl<'m> Search<'m> {
         Ok([one(a, for_a)?, one(b, for_b)?])
     }
 
-    /// What differs when at least one of the values is from no node.
-    fn leaves(&self, leaves: [&Result<Node<'m>, Origin<'m>>; 2]) -> Result<Parted> {
-        let (reason, is_of_elements) = match leaves {
-            [Err(Origin::Input(a)), Err(Origin::Input(b))] if a == b => (INPUT, false),
-            [Err(Origin::Constant(a)), Err(Origin::Constant(b))] => constants(*a, *b),
+    /// The weights that both values are.
+    fn weights(
+        &self,
+        leaves: [&Result<Node<'m>, Origin<'m>>; 2],
+    ) -> Result<Option<[Constant<'m>; 2]>> {
+        let ([a, b], [of_a, of_b]) = (&self.0, leaves);
+        Ok(weight(a, of_a)?.zip(weight(b, of_b)?).map(<[_; 2]>::from))
+    }
+
+    /// What differs when both values are `weights`, or at least one of them is from no node.
+    fn leaves(
+        &self,
+        leaves: [&Result<Node<'m>, Origin<'m>>; 2],
+        weights: Option<[Constant<'m>; 2]>,
+    ) -> Result<Parted> {
+        let (reason, is_of_elements) = match (leaves, weights) {
+            (_, Some([a, b])) => constants(a, b),
+            ([Err(Origin::Input(a)), Err(Origin::Input(b))], _) if a == b => (INPUT, false),
             _ => ("these are different things", false),
         };
         let bodies = self.bodies()?;
@@ -358,16 +372,36 @@ fn first_graph(given: &[Given<'_>], name: &[u8]) -> Option<usize> {
     Some(before.map(|given| attributes::graphs(given.value).count()).sum())
 }
 
-/// How two constants differ, and whether it is in their elements.
+/// The weight that a value is: an initializer, or the tensor of a Constant.
+fn weight<'m>(
+    model: &Evaluator<'m>,
+    leaf: &Result<Node<'m>, Origin<'m>>,
+) -> Result<Option<Constant<'m>>> {
+    let node = match leaf {
+        Err(Origin::Constant(constant)) => return Ok(Some(*constant)),
+        Err(_) => return Ok(None),
+        Ok(node) => node,
+    };
+    let operator = model.operator(node.scope, node.proto)?;
+    if !operator.is("Constant") || !operator.passes_on_one(node.proto) {
+        return Ok(None);
+    }
+    let given = attributes_of(model, *node)?;
+    let [one] = given.as_slice() else { return Ok(None) };
+    let sparse = one.value.sparse_tensor.as_deref().map(Constant::Sparse);
+    Ok(one.value.t.as_deref().map(Constant::Dense).or(sparse))
+}
+
+/// How two weights differ, and whether it is in their elements.
 fn constants(a: Constant<'_>, b: Constant<'_>) -> (&'static str, bool) {
     if form(a) != form(b) {
-        return ("the initializers have another type or shape", false);
+        return ("the weights have another type or shape", false);
     }
     match (a, b) {
         (Constant::Dense(_), Constant::Dense(_)) | (Constant::Sparse(_), Constant::Sparse(_)) => {
-            ("the initializers have other elements", true)
+            ("the weights have other elements", true)
         }
-        _ => ("one of the initializers is sparse", false),
+        _ => ("one of the weights is sparse", false),
     }
 }
 

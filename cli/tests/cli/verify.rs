@@ -1,6 +1,6 @@
 //! `verify`: what it takes as a proof, and that it has none for models that differ.
 
-use onnx_container::proto::{AttributeProto, ModelProto, NodeProto};
+use onnx_container::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use onnx_container::{DataType, Tensor};
 use serde_json::json;
 
@@ -193,6 +193,43 @@ fn a_cast_model_is_compared_with_its_original() {
         let verify = [&["verify", a, b, "--rtol", "1e-9"], &DIM[..]].concat();
         folder.run(&verify).failed(&[]).says(&["differs   output `y`", "largest   y: "]);
     }
+}
+
+/// A model in DOUBLE gets the numbers that FLOAT holds, and its outputs are not rounded.
+#[test]
+fn a_model_in_double_is_compared_with_one_in_float() {
+    let folder = Folder::new();
+    let gather = |dtype: DataType, op: &str, last: f32| {
+        let values = [0.5, 2.0, -1.0, last];
+        let weight = Tensor::from_f32(dtype, [4], &values).unwrap().to_proto("w");
+        let mut graph = GraphProto::new("g");
+        graph.input.push(ValueInfoProto::tensor("x", dtype.number(), [4]));
+        graph.output.push(ValueInfoProto::tensor("y", dtype.number(), [4]));
+        graph.node.push(NodeProto::new(op, ["x", "w"], ["y"]));
+        graph.initializer.push(weight);
+        ModelProto::new(graph).with_operator_set("", 21)
+    };
+    use DataType::{Double, Float};
+    for (name, model) in [
+        ("max_double.onnx", gather(Double, "Max", 3.0)),
+        ("max_float.onnx", gather(Float, "Max", 3.0)),
+        ("max_other.onnx", gather(Float, "Max", 4.0)),
+        ("div_double.onnx", gather(Double, "Div", 3.0)),
+        ("div_float.onnx", gather(Float, "Div", 3.0)),
+    ] {
+        folder.save(name, &model);
+    }
+    for (a, b) in [("max_double.onnx", "max_float.onnx"), ("max_float.onnx", "max_double.onnx")] {
+        folder.run(&["verify", a, b]).done().says(&["same      equal as numbers in 3 runs"]);
+    }
+    let run = folder.run(&["verify", "max_double.onnx", "max_other.onnx", "--rtol", "1e-5"]);
+    run.failed(&[]).says(&["differs   output `y`, seed 0: element 3 is 4, not 3 (1 of 4 differ)"]);
+    let args = ["verify", "div_double.onnx", "div_float.onnx"];
+    folder
+        .run(&args)
+        .failed(&[])
+        .says(&["differs   output `y`", "largest   y: elements differ by"]);
+    folder.run(&[&args[..], &["--rtol", "1e-6"]].concat()).done().says(&["within the tolerance"]);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn one_model(args: &CheckArgs, model: &Path, out: &mut Output) -> Result<Outcome
     let found = check(args, model);
     if !args.json {
         if let Some(error) = found.error {
-            return Err(error.into());
+            return Err(Failure::of_explained(error));
         }
         print(model, &found.findings, out)?;
         return Ok(Outcome::of(found.findings.ok));

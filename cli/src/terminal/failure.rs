@@ -63,11 +63,7 @@ pub enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let error = explained(error);
-        match raise(&error) {
-            Some(hint) => Self::Hinted(error, hint),
-            None => Self::Model(error),
-        }
+        Self::of_explained(explained(error))
     }
 }
 
@@ -102,6 +98,14 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
+    /// That of an `error` that [`explained`] has seen.
+    pub fn of_explained(error: Error) -> Self {
+        match raise(&error) {
+            Some(hint) => Self::Hinted(error, hint),
+            None => Self::Model(error),
+        }
+    }
+
     /// Prints the failure on stderr: one line for each error and each cause. If the command did its
     /// work and only the report of it failed, also prints what was `changed`.
     pub fn print(&self, changed: Option<&str>) {

@@ -96,6 +96,7 @@ fn every_command_says_so() {
         "edit X o.onnx --producer p",
         "import-safetensors X w.safetensors o.onnx",
         "export-safetensors X o.safetensors",
+        "check X",
         "check X p.onnx",
         "inspect X",
         "files X",
@@ -126,7 +127,7 @@ fn every_command_says_so() {
             let run = folder.run(&args);
             assert_ne!(run.code(), 0, "{command}: {run:?}");
             let told = run.stderr() + &run.stdout();
-            assert!(told.contains(said), "{command}: {told}");
+            assert_eq!(told.matches(said).count(), 1, "{command}: {told}");
         }
     }
 }

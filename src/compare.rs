@@ -78,7 +78,7 @@ pub struct Comparison {
     /// Whether the messages differ in something else: there are `other_changes`.
     pub other: bool,
     /// What this is: types of values between nodes, documentation, and where the other lists say
-    /// nothing, the order of nodes and fields that none of these lists is about.
+    /// nothing, the order of nodes and attributes, and fields that none of these lists is about.
     pub other_changes: Vec<OtherChange>,
     /// What differs in the tensors.
     pub tensors: TensorChanges,

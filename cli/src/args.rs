@@ -56,7 +56,7 @@ pub use sizes::{shard_warning, size};
 pub use stats::StatsArgs;
 pub use strip::{AttachArgs, StripArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
-use values::{expected, pair, prefixes, setting, typed};
+use values::{equation, expected, pair, prefixes, setting, typed};
 #[cfg(feature = "machine")]
 pub use verify::VerifyArgs;
 

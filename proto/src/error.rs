@@ -77,6 +77,8 @@ pub enum ErrorKind {
     InUse,
     /// A type is unknown, not the declared one, or not possible here.
     DataType,
+    /// The type of a value is needed that neither is declared nor follows from declared ones.
+    MissingType,
     /// Dimensions are negative, overflow, or disagree with the data.
     Shape,
     /// A byte range goes beyond the end of its file or buffer.

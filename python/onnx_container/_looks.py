@@ -197,8 +197,8 @@ class ModelDiff:
     other: bool
     """Whether something else in the messages differs."""
     other_changes: list[dict[str, Any]]
-    """What this is: ``what`` (``value_types``, ``documentation``, ``node_order``, ``fields``), and how many are ``added``,
-    ``removed``, ``changed``."""
+    """What this is: ``what`` (``value_types``, ``documentation``, ``node_order``, ``attribute_order``, ``fields``), and
+    how many are ``added``, ``removed``, ``changed``."""
     equal: int
     """How many tensors are equal and have the same name and place."""
     added: list[dict[str, Any]]

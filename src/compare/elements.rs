@@ -22,8 +22,7 @@ use crate::util::{cancel, parallel};
 pub struct Difference {
     /// The number of elements.
     pub elements: u64,
-    /// How many of them are not equal, of complex ones how many parts. Elements that are not a
-    /// number are equal to each other.
+    /// How many of them are not equal. Elements that are not a number are equal to each other.
     pub differing: u64,
     /// How many of those that differ are NaN or infinite in one of the tensors, or in both.
     pub not_finite: u64,
@@ -31,8 +30,8 @@ pub struct Difference {
     pub not_finite_a: u64,
     /// How many of these are NaN or infinite in B.
     pub not_finite_b: u64,
-    /// The largest difference of elements that are finite in both; `None` where all that differ are
-    /// NaN or infinite.
+    /// The largest difference of elements that are finite in both, of complex ones its absolute
+    /// value; `None` where all that differ are NaN or infinite.
     pub max_abs: Option<f64>,
     /// The mean of these differences, equal elements included; `None` where `max_abs` is.
     pub mean_abs: Option<f64>,
@@ -153,17 +152,28 @@ impl Apart {
         Difference { max_abs, mean_abs, ..self.all }
     }
 
-    fn add(&mut self, a: f64, b: f64) {
-        let is_equal = a == b || (a.is_nan() && b.is_nan());
-        if a.is_finite() && b.is_finite() {
-            self.add_finite(is_equal, (a - b).abs());
-        } else {
-            self.all.elements += 1;
-            self.all.differing += u64::from(!is_equal);
-            self.all.not_finite += u64::from(!is_equal);
-            self.all.not_finite_a += u64::from(!is_equal && !a.is_finite());
-            self.all.not_finite_b += u64::from(!is_equal && !b.is_finite());
+    fn add_float(&mut self, a: f64, b: f64) {
+        self.add(are_equal(a, b), [a.is_finite(), b.is_finite()], (a - b).abs());
+    }
+
+    /// Adds elements of two parts, the real and the imaginary one.
+    fn add_complex(&mut self, [a, of_a]: [f64; 2], [b, of_b]: [f64; 2]) {
+        let are_finite = [a.is_finite() && of_a.is_finite(), b.is_finite() && of_b.is_finite()];
+        let is_equal = are_equal(a, b) && are_equal(of_a, of_b);
+        self.add(is_equal, are_finite, (a - b).hypot(of_a - of_b));
+    }
+
+    /// Adds an element of A and one of B, `apart` where both are finite.
+    fn add(&mut self, is_equal: bool, are_finite: [bool; 2], apart: f64) {
+        if are_finite == [true; 2] {
+            return self.add_finite(is_equal, apart);
         }
+        let [is_finite_a, is_finite_b] = are_finite;
+        self.all.elements += 1;
+        self.all.differing += u64::from(!is_equal);
+        self.all.not_finite += u64::from(!is_equal);
+        self.all.not_finite_a += u64::from(!is_equal && !is_finite_a);
+        self.all.not_finite_b += u64::from(!is_equal && !is_finite_b);
     }
 
     fn add_finite(&mut self, is_equal: bool, apart: f64) {
@@ -186,17 +196,23 @@ impl Apart {
     }
 }
 
+fn are_equal(a: f64, b: f64) -> bool {
+    a == b || (a.is_nan() && b.is_nan())
+}
+
 fn apart(a: &Tensor, b: &Tensor) -> Result<Apart> {
     let mut apart = Apart::default();
     match a.dtype() {
         DataType::Int64 => apart.add_all::<i64>(a, b)?,
         DataType::Uint64 => apart.add_all::<u64>(a, b)?,
-        dtype => {
+        DataType::Complex64 | DataType::Complex128 => {
             let (a, b) = (wide(a)?, wide(b)?);
-            a.iter().zip(&b).for_each(|(a, b)| apart.add(*a, *b));
-            if matches!(dtype, DataType::Complex64 | DataType::Complex128) {
-                apart.all.elements /= 2;
-            }
+            let pairs = a.as_chunks().0.iter().zip(b.as_chunks().0);
+            pairs.for_each(|(a, b)| apart.add_complex(*a, *b));
+        }
+        _ => {
+            let (a, b) = (wide(a)?, wide(b)?);
+            a.iter().zip(&b).for_each(|(a, b)| apart.add_float(*a, *b));
         }
     }
     Ok(apart)

@@ -13,14 +13,16 @@ use crate::util::cancel;
 #[non_exhaustive]
 pub struct OtherChange {
     /// What it is: `value_types`, the types that the graph declares for values between its nodes;
-    /// `node_order`, the order of the nodes of the graph; `documentation`, the texts of the graph,
-    /// its values and its tensors; `fields`, something else, which is not counted.
+    /// `node_order`, the order of the nodes of the graph; `attribute_order`, that of the attributes
+    /// of a node; `documentation`, the texts of the graph, its values and its tensors; `fields`,
+    /// something else, which is not counted.
     pub what: &'static str,
     /// How many B has and A has not.
     pub added: usize,
     /// How many A has and B has not.
     pub removed: usize,
-    /// How many are other ones in B; of nodes, how many places have another node.
+    /// How many are other ones in B: of the order of nodes how many places have another node, of
+    /// that of attributes how many nodes have another one.
     pub changed: usize,
 }
 
@@ -57,7 +59,7 @@ impl OtherChange {
 }
 
 /// Counts what differs in the graphs of two models and is in no other list. Where `has_same_nodes`,
-/// only the order of the nodes may differ.
+/// only the order of the nodes and of their attributes may differ.
 pub(super) fn find(a: &Bare<'_>, b: &Bare<'_>, has_same_nodes: bool) -> Result<Vec<OtherChange>> {
     let (none_a, none_b) = (GraphProto::default(), GraphProto::default());
     let graph_a = a.model().graph.as_deref().unwrap_or(&none_a);
@@ -67,15 +69,26 @@ pub(super) fn find(a: &Bare<'_>, b: &Bare<'_>, has_same_nodes: bool) -> Result<V
         OtherChange::count("documentation", &texts(graph_a), &texts(graph_b)),
     ];
     if has_same_nodes {
-        let mut order = OtherChange::new("node_order");
-        for (one, other) in graph_a.node.iter().zip(&graph_b.node) {
-            cancel::check()?;
-            order.changed += usize::from(a.digest(one)? != b.digest(other)?);
-        }
-        found.push(order);
+        found.extend(orders([a, b], [graph_a, graph_b])?);
     }
     found.retain(|change| !change.is_none());
     Ok(found)
+}
+
+/// Counts the places that have another node, and those where the attributes have another order.
+fn orders([a, b]: [&Bare<'_>; 2], graphs: [&GraphProto; 2]) -> Result<[OtherChange; 2]> {
+    let mut of_nodes = OtherChange::new("node_order");
+    let mut of_attributes = OtherChange::new("attribute_order");
+    let [nodes_a, nodes_b] = graphs.map(|graph| &graph.node);
+    for (one, other) in nodes_a.iter().zip(nodes_b) {
+        cancel::check()?;
+        if a.digest(one)? == b.digest(other)? {
+            continue;
+        }
+        let is_one = a.digest_of_node(one)? == b.digest_of_node(other)?;
+        (if is_one { &mut of_attributes } else { &mut of_nodes }).changed += 1;
+    }
+    Ok([of_nodes, of_attributes])
 }
 
 /// The declared types of the values between the nodes, by their names.

@@ -123,8 +123,11 @@ fn functions(bare: &Bare<'_>) -> Result<Named> {
         let (domain, name) = (text(function.domain.as_ref()), text(function.name.as_ref()));
         let digest = bare.digest(function)?.to_string();
         let digest = digest.get(..DIGITS).unwrap_or_default();
-        let nodes = function.node.len();
-        Ok((format!("{domain}::{name}"), format!("{nodes} nodes, digest {digest}")))
+        let nodes = match function.node.len() {
+            1 => "1 node".to_owned(),
+            nodes => format!("{nodes} nodes"),
+        };
+        Ok((format!("{domain}::{name}"), format!("{nodes}, digest {digest}")))
     };
     bare.model().functions.iter().map(function).collect()
 }
@@ -168,7 +171,8 @@ fn unmatched(bares: [&Bare<'_>; 2]) -> Result<BTreeMap<String, [usize; 2]>> {
     for (side, bare) in bares.into_iter().enumerate() {
         for node in nodes_of(bare.model()) {
             cancel::check()?;
-            let counts = nodes.entry(bare.digest(node)?).or_insert_with(|| (name(node), [0, 0]));
+            let counts =
+                nodes.entry(bare.digest_of_node(node)?).or_insert_with(|| (name(node), [0, 0]));
             if let Some(count) = counts.1.get_mut(side) {
                 *count += 1;
             }

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::path::Path;
 
 use super::elements::{self, Difference, Pair};
@@ -15,6 +16,7 @@ use crate::container::tensors::{TensorRef, TensorStorage};
 use crate::digest::{self, Digest};
 use crate::dtype::DataType;
 use crate::error::{Error, Errors, Result};
+use crate::files::overlaps;
 
 /// The type, the shape and the length of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -182,9 +184,8 @@ enum Told<'c> {
 impl<'c> Named<'_, 'c> {
     fn compare(&self, pairs: Vec<Tensors<'_, 'c>>, found: &mut TensorChanges) -> Result<()> {
         let (mut equal, mut changed) = (Vec::new(), Vec::new());
-        let (mut unread, mut to_read, mut errors) = (Vec::new(), Vec::new(), Errors::default());
-        // Tied tensors are read once together.
-        let mut by_places = HashMap::new();
+        let (mut unread, mut to_read, mut errors) =
+            (Vec::new(), Once::default(), Errors::default());
         for (a, b) in pairs {
             match self.told(a, b) {
                 Ok(Told::Equal) => equal.push((a, b)),
@@ -194,13 +195,7 @@ impl<'c> Named<'_, 'c> {
                     if is_equal { equal.push((a, b)) } else { changed.push((a, b)) }
                 }
                 Ok(Told::ByReading(pair)) => {
-                    let new = to_read.len();
-                    let key = pair.places();
-                    let number = key.map_or(new, |key| *by_places.entry(key).or_insert(new));
-                    unread.push(((a, b), number));
-                    if number == new {
-                        to_read.push(*pair);
-                    }
+                    unread.push(((a, b), to_read.add(*pair, ())));
                 }
                 Err(error) => errors.push(error.with_tensor(a.name())),
             }
@@ -208,7 +203,7 @@ impl<'c> Named<'_, 'c> {
         if let Some(error) = errors.join() {
             return Err(error);
         }
-        let (are_equal, read) = elements::equal(&to_read)?;
+        let (are_equal, read) = elements::equal(&to_read.pairs)?;
         found.bytes_read += read;
         for (tensors, number) in unread {
             let missing = || Error::internal("a pair that nobody compared");
@@ -253,16 +248,50 @@ impl<'c> Named<'_, 'c> {
     fn add_changed(&self, changed: &[Tensors<'_, 'c>], found: &mut TensorChanges) -> Result<()> {
         let has_difference =
             |(a, b): &&Tensors<'_, 'c>| self.with_differences && form(a) == form(b) && !strings(a);
-        let pairs = changed.iter().filter(has_difference).map(|(a, b)| self.pair(a, b));
-        let pairs = pairs.collect::<Result<Vec<_>>>()?;
-        let mut differences = elements::differences(&pairs)?.into_iter();
-        found.bytes_read += pairs.iter().map(|pair| pair.a.len() + pair.b.len()).sum::<u64>();
-        found.changed.extend(changed.iter().map(|tensors| {
+        let mut pairs = Once::default();
+        let numbers = changed.iter().map(|tensors| {
             let (a, b) = tensors;
-            let difference = has_difference(&tensors).then(|| differences.next()).flatten();
-            ChangedTensor { name: a.name().to_owned(), a: form(a), b: form(b), difference }
-        }));
+            let pair = || Ok(pairs.add(self.pair(a, b)?, form(a).dtype));
+            has_difference(&tensors).then(pair).transpose()
+        });
+        let numbers = numbers.collect::<Result<Vec<_>>>()?;
+        let differences = elements::differences(&pairs.pairs)?;
+        found.bytes_read += pairs.pairs.iter().map(|pair| pair.a.len() + pair.b.len()).sum::<u64>();
+        let difference = |number: usize| {
+            let missing = || Error::internal("a pair without a difference");
+            differences.get(number).copied().ok_or_else(missing)
+        };
+        for ((a, b), number) in changed.iter().zip(numbers) {
+            let (name, difference) = (a.name().to_owned(), number.map(difference).transpose()?);
+            found.changed.push(ChangedTensor { name, a: form(a), b: form(b), difference });
+        }
         Ok(())
+    }
+}
+
+/// Pairs of tensors, of which those that are tied in both models are read once together.
+struct Once<'c, K> {
+    pairs: Vec<Pair<'c>>,
+    /// Their numbers, by their places and how they are read.
+    numbers: HashMap<(overlaps::Range, overlaps::Range, K), usize>,
+}
+
+impl<K> Default for Once<'_, K> {
+    fn default() -> Self {
+        Self { pairs: Vec::new(), numbers: HashMap::new() }
+    }
+}
+
+impl<'c, K: Eq + Hash> Once<'c, K> {
+    /// The number of `pair`, which is read as `how` says.
+    fn add(&mut self, pair: Pair<'c>, how: K) -> usize {
+        let new = self.pairs.len();
+        let places = pair.places();
+        let number = places.map_or(new, |(a, b)| *self.numbers.entry((a, b, how)).or_insert(new));
+        if number == new {
+            self.pairs.push(pair);
+        }
+        number
     }
 }
 

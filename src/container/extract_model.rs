@@ -7,22 +7,22 @@
 
 mod between;
 mod hidden;
+mod values;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use crate::container::Container;
+use crate::container::extract_model::between::Cuts;
 use crate::container::extract_model::hidden::refuse_hidden_inputs;
-use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::container::extract_model::values::Values;
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::handle_of;
 use crate::graph::called_functions::called;
-use crate::graph::inferred_types::{InferredType, inferred_types};
 use crate::graph::outer_values::needed_by;
 use crate::graph::stored_digests::remove_digests;
 use crate::graph::traversal;
 use crate::graph::value_names::{Names, NamesMut, Role};
-use crate::proto::{GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto};
-use crate::util::did_you_mean::did_you_mean;
+use crate::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::util::names::UniqueNames;
 use crate::wire::Str;
 
@@ -61,10 +61,11 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::MissingTensor`] for a name that the main graph does not have;
     /// [`ErrorKind::InvalidArgument`] for outputs that need an input of the model that is not among
-    /// `inputs`, for inputs that no output needs or that a subgraph of the part defines too, for
-    /// names that are given twice, and for values whose types the model does not declare, unless
-    /// they follow from declared ones (see [`declare_type`](Self::declare_type));
-    /// [`ErrorKind::InvalidModel`] for values that nothing defines.
+    /// `inputs`, for inputs that no output needs or that a subgraph of the part defines too,
+    /// and for names that are given twice; [`ErrorKind::MissingType`] for values whose types the
+    /// model does not declare, unless they follow from declared ones (see
+    /// [`declare_type`](Self::declare_type)); [`ErrorKind::InvalidModel`] for values that nothing
+    /// defines.
     pub fn extract_model(
         &self,
         inputs: &[impl AsRef<str>],
@@ -115,13 +116,14 @@ impl Container {
         };
         let all = graph.input.iter().filter(is_given).filter_map(|info| info.name.clone());
         let all: Vec<_> = all.collect();
-        let needed = Part::reaching(&values, &all, &values.named(outputs)?)?.reached;
-        let needed = all.iter().filter(|name| needed.contains(*name));
-        let (needed, outputs): (Vec<_>, _) = (needed.cloned().collect(), values.named(outputs)?);
+        let outputs = values.named(outputs)?;
         if outputs.is_empty() {
             return Err(no_outputs());
         }
-        let part = Part::of(&values, &needed, &outputs)?;
+        let mut part = Part::reaching(&values, &all, &outputs)?;
+        part.add_parameters(&values);
+        let needed = all.iter().filter(|name| part.reached.contains(*name));
+        let needed: Vec<_> = needed.cloned().collect();
         self.part(&values, part, (&needed, &outputs), true)
     }
 
@@ -162,146 +164,9 @@ impl Container {
     }
 }
 
-/// What the main graph has.
-struct Values<'g> {
-    graph: &'g GraphProto,
-    /// The number of the node that computes each value.
-    producers: HashMap<&'g Str, usize>,
-    inputs: HashMap<&'g Str, &'g ValueInfoProto>,
-    /// Dense and sparse initializers: those of the latter by their values.
-    initializers: HashMap<&'g Str, &'g TensorProto>,
-    /// The dimensions of the sparse ones.
-    sparse_dims: HashMap<&'g Str, &'g Vec<i64>>,
-    /// What the graph says of the types of values.
-    declared: HashMap<&'g Str, &'g ValueInfoProto>,
-}
-
-impl<'g> Values<'g> {
-    fn of(graph: &'g GraphProto) -> Self {
-        let by_name = |list: &'g [ValueInfoProto]| {
-            list.iter().filter_map(|info| Some((info.name.as_ref()?, info)))
-        };
-        let mut producers = HashMap::new();
-        for (number, node) in graph.node.iter().enumerate() {
-            let outputs = node.output.iter().filter(|name| !name.is_empty());
-            producers.extend(outputs.map(|name| (name, number)));
-        }
-        let sparse_dims = graph
-            .sparse_initializer
-            .iter()
-            .filter_map(|one| Some((one.values.as_deref()?.name.as_ref()?, &one.dims)));
-        let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
-        let tensors = graph.initializer.iter().chain(sparse);
-        let initializers = tensors.filter_map(|tensor| Some((tensor.name.as_ref()?, tensor)));
-        let declared = by_name(&graph.value_info).chain(by_name(&graph.output));
-        Self {
-            graph,
-            producers,
-            inputs: by_name(&graph.input).collect(),
-            initializers: initializers.collect(),
-            sparse_dims: sparse_dims.collect(),
-            declared: declared.chain(by_name(&graph.input)).collect(),
-        }
-    }
-
-    fn has(&self, name: &Str) -> bool {
-        self.producers.contains_key(name)
-            || self.inputs.contains_key(name)
-            || self.initializers.contains_key(name)
-    }
-
-    /// The values of these names, each once.
-    fn named(&self, names: &[impl AsRef<str>]) -> Result<Vec<Str>> {
-        let (mut named, mut seen, mut errors) = (Vec::new(), HashSet::new(), Errors::default());
-        for name in names.iter().map(AsRef::as_ref) {
-            let value = Str::from(name);
-            if !self.has(&value) {
-                errors.push(self.unknown(name));
-            } else if !seen.insert(value.clone()) {
-                let reason = "is given twice";
-                errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name));
-            }
-            named.push(value);
-        }
-        errors.join().map_or(Ok(named), Err)
-    }
-
-    fn unknown(&self, name: &str) -> Error {
-        let all = self.producers.keys().chain(self.inputs.keys()).chain(self.initializers.keys());
-        let all: BTreeSet<_> = all.map(|name| name.to_string_lossy()).collect();
-        let hint = match did_you_mean(name, all.iter().map(AsRef::as_ref)) {
-            Some(meant) => format!("; {meant}"),
-            None if self.is_inner(name) => "; values of subgraphs cannot be cut at".to_owned(),
-            None => String::new(),
-        };
-        let reason = format!("the main graph has no value of this name{hint}");
-        Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
-    }
-
-    /// Whether a subgraph defines a value of this name.
-    fn is_inner(&self, name: &str) -> bool {
-        let mut found = false;
-        let mut visit = |role: Role, other: &Str| {
-            found |= role == Role::Definition && *other == name;
-        };
-        Names { visit: &mut visit, skip: &|_| false }.graph(self.graph);
-        found
-    }
-
-    /// The inputs and outputs of a part with their types: declared ones, or those that follow.
-    fn declarations(
-        &self,
-        model: &ModelProto,
-        inputs: &[Str],
-        outputs: &[Str],
-    ) -> Result<(Vec<ValueInfoProto>, Vec<ValueInfoProto>)> {
-        let inferred = std::cell::OnceCell::new();
-        let mut errors = Errors::default();
-        let mut all = |names: &[Str]| {
-            let infos = names.iter().map(|name| {
-                self.declared(name).map_or_else(
-                    || inferred_as(name, inferred.get_or_init(|| inferred_types(model)).get(name)),
-                    Ok,
-                )
-            });
-            infos.filter_map(|info| info.map_err(|error| errors.push(error)).ok()).collect()
-        };
-        let both = (all(inputs), all(outputs));
-        errors.join().map_or(Ok(both), Err)
-    }
-
-    /// The value with the type that the model declares, as an input or output of a graph.
-    fn declared(&self, name: &Str) -> Option<ValueInfoProto> {
-        if let Some(info) = self.declared.get(name).filter(|info| info.r#type.is_some()) {
-            return Some((*info).clone());
-        }
-        let tensor = self.initializers.get(name)?;
-        let dims = self.sparse_dims.get(name).copied().unwrap_or(&tensor.dims);
-        let dtype = tensor.data_type.unwrap_or(0);
-        Some(typed(name, TypeProto::tensor(dtype, dims.iter().copied())))
-    }
-}
-
-fn typed(name: &Str, of: TypeProto) -> ValueInfoProto {
-    let mut info = ValueInfoProto::default();
-    (info.name, info.r#type) = (Some(name.clone()), Some(Box::new(of)));
-    info
-}
-
-/// The value with the type that follows from others, if it does.
-fn inferred_as(name: &Str, inferred: Option<&InferredType>) -> Result<ValueInfoProto> {
-    if let Some(whole) = inferred.and_then(InferredType::whole) {
-        return Ok(typed(name, whole));
-    }
-    let known = inferred.and_then(|known| DataType::try_from(known.dtype).ok());
-    let known = known.map(|dtype| format!(", of which only the elements are known, {dtype}"));
-    let reason = format!(
-        "the model does not declare the type of this value{}: declare it, or let \
-         `onnx.shape_inference.infer_shapes_path` add all types that it can infer",
-        known.unwrap_or_default()
-    );
-    Err(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name.to_string_lossy()))
-}
+/// For how many inputs that are missing it is said what may be given instead: a walk of the graph
+/// for each.
+const HINTS: usize = 3;
 
 /// The nodes and initializers of a part.
 #[derive(Default)]
@@ -354,11 +219,15 @@ impl Part {
                 }
             }
         }
-        let error = |(output, name): &(&Str, Str)| {
-            let instead = between::instead(&values.graph.node, &part.nodes, (&ends, outputs), name);
+        if missing.is_empty() {
+            return Ok(part);
+        }
+        let cuts = Cuts::new(&values.graph.node, &part.nodes, (&ends, outputs));
+        let errors = missing.iter().enumerate().map(|(number, (output, name))| {
+            let instead = if number < HINTS { cuts.instead(name) } else { String::new() };
             missing_input(values, output, name, &instead)
-        };
-        Error::join(missing.iter().map(error)).map_or(Ok(part), Err)
+        });
+        Error::join(errors).map_or(Ok(part), Err)
     }
 
     /// Adds the parameters of quantized tensors: no node need use these.

@@ -8,7 +8,7 @@ use crate::proto::{
     GraphProto, Message, NodeProto, SparseTensorProto, TensorProto, TensorShapeProto, TypeProto,
 };
 
-/// Copied in `graph/inline/copy.rs`.
+/// Copied in `graph/inline/copy.rs`, and without attributes in `digest/structure.rs`.
 const _: () = assert!(NodeProto::FIELDS.len() == 10);
 
 /// Copied in `graph/inline/graph.rs`.

@@ -19,12 +19,16 @@ use crate::wire::Str;
 const SAME: &str = "Identity Relu LeakyRelu Elu Selu Celu Sigmoid Tanh Neg Abs Exp Log Sqrt \
     Reciprocal Erf Floor Ceil Round Sign Sin Cos Softplus Softsign Gelu HardSigmoid HardSwish Mish \
     Swish ThresholdedRelu Softmax LogSoftmax Hardmax Clip Dropout LayerNormalization \
-    RMSNormalization BatchNormalization InstanceNormalization GroupNormalization LRN CumSum Trilu \
-    LpNormalization MeanVarianceNormalization";
+    BatchNormalization InstanceNormalization GroupNormalization LRN CumSum Trilu \
+    LpNormalization MeanVarianceNormalization PRelu";
 /// Operators of one input with the shape of the input, and BOOL elements.
 const BOOL: &str = "Not IsNaN IsInf";
 /// Operators that broadcast all inputs, with elements of the type of the first one.
-const BROADCAST: &str = "Add Sub Mul Div Pow Max Min Mean Sum Mod PRelu";
+const BROADCAST: &str = "Add Sub Mul Div Pow Max Min Mean Sum Mod";
+/// Other operators with elements of the type of the first input, whose dimensions depend on more.
+const OF_FIRST: &str = "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool Reshape Squeeze \
+    Unsqueeze Flatten Slice Concat Split Expand Tile Pad ReduceMean ReduceSum ReduceMax ReduceMin \
+    Resize Einsum";
 /// Operators that broadcast all inputs, and whose elements are BOOL.
 const COMPARE: &str = "Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor";
 
@@ -44,7 +48,22 @@ impl InferredType {
     fn declared(info: &ValueInfoProto) -> Option<Self> {
         let Some(Value::TensorType(tensor)) = &info.r#type.as_deref()?.value else { return None };
         let dims = tensor.shape.as_deref().map(|shape| shape.dim.clone());
-        Some(Self { dtype: tensor.elem_type?, dims })
+        let dtype = tensor.elem_type.filter(|dtype| *dtype != DataType::Undefined.number())?;
+        Some(Self { dtype, dims })
+    }
+
+    /// The dimensions that follow from `found`, where those of a declared type are not known.
+    fn or_dims_of(&self, found: Self) -> Self {
+        let is_same = self.dtype == found.dtype;
+        let dims = self.dims.clone().or_else(|| found.dims.filter(|_| is_same));
+        Self { dtype: self.dtype, dims }
+    }
+
+    /// As people read it, without dimensions that are not known: `FLOAT[N,128]`.
+    pub(crate) fn text(&self) -> String {
+        let dtype = DataType::try_from(self.dtype)
+            .map_or_else(|_| self.dtype.to_string(), |dtype| dtype.to_string());
+        self.dims.as_deref().map_or(dtype.clone(), |dims| format!("{dtype}{}", shape_text(dims)))
     }
 
     /// As a declaration: `None` without dimensions, which onnx's checker asks for.
@@ -70,13 +89,27 @@ pub(crate) fn inferred_types(model: &ModelProto) -> HashMap<&Str, InferredType> 
     }
     for node in graph.node.iter().filter(|node| is_onnx(node.domain.as_ref())) {
         let Some(output) = node.output.first().filter(|name| !name.is_empty()) else { continue };
-        if !types.contains_key(output)
-            && let Some(found) = result_of(node, &types)
-        {
-            types.insert(output, found);
+        let known = types.get(output);
+        if known.is_some_and(|known| known.dims.is_some()) {
+            continue;
+        }
+        if let Some(found) = result_of(node, &types) {
+            let whole =
+                known.map_or_else(|| found.clone(), |known| known.or_dims_of(found.clone()));
+            types.insert(output, whole);
         }
     }
     types
+}
+
+/// A shape as people read it: `[N,128,?]`.
+pub(crate) fn shape_text(dims: &[Dimension]) -> String {
+    let dim = |dim: &Dimension| match &dim.value {
+        Some(DimensionValue::DimValue(size)) => size.to_string(),
+        Some(DimensionValue::DimParam(name)) => name.to_string_lossy().into_owned(),
+        _ => "?".to_owned(),
+    };
+    format!("[{}]", dims.iter().map(dim).collect::<Vec<_>>().join(","))
 }
 
 fn declared(graph: &GraphProto) -> HashMap<&Str, InferredType> {
@@ -106,6 +139,9 @@ fn result_of(node: &NodeProto, types: &HashMap<&Str, InferredType>) -> Option<In
     if is_of(COMPARE) {
         return Some(InferredType { dtype: bool, dims: broadcast_of(node, types) });
     }
+    if is_of(OF_FIRST) {
+        return Some(typed(input(0)?, None));
+    }
     let int64 = DataType::Int64.number();
     match op {
         "Constant" => constant(node),
@@ -123,10 +159,7 @@ fn result_of(node: &NodeProto, types: &HashMap<&Str, InferredType>) -> Option<In
         "Gemm" => Some(typed(input(0)?, gemm(node, input(0)?, input(1)))),
         "Transpose" => Some(typed(input(0)?, transposed(node, input(0)?))),
         "Gather" => Some(typed(input(0)?, gathered(node, input(0)?, input(1)))),
-        "Conv" | "ConvTranspose" | "MaxPool" | "AveragePool" | "GlobalAveragePool" | "Reshape"
-        | "Squeeze" | "Unsqueeze" | "Flatten" | "Slice" | "Concat" | "Split" | "Expand"
-        | "Tile" | "Pad" | "ReduceMean" | "ReduceSum" | "ReduceMax" | "ReduceMin" | "Resize"
-        | "Einsum" => Some(typed(input(0)?, None)),
+        "RMSNormalization" => Some(typed(input(1)?, input(0)?.dims.clone())),
         _ => None,
     }
 }
@@ -234,4 +267,37 @@ fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributeProto> 
 
 fn int(node: &NodeProto, name: &str) -> Option<i64> {
     attribute(node, name)?.i
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::opset::{Formal, Signature};
+
+    /// The operators of the lists, and of the match, with the input that has the elements of the
+    /// output: `None` for BOOL and INT64.
+    #[test]
+    fn the_elements_are_those_of_the_schemas_in_every_version() {
+        let first = [SAME, BROADCAST, OF_FIRST, "MatMul Gemm Transpose Gather"];
+        let lists = first.into_iter().map(|list| (list, Some(0)));
+        let others = [
+            ("RMSNormalization Where", Some(1)),
+            (BOOL, None),
+            (COMPARE, None),
+            ("Shape Size", None),
+        ];
+        let mut seen = 0;
+        for (list, input) in lists.chain(others) {
+            for op in list.split_whitespace() {
+                for signature in
+                    (1..=30).filter_map(|version| Signature::of(op.as_bytes(), version))
+                {
+                    let wanted = input.map_or(Formal::Other, |input| signature.input(input));
+                    assert_eq!(signature.output(0), wanted, "{signature:?}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 1000, "{seen}");
+    }
 }

@@ -62,12 +62,15 @@ pub(super) fn weights(
 }
 
 /// The part of a model's name that every default name of its weights files begins with: what comes
-/// before the first character that a save may write in another way. It rules out most pairs of a
-/// model and a file at once, of which a folder can have millions.
+/// before the first character that a save may write in another way, and of a long name what is not
+/// cut. It rules out most pairs of a model and a file at once, of which a folder can have millions.
 fn unchanged_start(model: &str) -> &str {
     let end = model.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(model.len());
-    model.get(..end).unwrap_or_default()
+    model.get(..end.min(NEVER_CUT)).unwrap_or_default()
 }
+
+/// How many bytes of a model's name are in the names of its weights files, if it has so many.
+const NEVER_CUT: usize = 128;
 
 /// What the model is probably called whose weights file has the name `name`; `None` for other
 /// files.
@@ -151,5 +154,10 @@ mod tests {
             let of = |is_binary| weights(name, &models, is_binary).map(|(certainty, _)| certainty);
             assert_eq!((of(true), of(false)), (binary, text), "{name}");
         }
+        // A long name is cut for the numbers of shards.
+        let long = [format!("{}.onnx", "m".repeat(240))];
+        let shard = format!("{}-00001-of-00002.onnx.data", "m".repeat(230));
+        let found = weights(&shard, &long, true);
+        assert_eq!(found.map(|(certainty, _)| certainty), Some(Sure));
     }
 }

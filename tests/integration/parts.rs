@@ -400,7 +400,6 @@ fn one_node(op: &str, inputs: &[&str], outputs: &[&str]) -> Container {
     Container::new(model(graph_of(inputs, outputs, vec![node(op, inputs, outputs, vec![])])))
 }
 
-/// An output of the first model may have the name of another input of the second.
 #[test]
 fn no_two_nodes_have_one_name() {
     let named = |op: &str, inputs: &[&str], outputs: &[&str]| {
@@ -414,6 +413,7 @@ fn no_two_nodes_have_one_name() {
     assert_eq!(names(nodes.iter().map(|node| &node.name)), ["n", "n_2"]);
 }
 
+/// An output of the first model may have the name of another input of the second.
 #[test]
 fn inputs_are_renamed_at_once() {
     for (outputs, inputs, connections, read) in [
@@ -596,15 +596,20 @@ fn where_the_model_can_be_cut_is_said() {
         ]
     };
     let cases: [(&str, &[&str], &str); 4] = [
-        ("z", &["z"], "add it, or a value between the two: `a`, `d`, `e`, `f`"),
-        ("x", &["z"], "add it, or a value between the two: `e`, `f`"),
-        ("b", &["z", "c"], "add it, or a value between the two: `a`, `b`, `e`, `f`"),
-        ("a", &["x", "b"], "add it, or a value between the two: `c`, `d`, `e`, `f`"),
+        ("z", &["z"], "between the two: `a`, `d`, `e` without `z`, `f` without `z`"),
+        ("x", &["z"], "between the two: `e` without `z`, `f` without `z`"),
+        (
+            "b",
+            &["z", "c"],
+            "`a` without `z`, `b` without `z`, `e` without `c`, `z`, `f` without `c`, `z`",
+        ),
+        ("a", &["x", "b"], "`c`, `d` without `b`, `e` without `b`, `x`, `f` without `b`, `x`"),
     ];
     for (mask, inputs, text) in cases {
         let model = Container::new(model(graph_of(&["x", "z"], &["y"], nodes(mask))));
         let said = model.extract_model(inputs, &["y"]).map_err(|error| error.to_string());
         let said = said.err().unwrap_or_default();
+        assert!(said.contains("add it, or a value between the two: "), "{inputs:?}: {said}");
         assert!(said.ends_with(text), "{inputs:?}: {said}");
     }
     // Two ways that do not meet again: both are needed.
@@ -616,7 +621,138 @@ fn where_the_model_can_be_cut_is_said() {
     ];
     let model = Container::new(model(graph_of(&["x", "z"], &["y"], nodes)));
     let error = model.extract_model(&["z"], &["y"]).unwrap_err().to_string();
-    assert!(error.ends_with("add it, or all of `a`, `b`, which lie between the two"), "{error}");
+    let text = "add it, or all of `a`, `b` without `z`, which lie between the two";
+    assert!(error.ends_with(text), "{error}");
+}
+
+/// What may be given instead is looked for a few times, not for each of very many inputs.
+#[test]
+fn very_many_missing_inputs_are_said_soon() {
+    let many = 20_000;
+    let names: Vec<_> = (0..many).map(|i| format!("x{i}")).collect();
+    let nodes = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| node("Add", &[&format!("h{i}"), name], &[&format!("h{}", i + 1)], vec![]));
+    let nodes = nodes.collect();
+    let inputs = names.iter().map(String::as_str).chain(["h0"]).collect::<Vec<_>>();
+    let container = Container::new(model(graph_of(&inputs, &[&format!("h{many}")], nodes)));
+    let error = container.extract_model(&["h0"], &[&format!("h{many}")]).unwrap_err();
+    assert!(error.related().len() > 3);
+    let hinted = error.related().iter().filter(|one| one.reason().contains("between the two"));
+    // There is nothing between the output and the first one.
+    assert_eq!(hinted.count(), 2);
+}
+
+/// A type that is given completes what is known, and does not contradict it.
+#[test]
+fn a_given_type_completes_the_known_one() {
+    let declared = |text: &str, given: &str| {
+        let half = TensorProto::FLOAT16;
+        let mut info =
+            ValueInfoProto::tensor_with("h", half, ["N".into(), 4.into(), Dimension::default()]);
+        if let Some(onnx_container::proto::type_proto::Value::TensorType(tensor)) =
+            &mut info.r#type.as_mut().unwrap().value
+        {
+            match text {
+                "none" => info.r#type = None,
+                "elements" => tensor.shape = None,
+                "nothing" => (tensor.elem_type, tensor.shape) = (Some(0), None),
+                _ => {}
+            }
+        }
+        let mut graph = graph_of(
+            &["x"],
+            &["y"],
+            vec![node("Custom", &["x"], &["h"], vec![]), node("Relu", &["h"], &["y"], vec![])],
+        );
+        graph.value_info.push(info);
+        let mut container = Container::new(model(graph));
+        container.declare_type("h", given)?;
+        let part = container.extract_model(&["h"], &["y"])?;
+        Ok::<_, Error>(part.model().graph.as_ref().unwrap().input[0].r#type.as_deref().cloned())
+    };
+    let full = TypeProto::tensor_with(TensorProto::FLOAT16, ["N".into(), 4.into(), 2.into()]);
+    for (text, given) in [
+        ("none", "FLOAT16[N,4,2]"),
+        ("elements", "FLOAT16[N,4,2]"),
+        ("nothing", "FLOAT16[N,4,2]"),
+        ("whole", "FLOAT16[N,4,2]"),
+        ("whole", "FLOAT16[?,4,2]"),
+        ("whole", "FLOAT16[M,?,2]"),
+    ] {
+        assert_eq!(declared(text, given).unwrap(), Some(full.clone()), "{text} {given}");
+    }
+    for (text, given, kind) in [
+        ("whole", "FLOAT[N,4,2]", ErrorKind::DataType),
+        ("elements", "FLOAT[N,4,2]", ErrorKind::DataType),
+        ("whole", "FLOAT16[N,4]", ErrorKind::Shape),
+        ("whole", "FLOAT16[N,5,2]", ErrorKind::Shape),
+    ] {
+        let error = declared(text, given).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("contradicts what the model says"), "{error}");
+    }
+    // What follows from declared types is known too.
+    let mut follows = Container::new(model(graph_of(
+        &["x"],
+        &["y"],
+        vec![node("Relu", &["x"], &["h"], vec![]), node("Custom", &["h"], &["y"], vec![])],
+    )));
+    assert_eq!(follows.element_type("h"), Some(onnx_container::DataType::Float));
+    let error = follows.declare_type("h", "INT64[7]").unwrap_err().to_string();
+    assert!(
+        error.contains("`INT64[7]` contradicts what the model says of this value, `FLOAT[2]`"),
+        "{error}"
+    );
+}
+
+/// A value that is declared without a shape is completed, or is an error.
+#[test]
+fn a_type_without_a_shape_is_completed() {
+    let part = |op: &str| {
+        let mut graph = graph_of(
+            &["x"],
+            &["y"],
+            vec![node(op, &["x"], &["h"], vec![]), node("Neg", &["h"], &["y"], vec![])],
+        );
+        let mut info = ValueInfoProto::tensor("h", TensorProto::FLOAT, [2]);
+        if let Some(onnx_container::proto::type_proto::Value::TensorType(tensor)) =
+            &mut info.r#type.as_mut().unwrap().value
+        {
+            tensor.shape = None;
+        }
+        graph.value_info.push(info);
+        let part = Container::new(model(graph)).extract_model(&["x"], &["h"])?;
+        Ok::<_, Error>(part.model().graph.as_ref().unwrap().output[0].r#type.as_deref().cloned())
+    };
+    assert_eq!(part("Relu").unwrap(), Some(TypeProto::tensor(TensorProto::FLOAT, [2])));
+    let error = part("Custom").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingType);
+    assert!(error.to_string().contains("only the elements are known, FLOAT:"), "{error}");
+}
+
+#[test]
+fn texts_that_are_no_types_are_refused() {
+    for text in [
+        "FLOAT",
+        "FLOAT[4",
+        "FLOATS[4]",
+        "UNDEFINED[2]",
+        "FLOAT[4,,4]",
+        "FLOAT[N]]",
+        "FLOAT[[N]",
+        "FLOAT[99999999999999999999]",
+        "FLOAT[-N]",
+        "FLOAT[?N]",
+        "FLOAT[2 3]",
+        "FLOAT[-1,2]",
+        "FLOAT[2a]",
+    ] {
+        let graph = graph_of(&["x"], &["y"], vec![node("Custom", &["x"], &["h"], vec![])]);
+        let error = Container::new(model(graph)).declare_type("h", text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}: {error}");
+    }
 }
 
 /// The type of the value `h` in a part that ends with it, or nothing where it is not known.
@@ -633,6 +769,9 @@ fn inferred(op: NodeProto) -> Option<TypeProto> {
     main.input.push(ValueInfoProto::tensor("ids", TensorProto::INT64, [5]));
     main.initializer
         .push(TensorProto::new("w", TensorProto::FLOAT, [4, 7]).with_raw_data(vec![0; 112]));
+    main.initializer
+        .push(TensorProto::new("half", TensorProto::FLOAT16, [4]).with_raw_data(vec![0; 8]));
+    main.initializer.push(floats("slope", 0, 3));
     let part = Container::new(model(main)).extract_model_for(&["h"]).ok()?;
     let graph = part.model().graph.clone().unwrap();
     graph.output[0].r#type.as_deref().cloned()
@@ -645,6 +784,12 @@ fn the_types_of_cut_values_follow_from_declared_ones() {
         (node("Relu", &["x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
         (node("Cast", &["x"], &["h"], vec![int("to", 10)]), Some("FLOAT16[N,3,4]")),
         (node("IsNaN", &["x"], &["h"], vec![]), Some("BOOL[N,3,4]")),
+        (node("LayerNormalization", &["x", "half"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("RMSNormalization", &["x", "half"], &["h"], vec![]), Some("FLOAT16[N,3,4]")),
+        (node("RMSNormalization", &["x", "none"], &["h"], vec![]), None),
+        // Below version 7 the slope is for dimension 1; x is never broadcast.
+        (node("PRelu", &["x", "slope"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
+        (node("PRelu", &["one", "x"], &["h"], vec![]), Some("FLOAT[1,4]")),
         (node("Add", &["one", "x"], &["h"], vec![]), Some("FLOAT[N,3,4]")),
         (node("Add", &["square", "one"], &["h"], vec![]), Some("FLOAT[4,4]")),
         (node("Add", &["x", "w"], &["h"], vec![int("broadcast", 1)]), None),

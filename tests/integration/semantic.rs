@@ -960,12 +960,12 @@ fn models_part_at_the_first_node_that_differs() {
         (
             changed(&|m| weights(m, |w| w.raw_data = Some(vec![7; 8].into()))),
             "initializer `w` (FLOAT [2]) | initializer `w` (FLOAT [2])",
-            "the initializers have other elements",
+            "the weights have other elements",
         ),
         (
             changed(&|m| weights(m, |w| w.dims = vec![1, 2])),
             "initializer `w` (FLOAT [2]) | initializer `w` (FLOAT [1, 2])",
-            "the initializers have another type or shape",
+            "the weights have another type or shape",
         ),
         (
             changed(&|m| main_of(m).node[3].input[0] = "x".into()),
@@ -999,6 +999,61 @@ fn models_part_at_the_first_node_that_differs() {
         assert_eq!(found.0, places);
         // Either way round for those that have two sides.
         assert_eq!(found.1, reason, "{places}");
+    }
+}
+
+/// A dense and a sparse weight of one type and shape are not said to have other elements.
+#[test]
+fn a_sparse_weight_is_another_thing_than_a_dense_one() {
+    let sparse = with(small(), |model| {
+        let graph = main_of(model);
+        let mut values = graph.initializer.remove(0);
+        values.dims = vec![2];
+        let mut sparse = SparseTensorProto::default();
+        (sparse.values, sparse.dims) = (Some(Box::new(values)), vec![2]);
+        sparse.indices = Some(Box::new(int64s("", &[0, 1])));
+        graph.sparse_initializer.push(sparse);
+    });
+    let (a, b) = (Container::new(small()), Container::new(sparse));
+    let found = a.semantic_difference(&b).unwrap().unwrap();
+    assert_eq!((found.reason(), found.is_of_elements()), ("one of the weights is sparse", false));
+}
+
+/// The tensor of a Constant is a weight as an initializer is, whatever the two are called.
+#[test]
+fn weights_of_constants_have_other_elements() {
+    let with_constant = |dims: &[i64], first: usize| {
+        with(small(), |model| {
+            let graph = main_of(model);
+            graph.initializer.clear();
+            graph.node[2].input[1] = "c".into();
+            let mut tensor = floats("", first, 2);
+            tensor.dims = dims.to_vec();
+            graph.node.insert(0, constant("c", tensor));
+        })
+    };
+    let of = |a: &ModelProto, b: &ModelProto| {
+        let [a, b] = [a, b].map(|model| Container::new(model.clone()));
+        let found = a.semantic_difference(&b).unwrap();
+        found.map(|found| {
+            let places = found.places().join(" | ");
+            format!("{places}: {} {}", found.reason(), found.is_of_elements())
+        })
+    };
+    let [same, other, reshaped] =
+        [(&[2][..], 0), (&[2], 5), (&[1, 2], 5)].map(|(dims, first)| with_constant(dims, first));
+    let elements = "the weights have other elements true";
+    let form = "the weights have another type or shape false";
+    let (node, initializer) = ("node `c` (Constant)", "initializer `w` (FLOAT [2])");
+    let cases = [
+        (&small(), &same, None),
+        (&same, &other, Some(format!("{node} | {node}: {elements}"))),
+        (&small(), &other, Some(format!("{initializer} | {node}: {elements}"))),
+        (&other, &small(), Some(format!("{node} | {initializer}: {elements}"))),
+        (&small(), &reshaped, Some(format!("{initializer} | {node}: {form}"))),
+    ];
+    for (a, b, said) in cases {
+        assert_eq!(of(a, b), said);
     }
 }
 

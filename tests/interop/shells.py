@@ -29,6 +29,10 @@ TYPED = [
     ("trace diff --dump-\t", "--dump-[ab]"),
     ("trace model.onnx --se", "trace model.onnx --seed"),
     ("pack my-mo", "pack my-model.onnx"),
+    ("completions z", "completions zsh"),
+    ("cast a b --to float1", "cast a b --to float16"),
+    ("cast a b --to=float1", "cast a b --to=float16"),
+    ("cast a b --to=\t", "bfloat16"),
 ]
 SLOWEST = 60.0
 

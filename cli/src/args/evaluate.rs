@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use onnx_container_machine::Profile;
 
-use super::paths::model_to_read;
+use super::paths::{file_to_write, model_to_read};
 use super::plan::dim;
 use super::{ReadArgs, pair, size};
 
@@ -204,7 +204,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub inputs: InputArgs,
     /// The file to write, which is replaced if it exists [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]
     pub output: Option<PathBuf>,
     /// Also state min and max of every output, and how many elements are not finite
     #[arg(long)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::paths::{model_to_read, model_to_write};
-use super::{InOut, PackedArgs, WriteArgs, pair, typed};
+use super::{InOut, PackedArgs, WriteArgs, equation, typed};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -21,13 +21,14 @@ pub struct ExtractModelArgs {
     pub paths: InOut,
     /// The values that become the inputs, separated by commas; may be given several times
     /// [default: the inputs of the model that the outputs need]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...")]
     pub inputs: Vec<String>,
     /// The values that become the outputs; as above [default: the outputs of the model]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...")]
     pub outputs: Vec<String>,
     /// The type of a value to cut at, which the model does not declare, such as h=FLOAT[N,128]; may
-    /// be given several times. Dimensions are numbers, names, or ? where nothing is known
+    /// be given several times. Dimensions are numbers, names, or ? where nothing is known. A type
+    /// that is known in part is completed
     #[arg(long = "type", value_name = "NAME=TYPE", value_parser = typed)]
     pub types: Vec<(String, String)>,
     #[command(flatten)]
@@ -55,12 +56,12 @@ pub struct MergeArgs {
     #[arg(value_name = "OUT", value_parser = model_to_write())]
     pub output: PathBuf,
     /// Make the output O of A the input I of B; may be given several times
-    #[arg(long, value_name = "O=I", value_parser = pair)]
-    pub connect: Vec<(String, String)>,
+    #[arg(long, value_name = "O=I", value_parser = equation)]
+    pub connect: Vec<String>,
     /// Make the input X of A and the input Y of B one input, X; both have the same default or none;
     /// may be given several times
-    #[arg(long, value_name = "X=Y", value_parser = pair)]
-    pub same_input: Vec<(String, String)>,
+    #[arg(long, value_name = "X=Y", value_parser = equation)]
+    pub same_input: Vec<String>,
     /// Put PREFIX before the names of all values and nodes of A
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub prefix_a: String,

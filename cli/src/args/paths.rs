@@ -1,8 +1,8 @@
-//! Paths of models on the command line.
+//! Paths of models, and of files that are written, on the command line.
 //!
 //! A model must be a file, because its weights are beside it and are found by its folder. So `-` is
 //! refused for models that are read or written, and so is a path to write that can only be a
-//! folder and is not there.
+//! folder and is not there. A page or a picture is written to a file too.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,6 +24,15 @@ pub fn model_or_folder_to_write() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().try_map(|path| {
         let path = named(path)?;
         if path.is_dir() { Ok(path) } else { no_folder(path) }
+    })
+}
+
+/// Takes the path of a file that is written and is no model.
+pub fn file_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|path| match path.to_str() {
+        Some("-") => Err("this is written to a file; for a file called `-` give ./-"),
+        Some("") => Err("the name is empty"),
+        _ => Ok(PathBuf::from(path)),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::paths::model_to_read;
+use super::paths::{file_to_write, model_to_read};
 use super::{ReadArgs, size};
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Draw the plan, offset against step, in FILE, which is replaced
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file_to_write())]
     pub svg: Option<PathBuf>,
     /// Print the blocks and their offsets as MiniMalloc does
     #[arg(long, conflicts_with = "json")]

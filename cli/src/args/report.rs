@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::ReadArgs;
-use super::paths::model_to_read;
+use super::paths::{file_to_write, model_to_read};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -21,7 +21,7 @@ pub struct ReportArgs {
     #[arg(value_name = "OTHER", value_parser = model_to_read())]
     pub other: Option<PathBuf>,
     /// The page to write. A report that is there is replaced
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]
     pub output: PathBuf,
     /// Show range, mean, deviation, NaN and a histogram of each tensor, and with OTHER how far
     /// changed tensors are apart; reads all weights

@@ -52,7 +52,8 @@ pub struct ExtractArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// The tensors, or patterns such as 'layers.3.*'
+    /// The tensors, or patterns such as 'layers.3.*': * is any text and ? one character, brackets
+    /// stand for themselves
     #[arg(value_name = "NAME", required_unless_present = "names_from")]
     pub names: Vec<String>,
     /// Read the names from FILE, one per line; - is standard input

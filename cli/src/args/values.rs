@@ -7,6 +7,11 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((from.to_owned(), to.to_owned()))
 }
 
+/// Two names: `A=B`. Names may have a `=`, so that the models tell where the text is split.
+pub(super) fn equation(text: &str) -> Result<String, String> {
+    pair(text).map(|_| text.to_owned())
+}
+
 /// A name and a type: `h=FLOAT[N,128]`, split at the last `=`.
 pub(super) fn typed(text: &str) -> Result<(String, String), String> {
     let pair = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());

@@ -15,7 +15,8 @@ Models with the same semantic digest compute the same for all inputs. If the dig
 are run on the same random inputs, and their outputs are compared: bit by bit, or with --rtol and --atol. \
 Equal outputs are evidence, no proof: --runs 0 takes equal digests alone. Where a weight has other elements, \
 equal outputs show nothing without --rtol or --atol. Inputs and outputs of the models are matched by name \
-where both models have the same names, otherwise by order; FLOAT, FLOAT16 and BFLOAT16 are compared as numbers.\n\n\
+where both models have the same names, otherwise by order. Where one model has DOUBLE, FLOAT, FLOAT16 or BFLOAT16 \
+and the other another of these, both get the same numbers, and their outputs are compared as numbers.\n\n\
 Exit code: 1 when neither the digests nor the outputs show that the models compute the same.")]
 #[command(override_usage = "onnx-container verify [OPTIONS] <A> <B>")]
 pub struct VerifyArgs {

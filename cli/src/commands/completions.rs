@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use clap::Arg;
 use clap_complete::Shell;
 
 use crate::args::CompletionsArgs;
@@ -29,7 +30,8 @@ fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure> {
     clap_complete::generate(args.shell, &mut declared(), "onnx-container", &mut script);
     let script = String::from_utf8_lossy(&script);
     let script = match args.shell {
-        Shell::Bash => named_alike(&script),
+        Shell::Bash => with_values_behind_equals(&named_alike(&script)),
+        Shell::Fish => with_values_of_arguments(&script),
         Shell::Zsh => model_or_command(&script),
         _ => script.into_owned(),
     };
@@ -42,6 +44,33 @@ fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// `onnx__subcmd__container__subcmd__pack`.
 fn named_alike(script: &str) -> String {
     script.replace("onnx__subcmd__container", "onnx__container")
+}
+
+/// The script for bash with the values of `--option=`: bash takes the `=` for a word of its own,
+/// which `clap_complete` then takes for the option.
+fn with_values_behind_equals(script: &str) -> String {
+    let previous = "    prev=\"$3\"\n";
+    let option = "    if [[ \"${prev}\" == \"=\" ]] && (( COMP_CWORD > 1 )); then\n        \
+                  prev=\"${COMP_WORDS[COMP_CWORD-2]}\"\n    fi\n";
+    script.replacen(previous, &format!("{previous}{option}"), 1)
+}
+
+/// The script for fish with the values of arguments that are no options, which `clap_complete`
+/// leaves out.
+fn with_values_of_arguments(script: &str) -> String {
+    let mut script = script.to_owned();
+    for command in declared().get_subcommands() {
+        let values = command.get_positionals().flat_map(Arg::get_possible_values);
+        let values: Vec<_> = values.map(|value| value.get_name().to_owned()).collect();
+        if !values.is_empty() {
+            let (name, values) = (command.get_name(), values.join(" "));
+            script += &format!(
+                "complete -c onnx-container -n \"__fish_onnx_container_using_subcommand {name}\" \
+                 -f -a \"{values}\"\n"
+            );
+        }
+    }
+    script
 }
 
 /// The script for zsh with `trace MODEL` and `trace diff`: `clap_complete` expects the subcommand

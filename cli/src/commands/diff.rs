@@ -156,7 +156,7 @@ fn operator(OperatorChange { operator, a, b, changed, .. }: &OperatorChange) -> 
             format!(", {} with other inputs, outputs or attributes", count(*changed, "node"))
         }
     };
-    let nodes = if a == b { format!("{a} nodes") } else { format!("{a} -> {b} nodes") };
+    let nodes = if a == b { String::new() } else { format!("{a} -> ") } + &count(*b, "node");
     row("nodes", format!("{operator}: {nodes}{changed}"))
 }
 
@@ -166,6 +166,7 @@ fn other(OtherChange { what, added, removed, changed, .. }: &OtherChange) -> Str
         "value_types" => "types of values between nodes",
         "documentation" => "documentation",
         "node_order" => return format!("order of nodes: {changed} in other places"),
+        "attribute_order" => return format!("order of attributes: {}", count(*changed, "node")),
         _ => return "fields that this command does not compare one by one".to_owned(),
     };
     let counts = [(added, "added"), (removed, "removed"), (changed, "changed")];

@@ -7,13 +7,15 @@ mod file_names;
 mod target;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use glob::Pattern;
-use onnx_container::{ByteSize, Container, Error, ErrorKind, SaveOptions, Tensor};
+use onnx_container::{
+    ByteSize, Container, Error, ErrorKind, SaveOptions, Tensor, TensorIndex, TensorRef,
+};
 use onnx_container_files::targets::{refusal, refusals};
 use serde::Serialize;
 
@@ -56,12 +58,14 @@ impl Execute for ExtractArgs {
 /// Writes the tensors and prints a report.
 fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let names = asked(args)?;
-    let several = names.len() > 1 || names.iter().any(|name| glob(name).is_some());
+    let (container, own) = load(args)?;
+    let index = container.index();
+    let found = named(&index, &names)?;
+    let several = found.len() > 1;
     let target = ExtractTarget::of(args, several)?;
     let format = format(args, several, &target)?;
-    let (container, own) = load(args)?;
     let warnings = container.warnings().iter().map(ToString::to_string).collect();
-    let job = ExtractJob { args, format, tensors: tensors(&container, &names)?, own, warnings };
+    let job = ExtractJob { args, format, tensors: elements(found)?, own, warnings };
     match target {
         ExtractTarget::Stdout => job.print(out),
         ExtractTarget::File(path) if format == FileFormat::Safetensors => job.export(&path, out),
@@ -77,9 +81,11 @@ fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     }
 }
 
-/// The pattern that `name` is, unless a tensor is called so: one with `*` or `?`.
+/// The pattern that `name` is: one with `*` or `?`. Brackets, which names have, stand for
+/// themselves.
 fn glob(name: &str) -> Option<Pattern> {
-    name.contains(['*', '?']).then(|| Pattern::new(name).ok()).flatten()
+    let is_pattern = name.contains(['*', '?']);
+    is_pattern.then(|| Pattern::new(&name.replace('[', "[[]")).ok()).flatten()
 }
 
 /// The names that were asked for.
@@ -132,29 +138,46 @@ fn format(
     Err(Failure::Usage(reason.to_owned()))
 }
 
-/// The tensors that were asked for, or one error for all that cannot be read.
-fn tensors<'n>(
-    container: &Container,
-    names: &'n [String],
-) -> Result<Vec<(Cow<'n, str>, Tensor)>, Error> {
-    let (index, mut tensors, mut errors) = (container.index(), Vec::new(), Vec::new());
+/// The tensors that were asked for, each once, by the first name that was given: of what is a
+/// pattern and the name of a tensor, this tensor.
+fn named<'i, 'c>(
+    index: &'i TensorIndex<'c>,
+    names: &'i [String],
+) -> Result<Vec<(Cow<'i, str>, &'i TensorRef<'c>)>, Error> {
+    let (mut tensors, mut seen, mut errors) = (Vec::new(), HashSet::new(), Vec::new());
+    let mut add = |name: Cow<'i, str>, tensor: &'i TensorRef<'c>| {
+        if seen.insert(tensor.place().position) {
+            tensors.push((name, tensor));
+        }
+    };
     for name in names {
-        match names::tensor(&index, name) {
-            Ok(found) => tensors.push(found),
-            Err(error) => {
-                let glob = glob(name);
-                let is_meant = |own: &str| glob.as_ref().is_some_and(|glob| glob.matches(own));
-                let mut meant = index.iter().filter(|tensor| is_meant(tensor.name())).peekable();
-                if meant.peek().is_none() {
-                    errors.push(error);
-                }
-                for tensor in meant {
-                    match tensor.tensor() {
-                        Ok(found) => tensors.push((tensor.name().to_owned().into(), found)),
-                        Err(error) => errors.push(error),
-                    }
-                }
+        let error = match names::tensor(index, name) {
+            Ok((name, tensor)) => {
+                add(name, tensor);
+                continue;
             }
+            Err(error) => error,
+        };
+        let glob = glob(name);
+        let is_meant = |own: &str| glob.as_ref().is_some_and(|glob| glob.matches(own));
+        let mut meant = index.iter().filter(|tensor| is_meant(tensor.name())).peekable();
+        if meant.peek().is_none() {
+            errors.push(error);
+        }
+        meant.for_each(|tensor| add(tensor.name().into(), tensor));
+    }
+    Error::join(errors).map_or(Ok(tensors), Err)
+}
+
+/// The tensors with their elements, or one error for all that cannot be read.
+fn elements<'n>(
+    named: Vec<(Cow<'n, str>, &TensorRef<'_>)>,
+) -> Result<Vec<(Cow<'n, str>, Tensor)>, Error> {
+    let (mut tensors, mut errors) = (Vec::new(), Vec::new());
+    for (name, tensor) in named {
+        match tensor.tensor() {
+            Ok(tensor) => tensors.push((name, tensor)),
+            Err(error) => errors.push(error),
         }
     }
     Error::join(errors).map_or(Ok(tensors), Err)

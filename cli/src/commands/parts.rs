@@ -2,17 +2,21 @@
 //!
 //! Weights are not changed: where they can stay in their files, only the model is written.
 
+mod given_names;
+
+use std::collections::HashSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::edit::MergeOptions;
 use onnx_container::proto::{GraphProto, ValueInfoProto};
-use onnx_container::{Container, Error, ErrorKind, Saved, WeightFiles, traversal};
+use onnx_container::{Container, DataType, Error, ErrorKind, Saved, WeightFiles, traversal};
 use serde::Serialize;
 
 use crate::args::{ExtractModelArgs, MergeArgs, PackedArgs, WriteArgs};
 use crate::commands::Execute;
 use crate::commands::leftovers;
+use crate::commands::parts::given_names::{Values, graph, names, pairs};
 use crate::commands::write::{Read, Verified, verify};
 use crate::model::save::Written;
 use crate::model::vouched::Vouched;
@@ -63,18 +67,20 @@ fn extract(args: &ExtractModelArgs, out: &mut Output) -> Result<Outcome, Failure
         let reason = "nothing to extract: give --outputs, or --inputs, or both";
         return Err(Failure::Usage(reason.to_owned()));
     }
+    refuse_a_type_given_twice(&args.types)?;
     let mut whole = load(input, &args.write)?;
     args.types.iter().try_for_each(|(name, of)| whole.declare_type(name, of))?;
     let read = Read::of(&whole, !args.write.read.no_mmap)?;
+    let values = Values::of(&whole);
     let outputs = match args.outputs.as_slice() {
         [] => graph(&whole).map(|graph| names(&graph.output)).unwrap_or_default(),
-        given => given.to_vec(),
+        given => values.split(given),
     };
     let part = match args.inputs.as_slice() {
         [] => whole.extract_model_for(&outputs),
-        given => whole.extract_model(given, &outputs),
+        given => whole.extract_model(&values.split(given), &outputs),
     };
-    let part = part.map_err(|error| untyped(error, input))?;
+    let part = part.map_err(|error| untyped(error, &whole, input))?;
     let target = Target { output, packed: &args.packed, write: &args.write };
     let (saved, verified) = target.save(&part)?;
     let sources = Sources { input, second: None };
@@ -96,30 +102,64 @@ fn cut_little(part: &Graph, whole: &Graph) -> Option<String> {
     is_most.then(|| format!("{kept} of {of} are kept: the inputs and outputs cut little"))
 }
 
-/// The failure to extract a part of `model`, with what to do where types are not known.
-fn untyped(error: Error, model: &Path) -> Failure {
-    let is_it = |one: &Error| one.reason().contains("does not declare the type");
-    let Some(tensor) = error.each().find(|one| is_it(one)).and_then(Error::tensor) else {
+/// Refuses two types for one value: the second would be held to the first.
+fn refuse_a_type_given_twice(types: &[(String, String)]) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    match types.iter().find(|(name, _)| !seen.insert(name)) {
+        Some((name, _)) => Err(Failure::Usage(format!("--type gives `{name}` twice"))),
+        None => Ok(()),
+    }
+}
+
+/// The failure to extract a part of the model `whole` at `path`, with what to do where types are
+/// not known.
+fn untyped(error: Error, whole: &Container, path: &Path) -> Failure {
+    let is_it = |one: &&Error| one.kind() == ErrorKind::MissingType;
+    let Some(value) = error.each().find(is_it).and_then(Error::tensor) else {
         return error.into();
     };
-    let typed = model.with_file_name("typed.onnx");
-    let (model, typed) = (model.display(), typed.display());
+    let dtype = whole.element_type(value).unwrap_or(DataType::Float);
+    let option = quoted(&format!("{value}={dtype}[N,128]"));
+    let [from, to] = [path, &typed_name(path)].map(|path| quoted(&path.display().to_string()));
     let hint = format!(
-        "give it: --type '{tensor}=FLOAT[N,128]', or infer all types, and cut the model that has \
-         them:\n  python -c \"import onnx; \
-         onnx.shape_inference.infer_shapes_path('{model}', '{typed}')\""
+        "give it, such as --type {option}, or infer all types, and cut the model that has them:\n\
+         python -c 'import onnx, sys; onnx.shape_inference.infer_shapes_path(*sys.argv[1:])' \
+         {from} {to}"
     );
     Failure::Hinted(error, hint)
+}
+
+/// The name of a file beside `model`, which is not there.
+fn typed_name(model: &Path) -> PathBuf {
+    let (mut free, mut number) = (model.with_file_name("typed.onnx"), 1_u64);
+    while free.symlink_metadata().is_ok() {
+        number = number.saturating_add(1);
+        free = model.with_file_name(format!("typed-{number}.onnx"));
+    }
+    free
+}
+
+/// `text` as one word of a shell, without backslashes, which are printed with escapes.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r#"'"'"'"#)),
+    }
 }
 
 /// Merges the two, writes the result and prints a report.
 fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let (first, second) = (load(&args.a, &args.write)?, load(&args.b, &args.write)?);
-    let options = args
-        .connect
-        .iter()
-        .fold(MergeOptions::new(), |options, (output, input)| options.connect(output, input));
-    let options = args.same_input.iter().fold(options, |options, (a, b)| options.same_input(a, b));
+    let list = |of: &Container, list: fn(&GraphProto) -> &Vec<ValueInfoProto>| {
+        graph(of).map(|graph| list(graph).clone()).unwrap_or_default()
+    };
+    let (inputs, outputs) = (list(&first, |it| &it.input), list(&first, |it| &it.output));
+    let of_second = list(&second, |it| &it.input);
+    let connected = pairs(&args.connect, &outputs, &of_second);
+    let options = connected.iter().fold(MergeOptions::new(), |all, (a, b)| all.connect(a, b));
+    let same = pairs(&args.same_input, &inputs, &of_second);
+    let options = same.iter().fold(options, |options, (a, b)| options.same_input(a, b));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
     let both = first.into_merged(second, options).map_err(not_apart)?;
     let read = Read::of(&both, !args.write.read.no_mmap)?;
@@ -144,14 +184,6 @@ fn load(path: &Path, args: &WriteArgs) -> Result<Container, Failure> {
     let container = vouched::load(path, reading::of(&args.read), Vouched::from(&args.target))?;
     save::warn(&container);
     Ok(container)
-}
-
-fn graph(container: &Container) -> Option<&GraphProto> {
-    container.model().graph.as_deref()
-}
-
-fn names(infos: &[ValueInfoProto]) -> Vec<String> {
-    infos.iter().filter_map(|info| Some(info.name.as_ref()?.to_string())).collect()
 }
 
 /// Where and how the result is written.

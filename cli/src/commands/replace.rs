@@ -49,7 +49,11 @@ fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.read);
     let mut container = vouched::load(&args.model, reading, Vouched::from(&args.target))?;
     save::warn(&container);
-    let (name, old) = names::tensor(&container.index(), &args.name)?;
+    let (name, old) = {
+        let index = container.index();
+        let (name, old) = names::tensor(&index, &args.name)?;
+        (name, old.tensor()?)
+    };
     let in_file = |error: Error| error.with_tensor(&*name).with_path(&args.file);
     let (new, files) =
         format.read(&args.file, reading, &name, &old, args.codes).map_err(in_file)?;

@@ -3,6 +3,8 @@
 //! Equal digests of what the models compute are a proof for all inputs. Equal outputs of both
 //! models are evidence for the inputs of the runs. Otherwise the first differences are printed.
 
+mod weights;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
@@ -56,7 +58,7 @@ fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.read);
     let a = Container::load(&args.a, reading)?;
     let b = Container::load(other, reading)?;
-    let digests = Digests::new(&a, &b);
+    let digests = Digests::new(&a, &b)?;
     let proof = digests.difference.is_none().then_some("semantic");
     let (seeds, outputs, differences) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = VerifyReport {
@@ -97,23 +99,24 @@ struct Digests {
     /// Why they do not show that both compute the same: where they first differ, or that a model
     /// has none.
     difference: Option<String>,
-    /// Whether they first differ in the elements of a weight.
+    /// Whether a weight has other elements in B: one of the same name, or that at which the models
+    /// part.
     other_elements: bool,
 }
 
 impl Digests {
-    fn new(a: &Container, b: &Container) -> Self {
-        match a.semantic_difference(b) {
-            Ok(difference) => Self {
-                are_known: true,
-                other_elements: difference.as_ref().is_some_and(|it| it.is_of_elements()),
-                difference: difference.map(|difference| format!("they part at {difference}")),
-            },
-            Err(error) => {
-                let difference = Some(format!("a model has none: {error}"));
-                Self { are_known: false, difference, other_elements: false }
-            }
-        }
+    fn new(a: &Container, b: &Container) -> Result<Self, Failure> {
+        let found = a.semantic_difference(b);
+        let other_elements = match &found {
+            Ok(None) => false,
+            Ok(Some(difference)) if difference.is_of_elements() => true,
+            _ => weights::have_other_elements(a, b)?,
+        };
+        let (are_known, difference) = match found {
+            Ok(found) => (true, found.map(|difference| format!("they part at {difference}"))),
+            Err(error) => (false, Some(format!("a model has none: {error}"))),
+        };
+        Ok(Self { are_known, difference, other_elements })
     }
 }
 
@@ -125,12 +128,13 @@ struct VerifyReport<'a> {
     a: &'a Path,
     #[serde(serialize_with = "lossy")]
     b: &'a Path,
-    /// `semantic`: for all inputs; `outputs`: on the inputs of the runs, bit by bit; `tolerance`:
-    /// on these, within the tolerance. `null`: none.
+    /// `semantic`: for all inputs; `outputs`: on the inputs of the runs, bit by bit; `numbers`: on
+    /// these, as numbers of other float types; `tolerance`: on these, within the tolerance. `null`:
+    /// none.
     proof: Option<&'static str>,
     /// Why the digests of what the models compute do not show it.
     semantic_difference: Option<String>,
-    /// Whether the digests first differ in the elements of a weight.
+    /// Whether a weight has other elements in B.
     other_elements: bool,
     /// What ran the models, if anything did.
     engine: Option<&'static str>,
@@ -169,13 +173,7 @@ impl VerifyReport<'_> {
                         return Ok(());
                     }
                 }
-                // Inputs that do not reach a weight prove nothing of it.
-                let of_runs = match exact {
-                    true if self.other_elements && !args.has_tolerance() => None,
-                    true => Some("outputs"),
-                    false => Some("tolerance"),
-                };
-                self.proof = self.proof.or(of_runs);
+                self.proof = self.proof.or_else(|| self.proof_of_runs(exact, args));
             }
             Err(reason) => {
                 self.proof = None;
@@ -183,6 +181,17 @@ impl VerifyReport<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What runs prove whose outputs are the same, and `exact` ones bit by bit.
+    fn proof_of_runs(&self, exact: bool, args: &VerifyArgs) -> Option<&'static str> {
+        match (exact, args.has_tolerance()) {
+            // Inputs that do not reach a weight prove nothing of it.
+            (_, false) if self.other_elements => None,
+            (true, _) => Some("outputs"),
+            (false, true) => Some("tolerance"),
+            (false, false) => Some("numbers"),
+        }
     }
 
     /// Runs both models on the inputs of `seed`, and returns whether all outputs are the same bit
@@ -266,6 +275,7 @@ impl VerifyReport<'_> {
                 return Ok(());
             }
             Some("outputs") => self.print_runs("bit by bit", out)?,
+            Some("numbers") => self.print_runs("equal as numbers", out)?,
             Some(_) => self.print_runs("within the tolerance", out)?,
             None if self.differences.is_empty() && self.seeds.is_empty() => {
                 out.row("not shown", "that the models compute the same")?;

@@ -8,7 +8,7 @@ mod mapped;
 mod report;
 mod verify;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::edit::{ExternalizeOptions, Externalized};
 use onnx_container::{Container, Outline, SaveOptions, Saved, WeightFiles};
@@ -25,7 +25,7 @@ use crate::commands::write::report::WriteReport;
 pub use crate::commands::write::verify::{Verified, verify};
 use crate::files::transformers_config::TransformersConfig;
 use crate::model::vouched::Vouched;
-use crate::model::{kept_name, reading, save, vouched};
+use crate::model::{kept_name, needed, reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
@@ -90,7 +90,8 @@ fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
             let reason = "--config is read by transformers.js: add --shard-names transformers-js";
             return Err(Failure::Usage(reason.to_owned()));
         }
-        job.config = Some(TransformersConfig::read(config)?);
+        let own = needed::files(input, reading::of(&args.write.read))?;
+        job.config = Some(TransformersConfig::read(config, output, &own)?);
     }
     job.run(out)
 }
@@ -241,14 +242,27 @@ impl<'a> WriteJob<'a> {
         };
         let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
         let verified = original.map(|original| self.verify(&original, &saved));
-        if let Some(config) = self.config.take().filter(|_| !self.args.target.dry_run) {
-            let count = saved.files.len().saturating_sub(1);
-            let name = self.output.file_name().unwrap_or_default().to_string_lossy();
-            let written = config.write(&name, count);
-            written.map_err(|error| error.and("the model is written, this entry is not"))?;
+        let config = self.config.take().map(|config| self.configure(config, &saved)).transpose()?;
+        let mut report = WriteReport::new(&self, &container, read, moved, &saved, verified, filled);
+        if let Some(config) = config {
+            report.configured(config);
         }
-        let report = WriteReport::new(&self, &container, read, moved, &saved, verified, filled);
         self.print(report, out)
+    }
+
+    /// Writes how many weights files were `saved` into `config`, unless for a dry run, and returns
+    /// its path.
+    fn configure(&self, config: TransformersConfig, saved: &Saved) -> Result<PathBuf, Failure> {
+        let path = config.path().to_path_buf();
+        if self.args.target.dry_run {
+            return Ok(path);
+        }
+        let count = saved.files.len().saturating_sub(1);
+        let name = self.output.file_name().unwrap_or_default().to_string_lossy();
+        let own = needed::files(self.output, reading::of(&self.args.read));
+        let written = own.and_then(|own| config.write(&name, count, &own));
+        written.map_err(|error| error.and("the model is written, this entry is not"))?;
+        Ok(path)
     }
 
     /// Compares what was `saved` with the `original`.

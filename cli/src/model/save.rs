@@ -16,7 +16,7 @@ pub use loaded::Loaded;
 use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
 use crate::model::data_files;
 use crate::terminal::failure::Failure;
-use crate::terminal::output::{Output, count, lossy, print_on_stderr, tidy};
+use crate::terminal::output::{Output, count, lossy, lossy_or_null, print_on_stderr, tidy};
 use crate::terminal::progress;
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
@@ -156,6 +156,9 @@ pub struct Written {
     /// for.
     #[serde(skip_serializing_if = "Option::is_none")]
     use_external_data_format: Option<usize>,
+    /// The file that this number was written into, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "lossy_or_null")]
+    config: Option<PathBuf>,
     /// Weights files that the model refers to and that were not written.
     kept_files: Vec<File>,
     /// Bytes of the kept files that no tensor refers to.
@@ -236,6 +239,7 @@ impl Written {
         let files: Vec<_> = saved.files.iter().map(file).collect();
         Self {
             use_external_data_format: files_for_transformers_js(&files),
+            config: None,
             dry_run: args.dry_run,
             unchanged: saved.unchanged,
             statistics: saved.statistics,
@@ -259,6 +263,11 @@ impl Written {
     /// Adds warnings of the command.
     pub fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
         self.warnings.extend(warnings);
+    }
+
+    /// Says that the number of weights files was written into the file `config`.
+    pub fn configured(&mut self, config: PathBuf) {
+        self.config = Some(config);
     }
 
     /// `will` where nothing was written, else `done`.
@@ -302,10 +311,20 @@ impl Written {
         let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
         lines.rotate_right(1.min(self.files.len()));
         self.list(lines.into_iter(), out)?;
-        let (Some(count), Some(model)) = (self.use_external_data_format, self.files.last()) else {
-            return Ok(());
-        };
+        self.print_config(out)
+    }
+
+    /// Prints where transformers.js reads the number of weights files.
+    fn print_config(&self, out: &mut Output) -> io::Result<()> {
+        let Some(model) = self.files.last() else { return Ok(()) };
         let name = model.path.file_name().unwrap_or_default().to_string_lossy();
+        if let Some(config) = &self.config {
+            let files = count(self.files.len().saturating_sub(1), "file");
+            let (config, says) = (config.display(), self.tense("would say", "says"));
+            return out
+                .row("config", format_args!("{config} {says} that {name} has {files} of weights"));
+        }
+        let Some(count) = self.use_external_data_format else { return Ok(()) };
         let name = serde_json::Value::from(&*name);
         out.row("config", "transformers.js finds the weights by this in config.json:")?;
         out.line(format_args!(

@@ -48,7 +48,7 @@ impl From<Outcome> for u8 {
 pub enum Failure {
     /// The library's error.
     Model(Error),
-    /// The library's error, and what to do.
+    /// The library's error, and what to do, in some lines.
     Hinted(Error, String),
     /// The machine's error: its kind, and what it says.
     #[cfg(feature = "machine")]
@@ -126,7 +126,7 @@ impl Failure {
             (Self::Model(error), _) => print_error(error),
             (Self::Hinted(error, hint), _) => {
                 print_error(error);
-                print_on_stderr(format_args!("  {hint}"));
+                hint.lines().for_each(|line| print_on_stderr(format_args!("  {line}")));
             }
             _ => {
                 print_on_stderr(format_args!("error: {}", self.message()));
@@ -171,7 +171,9 @@ impl Failure {
     pub fn message(&self) -> String {
         match self {
             Self::Model(error) => error.to_string(),
-            Self::Hinted(error, hint) => format!("{error}: {hint}"),
+            Self::Hinted(error, hint) => {
+                format!("{error}: {}", hint.lines().collect::<Vec<_>>().join(" "))
+            }
             #[cfg(feature = "machine")]
             Self::Machine { message, .. } => message.clone(),
             Self::Output(error) => format!("standard output: {error}"),

@@ -9,21 +9,21 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use onnx_container::{Error, ErrorKind, Result, Tensor, TensorIndex};
+use onnx_container::{Error, ErrorKind, Result, TensorIndex, TensorRef};
 
 /// The tensor that `name` means, as it is or with its escapes read.
-pub fn tensor<'n>(index: &TensorIndex<'_>, name: &'n str) -> Result<(Cow<'n, str>, Tensor)> {
+pub fn tensor<'n, 'i, 'c>(
+    index: &'i TensorIndex<'c>,
+    name: &'n str,
+) -> Result<(Cow<'n, str>, &'i TensorRef<'c>)> {
     let missing = match index.get(name) {
         Err(error) if error.kind() == ErrorKind::MissingTensor => error,
-        found => return Ok((name.into(), found?.tensor()?)),
+        found => return Ok((name.into(), found?)),
     };
     let Some(meant) = unescaped(name) else { return Err(missing) };
     match index.get(&meant) {
         Err(error) if error.kind() == ErrorKind::MissingTensor => Err(missing),
-        found => {
-            let tensor = found?.tensor()?;
-            Ok((meant.into(), tensor))
-        }
+        found => Ok((meant.into(), found?)),
     }
 }
 

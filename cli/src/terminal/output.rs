@@ -109,20 +109,9 @@ impl Output {
         separator: &str,
         indent: usize,
     ) -> io::Result<()> {
-        let (mut line, mut is_first) = (start, true);
-        for part in parts {
-            let between = if is_first { "" } else { separator };
-            let width = |text: &str| text.chars().count();
-            if width(&line) + width(between) + width(&part) > WIDTH && line.trim() != "" {
-                self.line(format!("{line}{between}").trim_end())?;
-                line = " ".repeat(indent);
-            } else {
-                line += between;
-            }
-            line += &part;
-            is_first = false;
-        }
-        self.line(line.trim_end())
+        wrapped(start, parts, separator, (indent, WIDTH))
+            .into_iter()
+            .try_for_each(|line| self.line(line))
     }
 
     /// Prints a row of a list: as [`wrapped`](Self::wrapped) on a terminal, else in one line, for
@@ -211,22 +200,32 @@ const INDENT_OF_ERRORS: usize = 4;
 /// `text` in lines of at most `width` characters where its words allow it; each further line is
 /// indented by `indent`.
 fn folded(text: &str, indent: usize, width: usize) -> Vec<String> {
-    let (mut lines, mut line, mut len) = (Vec::new(), String::new(), 0);
-    for (number, word) in text.split(' ').enumerate() {
-        let more = word.chars().count();
+    wrapped(String::new(), text.split(' '), " ", (indent, width))
+}
+
+/// `start` and `parts`, with `separator` between them, in lines of at most `width` characters where
+/// the parts allow it; each further line is indented by `indent`.
+fn wrapped(
+    start: String,
+    parts: impl IntoIterator<Item = impl AsRef<str>>,
+    separator: &str,
+    (indent, width): (usize, usize),
+) -> Vec<String> {
+    let len = |text: &str| text.chars().count();
+    let (mut lines, mut line, mut between) = (Vec::new(), start, "");
+    for part in parts {
+        let part = part.as_ref();
         let is_begun = !line.trim().is_empty();
-        if number > 0 && is_begun && len + 1 + more > width {
-            lines.push(std::mem::take(&mut line).trim_end().to_owned());
+        if is_begun && len(&line) + len(between) + len(part) > width {
+            lines.push(format!("{line}{between}").trim_end().to_owned());
             line = " ".repeat(indent);
-            len = indent;
-        } else if number > 0 && (is_begun || lines.is_empty()) {
-            line.push(' ');
-            len += 1;
+        } else if is_begun || lines.is_empty() {
+            line += between;
         }
-        line += word;
-        len += more;
+        line += part;
+        between = separator;
     }
-    lines.push(line);
+    lines.push(line.trim_end().to_owned());
     lines
 }
 
@@ -337,6 +336,20 @@ mod tests {
         ];
         for (text, indent, expected) in cases {
             assert_eq!(folded(text, indent, 10), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_are_wrapped_behind_their_separators() {
+        let cases: [(&str, &[&str], &[&str]); 5] = [
+            ("list  ", &[], &["list"]),
+            ("list  ", &["a", "b"], &["list  a, b"]),
+            ("list  ", &["one", "two"], &["list  one,", "  two"]),
+            ("  ", &["one", "two", "three"], &["  one, two,", "  three"]),
+            ("", &["averylongwordofall", "x"], &["averylongwordofall,", "  x"]),
+        ];
+        for (start, parts, expected) in cases {
+            assert_eq!(wrapped(start.to_owned(), parts, ", ", (2, 10)), expected, "{parts:?}");
         }
     }
 

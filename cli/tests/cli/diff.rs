@@ -3,7 +3,7 @@
 use std::fs;
 
 use onnx_container::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
     TensorAnnotation, TensorProto, ValueInfoProto,
 };
 use serde_json::{Value, json};
@@ -68,11 +68,11 @@ fn each_kind_of_difference_is_named() {
         (|m| graph(m).output[0].name = Some("v".into()), "output v: (none) -> FLOAT [600]\n"),
         (
             |m| graph(m).node.push(NodeProto::new("Neg", ["y"], ["z"])),
-            "nodes     Neg: 0 -> 1 nodes\n",
+            "nodes     Neg: 0 -> 1 node\n",
         ),
         (
             |m| graph(m).node[0].input.reverse(),
-            "nodes     Add: 1 nodes, 1 node with other inputs, outputs or attributes\n",
+            "nodes     Add: 1 node, 1 node with other inputs, outputs or attributes\n",
         ),
         (
             |m| graph(m).value_info.push(ValueInfoProto::tensor("t", 1, [2])),
@@ -189,6 +189,25 @@ fn what_has_no_name_is_counted() {
         .run(&["diff", "a.onnx", "b.onnx"])
         .says(&["other     types of values between nodes: 2 added, 1 removed, 1 changed\n\
          other     order of nodes: 2 in other places\n"]);
+    // Attributes have no order: other nodes are told.
+    let ordered = |names: [&str; 2], last: i64| {
+        changed(|model| {
+            let mut nodes =
+                [NodeProto::new("Neg", ["x"], ["y"]), NodeProto::new("Op", ["y"], ["z"])];
+            nodes[1].attribute = names.map(|name| AttributeProto::int(name, 1)).into();
+            nodes[0].attribute.push(AttributeProto::int("last", last));
+            model.graph.as_mut().unwrap().node = nodes.into();
+        })
+    };
+    folder.save("c.onnx", &ordered(["p", "q"], 1));
+    folder.save("d.onnx", &ordered(["q", "p"], 1));
+    folder.save("e.onnx", &ordered(["q", "p"], 2));
+    let said = |b: &str| folder.run(&["diff", "c.onnx", b]).stdout();
+    let (order, other) = (said("d.onnx"), said("e.onnx"));
+    assert!(order.contains("other     order of attributes: 1 node\n"), "{order}");
+    assert!(!order.contains("nodes     "), "{order}");
+    assert!(other.contains("nodes     Neg: 1 node, 1 node with other inputs"), "{other}");
+    assert!(!other.contains("Op"), "{other}");
     let (code, json) = diff(&folder, &["a.onnx", "b.onnx"]);
     let expected = json!([
         {"what": "value_types", "added": 2, "removed": 1, "changed": 1},
@@ -295,6 +314,44 @@ fn long_integers_that_differ_by_one_differ() {
     assert_eq!((code, &apart["max_abs"], &apart["differing"]), (1, &json!(1.0), &json!(1)));
 }
 
+/// Parts of complex elements are not counted as elements.
+#[test]
+fn complex_elements_are_counted_whole() {
+    let folder = Folder::new();
+    let with = |parts: [f32; 6]| {
+        changed(|model| {
+            let bytes = parts.iter().flat_map(|part| part.to_le_bytes()).collect::<Vec<_>>();
+            let tensor = TensorProto::new("c", TensorProto::COMPLEX64, [3]).with_raw_data(bytes);
+            model.graph.as_mut().unwrap().initializer.push(tensor);
+        })
+    };
+    folder.save("a.onnx", &with([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    for (b, said) in [
+        ([4.0, 6.0, 3.0, 5.0, 5.0, 6.0], "at most 5, 2 on average, 2 of 3 elements\n"),
+        ([1.0, 2.0, f32::NAN, 5.0, 5.0, 7.0], "0.5 on average, 2 of 3 elements, 1 NaN or infinite"),
+    ] {
+        folder.save("b.onnx", &with(b));
+        folder.run(&["diff", "a.onnx", "b.onnx", "--stats"]).says(&[said]);
+    }
+}
+
+/// Tied tensors of two types are not compared by the numbers of one of them.
+#[test]
+fn tied_tensors_of_two_types_are_compared_each() {
+    let folder = Folder::new();
+    for (name, byte) in [("a", 1), ("b", 255)] {
+        let location = format!("{name}.bin");
+        fs::write(folder.path(&location), [byte; 8]).unwrap();
+        let mut graph = GraphProto::new("g");
+        for (name, dtype) in [("u", TensorProto::UINT8), ("i", TensorProto::INT8)] {
+            graph.initializer.push(TensorProto::external(name, dtype, [8], &location));
+        }
+        folder.save(&format!("{name}.onnx"), &ModelProto::new(graph));
+    }
+    let run = folder.run(&["diff", "a.onnx", "b.onnx", "--stats"]);
+    run.says(&["u  UINT8 [8] (8 B): at most 254", "i  INT8 [8] (8 B): at most 2,"]);
+}
+
 /// Stored digests are believed unless that is declined.
 #[test]
 fn damage_behind_stored_digests_is_found_on_request() {
@@ -341,6 +398,16 @@ fn what_is_read_is_in_proportion_to_what_there_is() {
     folder.save("b.onnx", &ranges("b.bin", 0, 10, MIB));
     let (code, found) = diff(&folder, &["a.onnx", "b.onnx"]);
     assert_eq!((code, found["tensors"]["bytes_read"].as_u64()), (0, Some(2 * MIB)));
+    // One pass to know that they differ, and one to know how far.
+    let mut bytes = vec![0; 1 << 20];
+    bytes[7] = 3;
+    fs::write(folder.path("b.bin"), bytes).unwrap();
+    let (code, found) = diff(&folder, &["a.onnx", "b.onnx", "--stats"]);
+    assert_eq!((code, found["tensors"]["bytes_read"].as_u64()), (1, Some(4 * MIB)));
+    let changed = found["tensors"]["changed"].as_array().unwrap();
+    assert_eq!(changed.len(), 10);
+    assert!(changed.iter().all(|one| one["difference"]["max_abs"] == 3.0), "{changed:?}");
+    fs::File::create(folder.path("b.bin")).unwrap().set_len(MIB + 1000).unwrap();
     for (args, step) in [(&["a.onnx", "b.onnx"][..], 1), (&["a.onnx", "b.onnx", "--stats"], 1)] {
         folder.save("a.onnx", &ranges("a.bin", step, 900, MIB));
         folder.save("b.onnx", &ranges("b.bin", step, 900, MIB));

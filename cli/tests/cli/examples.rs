@@ -8,14 +8,7 @@ use onnx_container::proto::{
     ValueInfoProto,
 };
 
-use crate::support::{Folder, Run};
-
-fn weight(name: &str, dims: &[i64], first: f32) -> TensorProto {
-    let count = dims.iter().product::<i64>();
-    let values = (0..count).flat_map(|i| (first + i as f32 / 1024.0).to_le_bytes());
-    TensorProto::new(name, TensorProto::FLOAT, dims.to_vec())
-        .with_raw_data(values.collect::<Vec<_>>())
-}
+use crate::support::{Folder, Run, weight};
 
 /// x `[batch, 4]` and mask `[1, 4]` to y `[batch, 4]`, by a call of a function.
 fn model(first: f32) -> ModelProto {

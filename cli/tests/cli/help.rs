@@ -137,6 +137,8 @@ fn completions_complete_in_bash() {
         (&["verify-"], "verify-signature"),
         (&["pack", "--shard-n"], "--shard-names"),
         (&["pack", "--paths", "tr"], "trusted"),
+        (&["pack", "--paths", "=", "tr"], "trusted"),
+        (&["completions", "z"], "zsh"),
         (&["inline-functions", "--max-no"], "--max-nodes"),
         (&["export-safetensors", "--max-sh"], "--max-shard-size"),
         (&["verify-signature", "--sig"], "--signature"),
@@ -160,6 +162,7 @@ fn completions_complete_in_bash() {
 fn no_text_ends_the_quotes_of_a_script_for_fish() {
     let script = Folder::new().run(&["completions", "fish"]).done().stdout();
     let script = script.replace("test -z \"$cmd\"", "");
+    assert!(script.contains("using_subcommand completions\" -f -a \"bash "), "{script}");
     let quoted = script.matches("-n \"").count() + script.matches("-a \"").count();
     assert!(quoted > 500, "{quoted}");
     assert_eq!(script.matches('"').count(), 2 * quoted);

@@ -2,16 +2,9 @@
 //! a folder of its own with the same models.
 
 use onnx_container::DataType;
-use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use onnx_container::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
-use crate::support::{Folder, Run, tensors};
-
-/// Elements that differ, so that no two weights are equal.
-fn weight(name: &str, dims: [i64; 2], first: f32) -> TensorProto {
-    let count = dims.iter().product::<i64>();
-    let values = (0..count).flat_map(|i| (first + i as f32 / 1024.0).to_le_bytes());
-    TensorProto::new(name, TensorProto::FLOAT, dims).with_raw_data(values.collect::<Vec<_>>())
-}
+use crate::support::{Folder, Run, tensors, weight};
 
 /// A value of FLOAT `[N, width]`.
 fn rows(name: &str, width: i64) -> ValueInfoProto {
@@ -22,7 +15,7 @@ fn rows(name: &str, width: i64) -> ValueInfoProto {
 fn network(first: f32) -> ModelProto {
     let mut graph = GraphProto::new("network");
     graph.initializer =
-        vec![weight("fc1.weight", [4, 400], first), weight("fc2.weight", [400, 2], 0.5)];
+        vec![weight("fc1.weight", &[4, 400], first), weight("fc2.weight", &[400, 2], 0.5)];
     graph.node = vec![
         NodeProto::new("MatMul", ["x", "fc1.weight"], ["h"]),
         NodeProto::new("MatMul", ["h", "fc2.weight"], ["y"]),

@@ -36,7 +36,7 @@ const CASES: [&str; 82] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
-    "pack m.onnx o.onnx --max-shard-size 1GB --shard-names transformers-js",
+    "pack m.onnx o.onnx --max-shard-size 1GB --shard-names transformers-js --config config.json",
     "pack gone.onnx o.onnx",
     "split m.onnx o.onnx --verify",
     "split m.onnx o.onnx --no-such-option",

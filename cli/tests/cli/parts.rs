@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use onnx_container::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
+};
 
 use crate::support::{Folder, floats, tensors};
 
@@ -83,21 +85,79 @@ fn types_follow_from_others_or_are_given() {
     let args = ["extract-model", "m.onnx", "b.onnx", "--inputs=c"];
     let said = folder.run(&args).failed(&["`c`", "does not declare the type of this value"]);
     let said = said.stderr().to_owned();
-    assert!(said.contains("\n  give it: --type 'c=FLOAT[N,128]'"), "{said}");
-    assert!(said.contains("infer_shapes_path('m.onnx', 'typed.onnx')\"\n"), "{said}");
+    let infer =
+        "  python -c 'import onnx, sys; onnx.shape_inference.infer_shapes_path(*sys.argv[1:])' ";
+    assert!(said.contains("\n  give it, such as --type 'c=FLOAT[N,128]', or"), "{said}");
+    assert!(said.contains(&format!("\n{infer}m.onnx typed.onnx\n")), "{said}");
+    let json = folder.run(&[&args[..], &["--json"]].concat()).failed(&[]).json();
+    assert_eq!(json["error"]["kind"], "MissingType");
+    // Names of any characters, and a file that is there.
+    fs::copy(folder.path("m.onnx"), folder.path("it's.onnx")).unwrap();
+    fs::write(folder.path("typed.onnx"), "mine").unwrap();
+    let said = folder.run(&["extract-model", "it's.onnx", "b.onnx", "--inputs=c"]).failed(&[]);
+    let said = said.stderr();
+    assert!(said.contains(&format!("{infer}'it'\"'\"'s.onnx' typed-2.onnx\n")), "{said}");
     folder.run(&[&args[..], &["--type", "c=FLOAT[N, 400]"]].concat()).done();
     assert_eq!(declared("b.onnx")["inputs"][0]["shape"], serde_json::json!(["N", 400]));
     for (given, said) in [
         ("c=FLOAT", "no `[` in `FLOAT`"),
         ("c=FLOAT[4", "no `]` at the end"),
         ("c=FLOATS[4]", "no element type `FLOATS`"),
+        ("c=UNDEFINED[4]", "no element type `UNDEFINED`"),
         ("c=FLOAT[4,,4]", "an empty dimension"),
+        ("c=FLOAT[-1]", "`-1` is no dimension (a number, a name, or `?`)"),
+        ("c=FLOAT[99999999999999999999]", "is too large"),
         ("nothing=FLOAT[4]", "no node of the main graph has an output of this name"),
-        ("y=FLOAT[4]", "declares the type of this value already"),
+        ("x=FLOAT[4]", "`x`: this is an input of the model: only values that nodes compute"),
+        ("v=FLOAT[4]", "`v`: this is an initializer, which has a type"),
+        ("y=FLOAT[4]", "`FLOAT[4]` contradicts what the model says of this value, `FLOAT[400]`"),
+        ("h=INT64[400]", "`INT64[400]` contradicts what the model says"),
     ] {
         folder.run(&[&args[..], &["--type", given]].concat()).failed(&[said]);
     }
     folder.run(&[&args[..], &["--type", "c"]].concat()).misused(&["h=FLOAT[N,128]"]);
+    let twice = ["--type=c=FLOAT[N,400]", "--type=c=FLOAT[N,400]"];
+    folder.run(&[&args[..], &twice].concat()).misused(&["--type gives `c` twice"]);
+}
+
+/// The example that is given has the elements that are known.
+#[test]
+fn a_hint_has_the_elements_that_are_known() {
+    let folder = Folder::new();
+    let mut model = chain();
+    let graph = model.graph.as_mut().unwrap();
+    graph.value_info.clear();
+    graph.node[0] = NodeProto::new("Reshape", ["x", "v"], ["r"]);
+    let mut cast = NodeProto::new("Cast", ["r"], ["h"]);
+    cast.attribute.push(AttributeProto::int("to", 10));
+    graph.node.insert(1, cast);
+    folder.save("m.onnx", &model);
+    let run = folder.run(&["extract-model", "m.onnx", "o.onnx", "--outputs=h"]);
+    run.failed(&["only the elements are known, FLOAT16", "--type 'h=FLOAT16[N,128]'"]);
+}
+
+/// Names with commas and equals signs can be given, among others.
+#[test]
+fn names_may_have_the_characters_that_separate_them() {
+    let folder = Folder::new();
+    let mut model = chain();
+    let graph = model.graph.as_mut().unwrap();
+    graph.node[0].output[0] = "h,1=a".into();
+    graph.node[1].input[0] = "h,1=a".into();
+    graph.value_info[0].name = Some("h,1=a".into());
+    folder.save("m.onnx", &model);
+    let head = ["extract-model", "m.onnx", "a.onnx", "--outputs"];
+    folder.run(&[&head[..], &["h,1=a,y"]].concat()).done().says(&["outputs   h,1=a, y"]);
+    folder.run(&[&head[..], &["y,h,1=a"]].concat()).done().says(&["outputs   y, h,1=a"]);
+    folder.run(&[&head[..], &["h,1=a"]].concat()).done().says(&["outputs   h,1=a\n"]);
+    folder.run(&[&head[..], &["h,1"]].concat()).failed(&["`h`", "`1`"]);
+    let tail = ["extract-model", "m.onnx", "b.onnx", "--inputs=h,1=a,v"];
+    folder.run(&tail).done().says(&["inputs    h,1=a, v"]);
+    let merge = ["merge", "a.onnx", "b.onnx", "o.onnx", "--connect"];
+    folder.run(&[&merge[..], &["h,1=a=h,1=a"]].concat()).done().says(&["outputs   y"]);
+    let merge = ["merge", "b.onnx", "b.onnx", "o.onnx", "--prefix-b=b/", "--same-input"];
+    folder.run(&[&merge[..], &["h,1=a=h,1=a"]].concat()).done().says(&["inputs    h,1=a, v, b/v"]);
+    folder.run(&[&merge[..], &["none=a=b"]].concat()).failed(&["`none`"]);
 }
 
 #[test]

@@ -129,7 +129,6 @@ fn every_command_says_so() {
             let run = folder.run(&args);
             assert_ne!(run.code(), 0, "{command}: {run:?}");
             let told = run.stderr() + &run.stdout();
-            assert!(told.contains(said), "{command}: {told}");
             assert_eq!(told.matches(said).count(), 1, "{command}: {told}");
         }
     }

@@ -252,3 +252,59 @@ fn the_number_of_files_is_written_to_the_configuration() {
     ];
     folder.run(&numbered).misused(&["--shard-names transformers-js"]);
 }
+
+/// What is in the way of the entry is refused before the model is written, and stays.
+#[cfg(unix)]
+#[test]
+fn a_configuration_replaces_no_file_of_the_model_and_no_link() {
+    // The configuration, and what is said.
+    let cases: &[(&str, &str)] = &[
+        ("p.onnx", "is a file of the model that is written"),
+        ("./p.onnx", "is a file of the model that is written"),
+        ("p.onnx_data", "is a file of the model that is written"),
+        ("p.onnx_data_1", "is a file of the model that is written"),
+        ("link.json", "is a link"),
+        ("dangling.json", "is a link"),
+        ("m.onnx.data", "belongs to the model or is read"),
+    ];
+    for (config, said) in cases {
+        let folder = Folder::with_model();
+        folder.run(&["pack", "m.onnx", "m.onnx"]).done();
+        fs::write(folder.path("real.json"), r#"{"model_type": "net"}"#).unwrap();
+        std::os::unix::fs::symlink("real.json", folder.path("link.json")).unwrap();
+        std::os::unix::fs::symlink("none.json", folder.path("dangling.json")).unwrap();
+        let names = folder.names();
+        let files = folder.contents_of_files();
+        let config = format!("--config={config}");
+        let pack = ["pack", "m.onnx", "p.onnx", "--max-shard-size=6KB"];
+        let pack = [&pack[..], &["--shard-names=transformers-js", config.as_str()]].concat();
+        for pack in [pack.clone(), [&pack[..], &["--dry-run"]].concat()] {
+            folder.run(&pack).failed(&[said]);
+            assert_eq!(folder.names(), names, "{config}");
+            assert!(folder.contents_of_files() == files, "{config}");
+        }
+    }
+}
+
+/// The values of other entries are as they were, to the last digit.
+#[test]
+fn the_configuration_says_that_it_was_written_and_keeps_what_else_is_there() {
+    let folder = Folder::with_model();
+    let numbers = r#"[12345678901234567890123, 1e-12, 1.10, -0.0, 1E400]"#;
+    let before = format!(
+        r#"{{"numbers": {numbers}, "transformers.js_config": {{"kv": {numbers}}}, "z": "\u00e9"}}"#
+    );
+    fs::write(folder.path("c.json"), before).unwrap();
+    let pack = ["pack", "m.onnx", "p.onnx", "--max-shard-size=6KB"];
+    let pack = [&pack[..], &["--shard-names=transformers-js", "--config=c.json"]].concat();
+    let plan = folder.run(&[&pack[..], &["--dry-run"]].concat()).done();
+    plan.says(&["config    c.json would say that p.onnx has 2 files of weights\n"]);
+    let run = folder.run(&pack).done();
+    let run = run.says(&["config    c.json says that p.onnx has 2 files of weights\n"]).stdout();
+    assert!(!run.contains("transformers.js finds"), "{run}");
+    let after = fs::read_to_string(folder.path("c.json")).unwrap();
+    assert_eq!(after.matches(numbers).count(), 2, "{after}");
+    assert!(after.contains(r#""z": "\u00e9""#), "{after}");
+    let json = folder.run(&[&pack[..], &["--json"]].concat()).done().json();
+    assert_eq!(json["config"], "c.json");
+}

@@ -169,6 +169,14 @@ pub fn floats(name: &str, count: i64) -> TensorProto {
     TensorProto::new(name, TensorProto::FLOAT, [count]).with_raw_data(values)
 }
 
+/// Elements from `first` on that differ, so that no two weights are equal.
+pub fn weight(name: &str, dims: &[i64], first: f32) -> TensorProto {
+    let count = dims.iter().product::<i64>();
+    let values = (0..count).flat_map(|i| (first + i as f32 / 1024.0).to_le_bytes());
+    TensorProto::new(name, TensorProto::FLOAT, dims.to_vec())
+        .with_raw_data(values.collect::<Vec<_>>())
+}
+
 fn longs(name: &str, values: &[i64]) -> TensorProto {
     let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
     TensorProto::new(name, TensorProto::INT64, [i64::try_from(values.len()).unwrap()])

@@ -114,6 +114,14 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
     for command in ["check", "inspect", "files"] {
         folder.run(&[command, "-"]).misused(&["a model must be a file"]);
     }
+    let written: [&[&str]; 3] = [
+        &["report", "m.onnx", "-o", "-"],
+        &["trace", "m.onnx", "-o", "-"],
+        &["plan", "m.onnx", "--svg", "-"],
+    ];
+    for args in written {
+        folder.run(args).misused(&["this is written to a file; for a file called `-` give ./-"]);
+    }
     assert_eq!(folder.names(), ["m.onnx"]);
 }
 

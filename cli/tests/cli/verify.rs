@@ -1,6 +1,7 @@
 //! `verify`: what it takes as a proof, and that it has none for models that differ.
 
-use onnx_container::proto::{ModelProto, NodeProto};
+use onnx_container::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use onnx_container::{DataType, Tensor};
 use serde_json::json;
 
 use crate::support::Folder;
@@ -122,6 +123,60 @@ fn a_weight_that_differs_unseen_is_no_proof() {
     run.says(&["same      bit by bit in 3 runs"]);
 }
 
+/// The same where the models differ in nodes or float types as well.
+#[test]
+fn a_weight_that_differs_unseen_is_found_beside_other_differences() {
+    // y = max(x, w), with the inputs of the node in this order.
+    let below = |inputs: [&str; 2], value: f32| {
+        with(|model| {
+            nodes(model)[0] = NodeProto::new("Max", inputs, ["y"]);
+            let weight = &mut model.graph.as_mut().unwrap().initializer[0];
+            weight.raw_data = Some(value.to_le_bytes().repeat(4).into());
+        })
+    };
+    // The weight is stored as FLOAT16, and a node makes it FLOAT.
+    let stored_half = |value: f32| {
+        let mut model = below(["x", "full"], value);
+        let mut cast = NodeProto::new("Cast", ["w"], ["full"]);
+        cast.attribute.push(AttributeProto::int("to", 1));
+        nodes(&mut model).insert(0, cast);
+        let half = Tensor::from_f32(DataType::Float16, [4], &[value; 4]).unwrap();
+        model.graph.as_mut().unwrap().initializer[0] = half.to_proto("w");
+        model
+    };
+    let folder = Folder::new();
+    folder.save("m.onnx", &below(["x", "w"], -1e4));
+    folder.save("other.onnx", &below(["w", "x"], -2e4));
+    folder.save("same.onnx", &below(["w", "x"], -1e4));
+    folder.save("other_stored.onnx", &stored_half(-2e4));
+    folder.save("same_stored.onnx", &stored_half(-1e4));
+    for name in ["other", "same"] {
+        let (model, half) = (format!("{name}.onnx"), format!("{name}_half.onnx"));
+        folder.run(&["cast", &model, &half, "--to", "float16", "--min-bytes", "0"]).done();
+    }
+    // What is said of models whose weights are the same, and the proof in JSON.
+    let cases = [
+        ("", "bit by bit in 3 runs", "outputs"),
+        ("_stored", "bit by bit in 3 runs", "outputs"),
+        ("_half", "equal as numbers in 3 runs", "numbers"),
+    ];
+    for (kind, said, proof) in cases {
+        let (other, same) = (format!("other{kind}.onnx"), format!("same{kind}.onnx"));
+        for [a, b] in [["m.onnx", &other], [&other, "m.onnx"]] {
+            let verify = [&["verify", a, b], &DIM[..]].concat();
+            folder.run(&verify).failed(&[]).says(&["not shown ", "a weight has other elements"]);
+            let json = folder.run(&[&verify[..], &["--json"]].concat()).failed(&[]).json();
+            assert_eq!((json["proof"].as_str(), &json["other_elements"]), (None, &true.into()));
+        }
+        for [a, b] in [["m.onnx", &same], [&same, "m.onnx"]] {
+            let verify = [&["verify", a, b], &DIM[..]].concat();
+            folder.run(&verify).done().says(&["same      ", said]);
+            let json = folder.run(&[&verify[..], &["--json"]].concat()).done().json();
+            assert_eq!((&json["proof"], &json["other_elements"]), (&proof.into(), &false.into()));
+        }
+    }
+}
+
 /// Models of other float types get the same numbers and are compared as numbers.
 #[test]
 fn a_cast_model_is_compared_with_its_original() {
@@ -138,6 +193,43 @@ fn a_cast_model_is_compared_with_its_original() {
         let verify = [&["verify", a, b, "--rtol", "1e-9"], &DIM[..]].concat();
         folder.run(&verify).failed(&[]).says(&["differs   output `y`", "largest   y: "]);
     }
+}
+
+/// A model in DOUBLE gets the numbers that FLOAT holds, and its outputs are not rounded.
+#[test]
+fn a_model_in_double_is_compared_with_one_in_float() {
+    let folder = Folder::new();
+    let gather = |dtype: DataType, op: &str, last: f32| {
+        let values = [0.5, 2.0, -1.0, last];
+        let weight = Tensor::from_f32(dtype, [4], &values).unwrap().to_proto("w");
+        let mut graph = GraphProto::new("g");
+        graph.input.push(ValueInfoProto::tensor("x", dtype.number(), [4]));
+        graph.output.push(ValueInfoProto::tensor("y", dtype.number(), [4]));
+        graph.node.push(NodeProto::new(op, ["x", "w"], ["y"]));
+        graph.initializer.push(weight);
+        ModelProto::new(graph).with_operator_set("", 21)
+    };
+    use DataType::{Double, Float};
+    for (name, model) in [
+        ("max_double.onnx", gather(Double, "Max", 3.0)),
+        ("max_float.onnx", gather(Float, "Max", 3.0)),
+        ("max_other.onnx", gather(Float, "Max", 4.0)),
+        ("div_double.onnx", gather(Double, "Div", 3.0)),
+        ("div_float.onnx", gather(Float, "Div", 3.0)),
+    ] {
+        folder.save(name, &model);
+    }
+    for (a, b) in [("max_double.onnx", "max_float.onnx"), ("max_float.onnx", "max_double.onnx")] {
+        folder.run(&["verify", a, b]).done().says(&["same      equal as numbers in 3 runs"]);
+    }
+    let run = folder.run(&["verify", "max_double.onnx", "max_other.onnx", "--rtol", "1e-5"]);
+    run.failed(&[]).says(&["differs   output `y`, seed 0: element 3 is 4, not 3 (1 of 4 differ)"]);
+    let args = ["verify", "div_double.onnx", "div_float.onnx"];
+    folder
+        .run(&args)
+        .failed(&[])
+        .says(&["differs   output `y`", "largest   y: elements differ by"]);
+    folder.run(&[&args[..], &["--rtol", "1e-6"]].concat()).done().says(&["within the tolerance"]);
 }
 
 #[test]

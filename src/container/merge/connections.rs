@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 
 use crate::error::{Error, ErrorKind};
-use crate::proto::tensor_shape_proto::{Dimension, DimensionValue};
+use crate::graph::inferred_types::shape_text;
+use crate::proto::tensor_shape_proto::DimensionValue;
 use crate::proto::type_proto::Value;
 use crate::proto::{GraphProto, TypeProto, ValueInfoProto};
 use crate::util::did_you_mean::did_you_mean;
@@ -94,13 +95,7 @@ fn check_types(output: &ValueInfoProto, input: &ValueInfoProto) -> Option<Error>
 /// The shape of a tensor as people read it.
 fn shape(of: &TypeProto) -> String {
     let Some(Value::TensorType(tensor)) = &of.value else { return String::new() };
-    let dims = tensor.shape.iter().flat_map(|shape| &shape.dim);
-    let dim = |dim: &Dimension| match &dim.value {
-        Some(DimensionValue::DimValue(size)) => size.to_string(),
-        Some(DimensionValue::DimParam(name)) => name.to_string_lossy().into_owned(),
-        _ => "?".to_owned(),
-    };
-    format!("[{}]", dims.map(dim).collect::<Vec<_>>().join(","))
+    shape_text(tensor.shape.as_deref().map_or(&[], |shape| shape.dim.as_slice()))
 }
 
 /// Whether two values declare elements of other types, at any depth: shapes do not count.

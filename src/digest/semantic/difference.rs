@@ -83,6 +83,18 @@ impl fmt::Display for SemanticDifference {
 struct Parted {
     places: [String; 2],
     reason: String,
+    is_of_elements: bool,
+}
+
+impl Parted {
+    fn new(places: [String; 2], reason: String) -> Self {
+        Self { places, reason, is_of_elements: false }
+    }
+
+    /// Models that differ as a whole.
+    fn nowhere(reason: String) -> Self {
+        Self::new(Default::default(), reason)
+    }
 }
 
 /// A value of each model: its scope and name.
@@ -112,13 +124,12 @@ impl<'m> Search<'m> {
             (Some(_), [Some(a), Some(b)]) => self.value([(MAIN, a), (MAIN, b)])?,
             (None, _) if output.is_some() => {
                 let reason = format!("{} outputs became {}", a.len(), b.len());
-                Parted { places: Default::default(), reason }
+                Parted::nowhere(reason)
             }
             _ => self.inputs()?,
         };
         let names = names.map(|name| name.map(text));
-        let (places, reason) = (parted.places, parted.reason);
-        let is_of_elements = reason == ELEMENTS;
+        let Parted { places, reason, is_of_elements } = parted;
         Ok(SemanticDifference { output, names, places, reason, is_of_elements })
     }
 
@@ -132,15 +143,15 @@ impl<'m> Search<'m> {
         let [a, b] = self.0.each_ref().map(|model| &model.store.inputs);
         if a.len() != b.len() {
             let reason = format!("{} inputs became {}", a.len(), b.len());
-            return Ok(Parted { places: Default::default(), reason });
+            return Ok(Parted::nowhere(reason));
         }
         let names = self.bodies()?;
         let Some(first) = a.iter().zip(b).position(|(a, b)| a != b) else {
             let reason = "a field that is not known differs".to_owned();
-            return Ok(Parted { places: Default::default(), reason });
+            return Ok(Parted::nowhere(reason));
         };
         let places = names.map(|body| input(first, &body.inputs));
-        Ok(Parted { places, reason: INPUT.to_owned() })
+        Ok(Parted::new(places, INPUT.to_owned()))
     }
 
     /// Where the values of these names, which differ, part.
@@ -148,9 +159,10 @@ impl<'m> Search<'m> {
         let mut names = names;
         loop {
             let [a, b] = self.origins(names)?;
+            let weights = self.weights([&a, &b])?;
             let parted = match (a, b) {
-                (Ok(a), Ok(b)) => self.nodes([a, b])?,
-                (a, b) => Err(self.leaves([&a, &b])?),
+                (Ok(a), Ok(b)) if weights.is_none() => self.nodes([a, b])?,
+                (a, b) => Err(self.leaves([&a, &b], weights)?),
             };
             match parted {
                 Ok(next) => names = next,
@@ -173,17 +185,25 @@ impl<'m> Search<'m> {
         Ok([one(a, for_a)?, one(b, for_b)?])
     }
 
-    /// What differs when at least one of the values is from no node.
-    fn leaves(&self, leaves: [&Result<Node<'m>, Origin<'m>>; 2]) -> Result<Parted> {
-        let reason = match leaves {
-            [Err(Origin::Input(a)), Err(Origin::Input(b))] if a == b => INPUT,
-            [Err(Origin::Constant(a)), Err(Origin::Constant(b))] if form(*a) == form(*b) => {
-                ELEMENTS
-            }
-            [Err(Origin::Constant(_)), Err(Origin::Constant(_))] => {
-                "the initializers have another type or shape"
-            }
-            _ => "these are different things",
+    /// The weights that both values are.
+    fn weights(
+        &self,
+        leaves: [&Result<Node<'m>, Origin<'m>>; 2],
+    ) -> Result<Option<[Constant<'m>; 2]>> {
+        let ([a, b], [of_a, of_b]) = (&self.0, leaves);
+        Ok(weight(a, of_a)?.zip(weight(b, of_b)?).map(<[_; 2]>::from))
+    }
+
+    /// What differs when both values are `weights`, or at least one of them is from no node.
+    fn leaves(
+        &self,
+        leaves: [&Result<Node<'m>, Origin<'m>>; 2],
+        weights: Option<[Constant<'m>; 2]>,
+    ) -> Result<Parted> {
+        let (reason, is_of_elements) = match (leaves, weights) {
+            (_, Some([a, b])) => constants(a, b),
+            ([Err(Origin::Input(a)), Err(Origin::Input(b))], _) if a == b => (INPUT, false),
+            _ => ("these are different things", false),
         };
         let bodies = self.bodies()?;
         let [a, b] = leaves;
@@ -194,7 +214,7 @@ impl<'m> Search<'m> {
             Err(Origin::Constant(constant)) => shown(*constant),
             Err(Origin::Absent | Origin::Node { .. }) => "a value that is left out".to_owned(),
         });
-        Ok(Parted { places, reason: reason.to_owned() })
+        Ok(Parted { places, reason: reason.to_owned(), is_of_elements })
     }
 
     fn describe(&self, model: usize, node: Node<'_>) -> String {
@@ -207,7 +227,7 @@ impl<'m> Search<'m> {
         let [a, b] = nodes;
         let parted = |search: &Self, reason: String| {
             let places = [search.describe(0, a), search.describe(1, b)];
-            Ok(Err(Parted { places, reason }))
+            Ok(Err(Parted::new(places, reason)))
         };
         let [x, y] = &self.0;
         let operators = [x.operator(a.scope, a.proto)?, y.operator(b.scope, b.proto)?];
@@ -311,7 +331,6 @@ impl<'m> Search<'m> {
     }
 }
 
-const ELEMENTS: &str = "the initializers have other elements";
 const INPUT: &str = "the input has another type, shape or default";
 
 fn text(name: &[u8]) -> String {
@@ -353,7 +372,39 @@ fn first_graph(given: &[Given<'_>], name: &[u8]) -> Option<usize> {
     Some(before.map(|given| attributes::graphs(given.value).count()).sum())
 }
 
-/// An initializer as messages say it.
+/// The weight that a value is: an initializer, or the tensor of a Constant.
+fn weight<'m>(
+    model: &Evaluator<'m>,
+    leaf: &Result<Node<'m>, Origin<'m>>,
+) -> Result<Option<Constant<'m>>> {
+    let node = match leaf {
+        Err(Origin::Constant(constant)) => return Ok(Some(*constant)),
+        Err(_) => return Ok(None),
+        Ok(node) => node,
+    };
+    let operator = model.operator(node.scope, node.proto)?;
+    if !operator.is("Constant") || !operator.passes_on_one(node.proto) {
+        return Ok(None);
+    }
+    let given = attributes_of(model, *node)?;
+    let [one] = given.as_slice() else { return Ok(None) };
+    let sparse = one.value.sparse_tensor.as_deref().map(Constant::Sparse);
+    Ok(one.value.t.as_deref().map(Constant::Dense).or(sparse))
+}
+
+/// How two weights differ, and whether it is in their elements.
+fn constants(a: Constant<'_>, b: Constant<'_>) -> (&'static str, bool) {
+    if form(a) != form(b) {
+        return ("the weights have another type or shape", false);
+    }
+    match (a, b) {
+        (Constant::Dense(_), Constant::Dense(_)) | (Constant::Sparse(_), Constant::Sparse(_)) => {
+            ("the weights have other elements", true)
+        }
+        _ => ("one of the weights is sparse", false),
+    }
+}
+
 /// The type and the dimensions of a constant.
 fn form(constant: Constant<'_>) -> (Option<i32>, &[i64]) {
     match constant {
@@ -364,6 +415,7 @@ fn form(constant: Constant<'_>) -> (Option<i32>, &[i64]) {
     }
 }
 
+/// An initializer as messages say it.
 fn shown(constant: Constant<'_>) -> String {
     let (kind, tensor) = match constant {
         Constant::Dense(tensor) => ("initializer", Some(tensor)),

@@ -323,7 +323,7 @@ impl<'m> Evaluator<'m> {
         inputs: &[Value],
         given: &[Given<'_>],
     ) -> Result<Option<Digest>> {
-        if operator.outputs(node) != [true] || !node.unknown.is_empty() {
+        if !operator.passes_on_one(node) {
             return Ok(None);
         }
         match (inputs, given) {

@@ -85,6 +85,12 @@ impl<'m> Operator<'m> {
         counted.iter().map(Option::is_some).collect()
     }
 
+    /// Whether `node` has one output and nothing that is not known, as those have that only pass a
+    /// value on.
+    pub(super) fn passes_on_one(&self, node: &NodeProto) -> bool {
+        self.outputs(node) == [true] && node.unknown.is_empty()
+    }
+
     /// Refuses an operator that reads values which its inputs do not lead to.
     ///
     /// # Errors

@@ -178,24 +178,35 @@ pub(crate) fn free_data_name(model_name: &str, is_taken: impl Fn(&str) -> bool) 
 /// That of a safetensors file is not: it may be a checkpoint.
 pub(crate) fn is_default_name(model_name: &str, name: &str) -> bool {
     let data_name = default_data_name(model_name);
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
     // What is left of the name between these two.
     let between = |start: &str, end: &str| {
         name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)).unwrap_or_default()
-    };
-    let is_shard = || {
-        let (stem, extension) = split_extension(&data_name);
-        let numbers = between(&format!("{stem}-"), extension);
-        numbers.split_once("-of-").is_some_and(|(number, count)| {
-            is_number(number) && is_number(count) && number.len() == count.len()
-        })
     };
     name == data_name
         || name == location_name(model_name, PACKED_BY_ONNX)
         || name == transformers_js_name(model_name, 0)
         || is_number(between(&format!("{}_", transformers_js_name(model_name, 0)), ""))
         || is_number(between(&format!("{model_name}_"), ".data"))
-        || is_shard()
+        || shard_numbers(&data_name, name).is_some()
+}
+
+/// The numbers `-00001-of-00003` in `name`, where that is the name of a shard of the file that is
+/// called `data_name` by default.
+fn shard_numbers<'n>(data_name: &str, name: &'n str) -> Option<&'n str> {
+    let (stem, extension) = split_extension(data_name);
+    let numbered = name.strip_suffix(extension)?;
+    let (start, count) = numbered.rsplit_once("-of-")?;
+    let (start, number) = start.rsplit_once('-')?;
+    let numbers = numbered.strip_prefix(start)?;
+    let is_shard = is_number(number)
+        && is_number(count)
+        && number.len() == count.len()
+        && name == with_suffix(stem, &format!("{numbers}{extension}"));
+    is_shard.then_some(numbers)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether `name` is one that a save of the model may give by default to the file of one weight.
@@ -231,9 +242,8 @@ fn renamed_by_rule(old: &str, new: &str, name: &str) -> Option<String> {
     if let Some(rest) = name.strip_prefix(old) {
         return Some(location_name(new, rest));
     }
-    let (old_stem, old_extension) = split_extension(&old_data);
     let (new_stem, new_extension) = split_extension(&new_data);
-    let numbers = name.strip_prefix(old_stem)?.strip_suffix(old_extension)?;
+    let numbers = shard_numbers(&old_data, name)?;
     Some(with_suffix(new_stem, &format!("{numbers}{new_extension}")))
 }
 
@@ -393,6 +403,20 @@ mod tests {
             [("m-a.b.weight", true), ("m-.weight", false), ("n-a.weight", false), ("m-a", false)]
         {
             assert_eq!(is_name_of_one_weight("m.onnx", name), is_one, "{name}");
+        }
+    }
+
+    /// The numbers of shards are kept where a long name is cut for them.
+    #[test]
+    fn shards_of_a_long_name_are_known() {
+        let long = format!("{}.onnx", "m".repeat(240));
+        let shards = shard_names(&long, 2, &SaveOptions::new()).unwrap();
+        let of_short = ["o-00001-of-00002.onnx.data", "o-00002-of-00002.onnx.data"];
+        for (name, short) in shards.iter().zip(of_short) {
+            assert!(is_default_name(&long, name), "{name}");
+            assert_eq!(renamed_with_model(&long, "o.onnx", name), short);
+            assert_eq!(&renamed_with_model("o.onnx", &long, short), name);
+            assert!(!is_default_name(&long, &name[1..]), "{name}");
         }
     }
 

@@ -53,14 +53,16 @@ impl Apart {
     }
 }
 
-/// Both values as numbers of 32 bits, where they are tensors of different float types.
+/// Both values as numbers of 32 bits, or of 64 if one of them is DOUBLE, where they are tensors of
+/// different float types.
 pub fn widened(a: &Value, b: &Value) -> Result<Option<(Value, Value)>, Failure> {
     match (a, b) {
         (Value::Tensor(a), Value::Tensor(b))
             if a.dtype() != b.dtype() && is_float(a.dtype()) && is_float(b.dtype()) =>
         {
-            let wide =
-                |tensor| Ok::<_, Failure>(Value::Tensor(converted(tensor, DataType::Float)?));
+            let is_double = [a, b].iter().any(|tensor| tensor.dtype() == DataType::Double);
+            let widest = if is_double { DataType::Double } else { DataType::Float };
+            let wide = |tensor| Ok::<_, Failure>(Value::Tensor(converted(tensor, widest)?));
             Ok(Some((wide(a)?, wide(b)?)))
         }
         _ => Ok(None),
@@ -89,11 +91,16 @@ pub fn declared(model: &Model, name: &str) -> Option<DataType> {
     }
 }
 
-/// Whether it is one of the types that `cast` writes or reads.
-fn is_float(dtype: DataType) -> bool {
-    matches!(dtype, DataType::Float | DataType::Float16 | DataType::Bfloat16)
+/// Whether it is one of the types that are compared as numbers.
+pub fn is_float(dtype: DataType) -> bool {
+    use DataType::{Bfloat16, Double, Float, Float16};
+    matches!(dtype, Double | Float | Float16 | Bfloat16)
 }
 
-fn converted(tensor: &Tensor, to: DataType) -> Result<Tensor, Failure> {
+/// `tensor` in the float type `to`.
+pub fn converted(tensor: &Tensor, to: DataType) -> Result<Tensor, Failure> {
+    if tensor.dtype() == to {
+        return Ok(tensor.clone());
+    }
     Ok(Tensor::from_f32(to, tensor.dims(), &tensor.to_f32()?)?)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::edit::Externalized;
 use onnx_container::external_data::{ExternalData, is_external};
@@ -164,6 +164,11 @@ impl<'a> WriteReport<'a> {
     /// Adds warnings.
     pub fn warn(&mut self, warnings: Vec<String>) {
         self.written.warn(warnings);
+    }
+
+    /// Says that the number of weights files was written into the file `config`.
+    pub fn configured(&mut self, config: PathBuf) {
+        self.written.configured(config);
     }
 
     /// Whether nothing was found to be wrong.

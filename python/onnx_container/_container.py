@@ -784,11 +784,12 @@ class Container:
         Args:
             inputs: None takes those inputs of the model that the outputs need.
             types: of values for which the model declares none and which common operators do not give, such as
-                ``{"h": "FLOAT[N,128]"}``. Dimensions are numbers, names, or ``?`` where nothing is known.
+                ``{"h": "FLOAT[N,128]"}``. Dimensions are numbers, names, or ``?`` where nothing is known. A type that is
+                known in part is completed.
 
         Raises:
-            Error: there is no such value, no output needs an input, an output needs what no input gives, or the type of a
-                value is not known.
+            Error: there is no such value, no output needs an input, an output needs what no input gives, the type of a
+                value is not known, or a given type contradicts the known one.
 
             >>> part = Container.load("encoder.onnx").extract_model(None, ["logits"])
             >>> [value.name for value in part.outputs]

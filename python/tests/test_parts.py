@@ -77,8 +77,11 @@ def test_a_model_is_cut_and_merged(tmp_path: Path) -> None:
         oc.merge(whole, whole, {"y": "x"})
     with pytest.raises(TypeError, match="several names"):
         whole.extract_model("x", ["h"])
-    with pytest.raises(oc.Error, match="declares the type of this value already"):
-        whole.extract_model(["x"], ["h"], types={"h": "FLOAT[N,64]"})
+    named = whole.extract_model(["x"], ["h"], types={"h": "FLOAT[N,64]"})
+    assert [head.outputs[0].shape, named.outputs[0].shape] == [[None, 64], ["N", 64]]
+    with pytest.raises(oc.Error, match="contradicts what the model says of this value") as raised:
+        whole.extract_model(["x"], ["h"], types={"h": "INT64[N,64]"})
+    assert raised.value.kind == "DataType"
     with pytest.raises(TypeError, match="types maps names to types"):
         whole.extract_model(["x"], ["h"], types=[("h", "FLOAT[N,64]")])  # type: ignore[arg-type]
 

@@ -285,6 +285,15 @@ class CastReport:
     """Their length in bytes now."""
     kept: list[tuple[str, str]]
     """Weights that stay as they are, with the reason."""
+    _infinite: _core.Infinite = field(repr=False, compare=False)
+
+    @property
+    def infinite(self) -> list[str]:
+        """The weights of which finite numbers became infinite: they are beyond the largest of the type, 65504 of FLOAT16.
+
+        Weights are converted when they are read, so this is known once the container is saved.
+        """
+        return self._infinite.names()
 
 
 @dataclass(frozen=True)
@@ -918,8 +927,7 @@ class Container:
     def cast(self, to: Any, **options: Unpack[CastOptions]) -> CastReport:
         """Stores float weights as type ``to``: a :class:`DataType`, its name, or what numpy or torch call it.
 
-        A weight gets a new name, such as ``w_float16``, and a ``Cast`` node computes the value of the old one from it, so that the
-        model computes as before. Numbers beyond the largest of the type become infinite.
+        A weight gets a new name, such as ``w_float16``, and a ``Cast`` node computes the value of the old one from it, X
 
         Args:
             from_: casts this type; otherwise FLOAT, or all narrower types if ``to`` is FLOAT.

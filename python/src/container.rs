@@ -21,7 +21,7 @@ use crate::interrupt::{detached, interruptible};
 use crate::looks;
 use crate::mapping::WeightMapping;
 use crate::options::{Cast, Fill, Inline, Load, Save, dtype, externalizing};
-use crate::saved::{filled, inlined, names, saved};
+use crate::saved::{CastFound, cast_found, filled, inlined, names, saved};
 
 type Inner = onnx_container::Container;
 
@@ -400,19 +400,10 @@ impl Container {
         Ok(filled(py, &raised.before(self.rework(py, fill))?)?.unbind())
     }
 
-    /// How many weights were cast, their bytes before and after, and those that were not: name and
-    /// reason.
-    #[allow(clippy::type_complexity)]
-    fn cast(
-        &self,
-        py: Python<'_>,
-        to: i32,
-        options: Cast,
-    ) -> PyResult<(usize, u64, u64, Vec<(String, String)>)> {
+    /// What the cast did.
+    fn cast(&self, py: Python<'_>, to: i32, options: Cast) -> PyResult<CastFound> {
         let (to, options) = (dtype(to)?, options.options()?);
-        let report = self.rework(py, |container| container.cast(to, options))?;
-        let uncast = report.uncast.iter().map(|it| (it.tensor.clone(), it.reason.to_string()));
-        Ok((report.cast, report.bytes_before, report.bytes_after, uncast.collect()))
+        Ok(cast_found(self.rework(py, |container| container.cast(to, options))?))
     }
 
     /// The digest of model and weights, and those of the tensors with their names.

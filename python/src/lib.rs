@@ -72,7 +72,7 @@ mod _core {
     #[pymodule_export]
     use crate::report::report;
     #[pymodule_export]
-    use crate::saved::SavedModel;
+    use crate::saved::{Infinite, SavedModel};
     #[pymodule_export]
     use crate::scan::scan;
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! What calls of the library report, as dicts: Python classes give them names and types.
 
-use onnx_container::edit::Filled;
+use onnx_container::edit::{CastReport, Filled};
 use onnx_container::inline::Inlined;
 use onnx_container::save::SavedFile;
 use onnx_container::{ErrorKind, Saved};
@@ -8,6 +8,52 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyType};
 
 use crate::error::OrRaise;
+
+/// Which weights of a cast became infinite, as far as they were converted.
+#[derive(Debug)]
+#[pyclass(frozen, module = "onnx_container._core")]
+pub struct Infinite(Converted);
+
+#[derive(Debug)]
+enum Converted {
+    Here(CastReport),
+    /// The names, of a copy that came from another process.
+    Names(Vec<String>),
+}
+
+#[pymethods]
+impl Infinite {
+    #[new]
+    fn new(names: Vec<String>) -> Self {
+        Self(Converted::Names(names))
+    }
+
+    /// The names of the weights, so far.
+    fn names(&self) -> Vec<&str> {
+        match &self.0 {
+            Converted::Here(report) => report.infinite(),
+            Converted::Names(names) => names.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// A copy knows what is known now.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, (Vec<String>,)) {
+        let names = slf.get().names().into_iter().map(str::to_owned);
+        (slf.get_type(), (names.collect(),))
+    }
+}
+
+/// How many weights were cast, their bytes before and after, those that were not (name and reason),
+/// and what tells which became infinite.
+pub type CastFound = (usize, u64, u64, Vec<(String, String)>, Infinite);
+
+/// What a cast did, as a tuple.
+pub fn cast_found(report: CastReport) -> CastFound {
+    let uncast = report.uncast.iter().map(|it| (it.tensor.clone(), it.reason.to_string()));
+    let uncast = uncast.collect();
+    let (cast, before, after) = (report.cast, report.bytes_before, report.bytes_after);
+    (cast, before, after, uncast, Infinite(Converted::Here(report)))
+}
 
 /// A model as a save wrote it, which is encoded when it is asked for.
 #[derive(Debug)]

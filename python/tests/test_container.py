@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import pickle
 import threading
 import weakref
 from pathlib import Path
@@ -246,6 +247,16 @@ def test_weights_are_cast() -> None:
     # A Cast node computes the value of the old name.
     assert [tensor.dtype for tensor in container.tensors().values()] == [10, 10]
     np.testing.assert_array_equal(container.values()[0].numpy(), weights["#a"].astype(np.float16))
+
+
+def test_weights_that_become_infinite_are_listed_once_they_are_saved(tmp_path: Path) -> None:
+    container, _ = filled()
+    container["#a"] = np.full(container["#a"].shape, 1e6, np.float32)
+    cast = container.cast("float16")
+    assert cast.infinite == []
+    container.save(tmp_path / "m.onnx")
+    assert cast.infinite == ["a"]
+    assert pickle.loads(pickle.dumps(cast)).infinite == ["a"]
 
 
 def test_errors_say_what_and_where(tmp_path: Path) -> None:

@@ -85,8 +85,9 @@ impl Container {
     /// largest, mean, standard deviation, how many are zero or not finite, a histogram.
     ///
     /// Every byte is read once, on all cores, in the element's own type; tied tensors are read once
-    /// together. Mean and deviation are accurate for any number of elements (of 16 bits to about
-    /// seven digits), and the result does not depend on the number of cores.
+    /// together. Mean and deviation are accurate for any number of elements (those of FLOAT16 and
+    /// BFLOAT16 to a millionth of the deviation), and the result does not depend on the number of
+    /// cores.
     ///
     /// ```
     /// use onnx_container::Container;

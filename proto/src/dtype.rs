@@ -165,6 +165,18 @@ impl DataType {
         bytes.len() == 1 || (outer == outer_bytes && fits)
     }
 
+    /// Whether elements are real floats of any width.
+    pub const fn is_float(self) -> bool {
+        use DataType::{Bool, String, Undefined};
+        let is_other = matches!(self, Undefined | Bool | String);
+        !is_other && !self.is_integer() && !self.is_complex()
+    }
+
+    /// Whether elements are complex numbers.
+    pub const fn is_complex(self) -> bool {
+        matches!(self, Self::Complex64 | Self::Complex128)
+    }
+
     /// Whether elements are integers (bool not included).
     pub const fn is_integer(self) -> bool {
         use DataType::{
@@ -388,6 +400,15 @@ mod tests {
         for number in [-1, 29, i32::MAX] {
             let error = DataType::try_from(number).unwrap_err();
             assert!(error.to_string().contains(&number.to_string()));
+        }
+    }
+
+    #[test]
+    fn floats_and_complex_types_are_called_so() {
+        for dtype in DataType::ALL {
+            let is_float = dtype.name().contains("FLOAT") || *dtype == DataType::Double;
+            assert_eq!(dtype.is_float(), is_float, "{dtype}");
+            assert_eq!(dtype.is_complex(), dtype.name().starts_with("COMPLEX"), "{dtype}");
         }
     }
 

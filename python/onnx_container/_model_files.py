@@ -34,8 +34,7 @@ class SharedWeights:
     """What :func:`share` did."""
 
     files: list[tuple[str, int]]
-    """The shared weights file, then the models: names in their folder and lengths in bytes. Empty where the models shared
-    it already and only old files were removed."""
+    """The shared weights file, then the models: names in their folder and lengths in bytes."""
     deduplicated: tuple[int, int]
     """The number of tensors that have the bytes of others, and how many bytes that saved."""
     removed: list[os.PathLike[str]]

@@ -116,7 +116,8 @@ pub fn map_file(py: Python<'_>, path: PathBuf, mmap: bool) -> PyResult<Bytes> {
     Ok(Bytes(detached(py, || mapping(mmap).buffer(path))?))
 }
 
-/// The element types: number, name in onnx.proto, and width in bits where there is one.
+/// The element types: number, name in onnx.proto, width in bits where there is one, and name in
+/// safetensors files.
 #[pyfunction]
 pub fn dtype_names() -> Vec<(i32, &'static str, Option<u8>, Option<&'static str>)> {
     let one = |it: &DataType| (it.number(), it.name(), it.bit_width(), it.safetensors_name());

@@ -1,7 +1,7 @@
 //! Which tensors a container has of some kind, by their unique names.
 
-use onnx_container::TensorRef;
 use onnx_container::traversal::Site;
+use onnx_container::{DataType, TensorRef};
 use pyo3::prelude::*;
 
 use crate::container::Container;
@@ -20,8 +20,9 @@ pub fn initializers(py: Python<'_>, container: &Container) -> PyResult<Vec<Strin
 /// The tensors that have elements that are infinite or not a number. Floats alone are read.
 #[pyfunction]
 pub fn not_finite(py: Python<'_>, container: &Container) -> PyResult<Vec<String>> {
-    let stats =
-        container.read(py, |container| container.stats(|tensor| tensor.may_be_infinite()))?;
+    let is_real = |dtype: DataType| dtype.is_float() || dtype.is_complex();
+    let is_read = |tensor: &TensorRef<'_>| tensor.dtype().is_ok_and(is_real);
+    let stats = container.read(py, |container| container.stats(is_read))?;
     let found = stats.into_iter().filter(|it| it.nan > 0 || it.infinite > 0);
     Ok(found.map(|it| it.name).collect())
 }

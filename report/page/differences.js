@@ -24,6 +24,7 @@ function differencesSection({ other, found }, tensors, details) {
 /** A kind of changes that have no names, as the command `diff` says it. */
 function otherChange({ what, added, removed, changed }) {
   if (what === "node_order") return `the order of nodes: ${whole(changed)} in other places`;
+  if (what === "attribute_order") return `the order of attributes: ${count(changed, "node")}`;
   const kind = { value_types: "types of values between nodes", documentation: "documentation" }[what];
   if (kind === undefined) return "fields that are not compared one by one";
   const counts = [[added, "added"], [removed, "removed"], [changed, "changed"]].filter(([number]) => number > 0);

@@ -121,6 +121,13 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_words_for_every_kind_of_change() {
+        for what in ["value_types", "documentation", "node_order", "attribute_order"] {
+            assert!(SCRIPTS.concat().contains(what), "{what}");
+        }
+    }
+
+    #[test]
     fn the_policy_has_the_digests_of_what_is_there() {
         let page = page_of("t", "{}");
         let policy = between(&page, "http-equiv=\"Content-Security-Policy\" content=\"", "\"");

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::files::consistent_read::read_one_save;
@@ -43,7 +43,7 @@ pub(super) struct Survey {
     /// By the folder of a model.
     folders: HashMap<PathBuf, Folder>,
     /// By the path of a model: the places that it uses.
-    uses: HashMap<PathBuf, Result<Rc<Vec<Use>>>>,
+    uses: HashMap<PathBuf, Result<Arc<Vec<Use>>>>,
 }
 
 /// The folder of a model.
@@ -51,7 +51,7 @@ pub(super) struct Survey {
 struct Folder {
     models: ModelFolder,
     /// By the location of a weights file: the models that need it, or why these are not known.
-    users: HashMap<String, Result<Rc<Vec<User>>>>,
+    users: HashMap<String, Result<Arc<Vec<User>>>>,
 }
 
 /// A model that needs a file.
@@ -112,7 +112,7 @@ impl Survey {
                 folder = (of_other, is_own);
             }
             let known = self.uses.entry(other.clone());
-            let uses = known.or_insert_with(|| read_uses(other, options).map(Rc::new)).clone()?;
+            let uses = known.or_insert_with(|| read_uses(other, options).map(Arc::new)).clone()?;
             for one in uses.iter() {
                 others.used.extend(one.of(&id, folder.1).map_err(|error| error.with_path(other))?);
             }
@@ -134,7 +134,7 @@ impl Folder {
             let of_it = |users: &BTreeMap<String, Vec<PathBuf>>| {
                 let users = users.get(&location).into_iter().flatten();
                 let users = users.map(|path| User { path: path.clone(), real: real(path) });
-                Rc::new(users.collect())
+                Arc::new(users.collect())
             };
             let users = found.as_ref().map(of_it).map_err(Clone::clone);
             self.users.insert(location, users);
@@ -142,8 +142,8 @@ impl Folder {
     }
 
     /// The models that need the file at `location`, which was looked for.
-    fn users(&self, location: &str) -> Result<Rc<Vec<User>>> {
-        self.users.get(location).cloned().unwrap_or_else(|| Ok(Rc::default()))
+    fn users(&self, location: &str) -> Result<Arc<Vec<User>>> {
+        self.users.get(location).cloned().unwrap_or_else(|| Ok(Arc::default()))
     }
 }
 

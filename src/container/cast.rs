@@ -211,9 +211,9 @@ struct Planner<'c> {
     values: Values,
     handles: HandleNames,
     /// The weights cast so far, by their old handles.
-    cast: HashMap<&'c Handle, (Handle, Initializer)>,
+    cast: HashMap<&'c Handle, (Handle, Initializer, Overflow)>,
     /// The weights cast so far, by the address and length of their bytes: tied weights stay tied.
-    same: HashMap<(Address, u64, Float), Initializer>,
+    same: HashMap<(Address, u64, Float), (Initializer, Overflow)>,
     changes: Vec<Change>,
     report: CastReport,
 }
@@ -310,7 +310,8 @@ impl<'c> Planner<'c> {
             false => {
                 let len = from.dtype().byte_len(&tensor.dims)?;
                 let weight = Tensor::try_from(tensor)?.into();
-                let overflow = self.overflow(place, tensor);
+                let overflow = Overflow::default();
+                self.list(place, tensor, overflow.clone());
                 let converted = Converted::initializer(weight, from, self.to, overflow)?;
                 self.count_bytes(len, &converted);
                 NewData::Inline(converted.to_buffer()?)
@@ -322,11 +323,9 @@ impl<'c> Planner<'c> {
         Ok(())
     }
 
-    /// Where it is noted that numbers of a weight became infinite.
-    fn overflow(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Overflow {
-        let overflow = Overflow::default();
-        self.report.overflows.push(place.qualified_name(tensor), overflow.clone());
-        overflow
+    /// Lists a weight with what will be known of its numbers.
+    fn list(&mut self, place: &Place<'_>, tensor: &TensorProto, overflow: Overflow) {
+        self.report.overflows.push(place.qualified_name(tensor), overflow);
     }
 
     /// Counts the bytes of a weight, `before` and as it is `converted`. Tied weights are counted
@@ -344,27 +343,30 @@ impl<'c> Planner<'c> {
         new: &Str,
     ) -> Result<NewData> {
         let (replaces, weight) = self.container.initializer_of(tensor)?;
-        if let Some((handle, initializer)) = self.cast.get(replaces).cloned() {
+        if let Some((handle, initializer, overflow)) = self.cast.get(replaces).cloned() {
+            self.list(place, tensor, overflow);
             return Ok(NewData::External { replaces: replaces.clone(), handle, initializer });
         }
         let key = weight.address().map(|address| (address, weight.byte_len(), from));
-        let known = key.and_then(|key| self.same.get(&key));
-        let initializer = match known {
-            Some(known) => known.retyped(self.to.dtype(), weight.dims())?,
+        let known = key.and_then(|key| self.same.get(&key)).cloned();
+        let (initializer, overflow) = match known {
+            Some((known, overflow)) => (known.retyped(self.to.dtype(), weight.dims())?, overflow),
             None => {
-                let (source, overflow) = (weight.clone(), self.overflow(place, tensor));
-                let converted = Converted::initializer(source, from, self.to, overflow)?;
+                let overflow = Overflow::default();
+                let (source, noted) = (weight.clone(), overflow.clone());
+                let converted = Converted::initializer(source, from, self.to, noted)?;
                 self.count_bytes(weight.byte_len(), &converted);
-                converted
+                (converted, overflow)
             }
         };
+        self.list(place, tensor, overflow.clone());
         if let Some(key) = key {
-            self.same.entry(key).or_insert_with(|| initializer.clone());
+            self.same.entry(key).or_insert_with(|| (initializer.clone(), overflow.clone()));
         }
         let mut called = TensorProto::default();
         called.name = Some(new.clone());
         let handle = self.handles.name(place, &called);
-        self.cast.insert(replaces, (handle.clone(), initializer.clone()));
+        self.cast.insert(replaces, (handle.clone(), initializer.clone(), overflow));
         Ok(NewData::External { replaces: replaces.clone(), handle, initializer })
     }
 }

@@ -94,13 +94,6 @@ impl<'c> TensorRef<'c> {
         self.named(known)
     }
 
-    /// Whether the elements are floats or complex numbers, which may be infinite or not a number.
-    /// False for a tensor without a known type.
-    pub fn may_be_infinite(&self) -> bool {
-        let is_whole = |dtype: DataType| dtype.is_integer() || dtype == DataType::Bool;
-        self.dtype().is_ok_and(|dtype| !is_whole(dtype) && dtype != DataType::String)
-    }
-
     /// The dimensions as stored in the message, unchecked.
     pub fn dims(&self) -> &'c [i64] {
         &self.proto.dims

@@ -23,8 +23,7 @@ const DATA_NAME: &str = "shared.onnx.data";
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SharedWeights {
-    /// The weights file, then the models, by their names in the folder. None where the models
-    /// shared their weights already and only old files were removed.
+    /// The weights file, then the models, by their names in the folder.
     pub files: Vec<SavedFile>,
     /// What is stored once now.
     pub deduplicated: Deduplicated,
@@ -47,8 +46,7 @@ pub struct SharedWeights {
 /// `data_name`, else `shared.onnx.data`, with a number where that is taken; no existing file is
 /// replaced except the models. Old weights files stay, unless the save options
 /// [remove them](crate::SaveOptions::remove_left_behind) and no other model needs them. Where a
-/// process is killed before it removes them, another call with the same options does: it removes
-/// those of default names.
+/// process is killed before it removes them, they stay, and the error of another call names them.
 ///
 /// ```
 /// use onnx_container::model_files::{FileOptions, share_weights};
@@ -94,8 +92,7 @@ pub fn share_weights<P: AsRef<Path>>(
     let models = paths.iter().map(|path| Model::read(path, &options.load));
     let models = models.collect::<Result<Vec<_>>>()?;
     if let Some(file) = shared_file(&models) {
-        let names: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
-        return Leftovers { folder: &main.directory, names, file }.removed(&options, warnings);
+        return Err(nothing_to_do(&main.directory, &targets, file)?);
     }
     warnings.extend(models.iter().flat_map(|model| model.container.warnings().to_vec()));
     let named = targets.iter().zip(&models);
@@ -164,43 +161,22 @@ fn shared_file(models: &[Model]) -> Option<PathBuf> {
     all.is_empty().then_some(file)
 }
 
-/// Models that share `file`, and old weights files that are still there.
-struct Leftovers<'f> {
-    folder: &'f Path,
-    names: Vec<&'f str>,
-    file: PathBuf,
-}
-
-impl Leftovers<'_> {
-    /// Removes them where the options say so: an earlier call may have been killed before it did.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] where there is nothing to do.
-    fn removed(&self, options: &FileOptions, warnings: Vec<Error>) -> Result<SharedWeights> {
-        let FileOptions { save, dry_run, .. } = options;
-        let folder = ModelFolder::new(self.folder, "");
-        let _lock = if *dry_run { None } else { Some(save.lock(self.folder)?) };
-        // A model that is out of its place may need them.
-        let is_known = save.removes_old_files() && folder.that_may_hide_users()?.is_none();
-        let names = if is_known { folder.unneeded(&self.names)? } else { Vec::new() };
-        if names.is_empty() {
-            let reason = "the models share one weights file already: there is nothing to do";
-            return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(&self.file));
-        }
-        let removed: Vec<_> = names.iter().map(|name| self.folder.join(name)).collect();
-        if !dry_run {
-            for path in &removed {
-                retried(|| std::fs::remove_file(path)).map_err(|error| Error::io(path, error))?;
-            }
-        }
-        Ok(SharedWeights {
-            files: Vec::new(),
-            deduplicated: Deduplicated::default(),
-            removed,
-            left_behind: Vec::new(),
-            warnings,
-        })
+/// The error for models that share `file`. It names weights files that no model needs: a call that
+/// was killed before it removed them leaves some. Their names are no proof of that, so they stay.
+fn nothing_to_do(folder: &Path, targets: &[SaveTarget], file: PathBuf) -> Result<Error> {
+    let folder = ModelFolder::new(folder, "");
+    let models: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
+    // A model that is out of its place may need them.
+    let is_known = folder.that_may_hide_users()?.is_none();
+    let left = if is_known { folder.unneeded(&models)? } else { Vec::new() };
+    let mut reason = "the models share one weights file already: there is nothing to do".to_owned();
+    if !left.is_empty() {
+        let left: Vec<_> = left.iter().map(|name| format!("`{name}`")).collect();
+        let left = left.join(", ");
+        reason =
+            format!("{reason}; no model needs {left} beside them: delete what you do not need");
     }
+    Ok(Error::new(ErrorKind::InvalidArgument, reason).with_path(file))
 }
 
 /// A model with its weights, and its file as it was before it was read.

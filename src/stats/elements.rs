@@ -41,8 +41,8 @@ impl Elements {
             DataType::Int8 | DataType::Uint8 | DataType::Int4 | DataType::Uint4 => {
                 (integers(piece, step)?, None)
             }
-            DataType::Int16 => (shorts(&piece.to_slice::<i16>()?, step, f32::from)?, None),
-            DataType::Uint16 => (shorts(&piece.to_slice::<u16>()?, step, f32::from)?, None),
+            DataType::Int16 => (each(piece, step, |x: i16| f32::from(x))?, None),
+            DataType::Uint16 => (each(piece, step, |x: u16| f32::from(x))?, None),
             DataType::Int32 => (each(piece, step, |x: i32| f64::from(x))?, None),
             DataType::Uint32 => (each(piece, step, |x: u32| f64::from(x))?, None),
             #[allow(clippy::cast_precision_loss)] // the range is kept beside
@@ -125,7 +125,7 @@ fn brain(number: bf16) -> f32 {
     f32::from_bits(u32::from(number.to_bits()) << 16)
 }
 
-/// Adds up numbers of 16 bits, each converted by `wide`. A block that is counted in bins is
+/// Adds up floats of 16 bits, each converted by `wide`. A block that is counted in bins is
 /// converted as a whole.
 fn shorts<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Result<Numbers> {
     let (mut blocks, mut block, arch) = (Blocks::new(step), [0.0_f32; BLOCK], Arch::new());
@@ -147,7 +147,8 @@ fn shorts<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Resu
 /// Adds up integers of four or eight bits, of which every `step`th block is counted in bins.
 fn integers(piece: &Tensor, step: usize) -> Result<Numbers> {
     let whole = piece.element_count() * usize::from(codes::bits(piece.dtype())?) / 8;
-    let (whole, half) = piece.as_bytes().unwrap_or_default().split_at(whole);
+    let parts = piece.as_bytes().and_then(|bytes| bytes.split_at_checked(whole));
+    let (whole, half) = parts.ok_or_else(|| Error::internal("a tensor without its bytes"))?;
     let (mut numbers, mut counted, arch) = (Numbers::default(), Codes::new(), Arch::new());
     for block in whole.chunks(BLOCK * step) {
         let sums = match piece.dtype() {

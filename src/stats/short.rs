@@ -1,10 +1,8 @@
-//! The sums of blocks of short numbers: of 16 bits, which floats of 32 bits hold, and integers
-//! of at most eight.
+//! The sums of blocks of short numbers: floats of 16 bits, and integers of at most eight.
 //!
-//! A processor adds twice as many floats of 32 bits as of 64 at once. So a few numbers are added up
-//! in 32 bits, about a pivot, and these sums in 64. That costs the eighth digit of the mean and of
-//! the deviation, of numbers that have three or four. Sums of integers of at most eight bits
-//! are exact.
+//! A processor adds twice as many floats of 32 bits as of 64 at once. So a few floats of 16 bits
+//! are added up in 32 bits, about a pivot, and these sums in 64: mean and deviation are then exact
+//! to a millionth of the deviation. Sums of integers are exact.
 
 use pulp::{Arch, Simd, WithSimd};
 

@@ -24,6 +24,7 @@ fn send_and_sync<T: Send + Sync>() {}
 #[test]
 fn a_container_crosses_threads() {
     send_and_sync::<Container>();
+    send_and_sync::<onnx_container::check::Checker>();
 }
 
 /// A container of `count` float tensors `w0`, `w1`, ... of growing length.

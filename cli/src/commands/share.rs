@@ -96,7 +96,7 @@ impl Listing {
         }
     }
 
-    fn print_written(&self, out: &mut Output) -> Result<(), Failure> {
+    fn print(&self, out: &mut Output) -> Result<(), Failure> {
         let tense = |will: &'static str, done: &'static str| if self.dry_run { will } else { done };
         let Deduplicated { tensors, bytes, .. } = &self.deduplicated;
         let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
@@ -106,16 +106,6 @@ impl Listing {
         out.row(tense("writes", "wrote"), format_args!("{files} ({bytes})"))?;
         for File { path, bytes } in &self.files {
             out.line(format_args!("{bytes:>12}  {}", path.display()))?;
-        }
-        Ok(())
-    }
-
-    fn print(&self, out: &mut Output) -> Result<(), Failure> {
-        let tense = |will: &'static str, done: &'static str| if self.dry_run { will } else { done };
-        if self.files.is_empty() {
-            out.row("kept", "the models, which share one weights file already")?;
-        } else {
-            self.print_written(out)?;
         }
         for path in &self.removed {
             out.row(tense("removes", "removed"), format_args!("{path}, which no model needs"))?;

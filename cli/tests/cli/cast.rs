@@ -116,6 +116,16 @@ fn weights_that_become_infinite_are_told() {
         let json = folder.run(&[&cast[..], &["bfloat16", "--json"]].concat()).done().json();
         assert_eq!(json["infinite"], serde_json::json!([]));
     }
+    // Tied weights are listed one by one.
+    let mut large = model.graph.as_ref().unwrap().initializer.clone();
+    large.retain(|tensor| tensor.name.as_ref().is_some_and(|name| *name == "large"));
+    large[0].name = Some("large_too".into());
+    model.graph.as_mut().unwrap().initializer.extend(large);
+    folder.save("twice.onnx", &model);
+    folder.run(&["pack", "twice.onnx", "tied.onnx", "--min-bytes", "0", "--dedup"]).done();
+    let cast = ["cast", "tied.onnx", "o.onnx", "--weights-only", "--to", "float16", "--json"];
+    let json = folder.run(&cast).done().json();
+    assert_eq!(json["infinite"], serde_json::json!(["large", "large_too"]));
 }
 
 #[test]

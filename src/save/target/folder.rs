@@ -16,12 +16,10 @@ mod hidden;
 mod superseded;
 mod users_below;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::buffer::Buffer;
@@ -61,7 +59,7 @@ pub(crate) struct ModelFolder {
     /// How many folders above this one the model is: all of these are searched.
     depth: usize,
     /// The results for files that were read and have not changed since, by their paths.
-    seen: Rc<RefCell<Seen>>,
+    seen: Arc<Mutex<Seen>>,
 }
 
 type Seen = HashMap<PathBuf, (FileIdentity, Arc<Skimmed>)>;
@@ -177,7 +175,7 @@ impl ModelFolder {
     /// A folder of which nothing is read yet.
     pub(crate) fn new(directory: &Path, model_name: &str) -> Self {
         let (directory, model_name) = (directory.to_path_buf(), model_name.to_owned());
-        Self { directory, model_name, depth: 0, seen: Rc::default() }
+        Self { directory, model_name, depth: 0, seen: Arc::default() }
     }
 
     pub(crate) fn of(target: &SaveTarget) -> Self {
@@ -383,11 +381,15 @@ impl ModelFolder {
         Ok(users.filter_map(|(name, users)| Some((name, users.into_iter().next()?))).collect())
     }
 
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The locations in the file at `path`. The file is read again only where it may have changed.
     fn skim(&self, path: &Path) -> Result<Arc<Skimmed>> {
         let look = || retried(|| path.metadata()).ok().map(|metadata| FileIdentity::new(&metadata));
         let identity = look();
-        if let (Some(identity), Some((known, skimmed))) = (&identity, self.seen.borrow().get(path))
+        if let (Some(identity), Some((known, skimmed))) = (&identity, self.seen().get(path))
             && known == identity
         {
             return Ok(skimmed.clone());
@@ -397,7 +399,7 @@ impl ModelFolder {
         let is_same = |identity: &FileIdentity| look().as_ref() == Some(identity);
         let settled = identity.filter(|now| now.is_settled(SystemTime::now())).filter(is_same);
         if let Some(identity) = settled {
-            self.seen.borrow_mut().insert(path.to_path_buf(), (identity, skimmed.clone()));
+            self.seen().insert(path.to_path_buf(), (identity, skimmed.clone()));
         }
         Ok(skimmed)
     }

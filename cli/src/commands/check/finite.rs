@@ -24,7 +24,8 @@ pub fn not_finite(args: &CheckArgs, path: &Path, is_wrong: bool) -> Vec<PrintedF
         Err(_) if is_wrong => return Vec::new(),
         Err(error) => return PrintedFinding::all(Severity::Error, &error),
     };
-    match container.stats(|tensor| tensor.may_be_infinite()) {
+    let is_real = |dtype: DataType| dtype.is_float() || dtype.is_complex();
+    match container.stats(|tensor| tensor.dtype().is_ok_and(is_real)) {
         Ok(stats) => stats.iter().filter_map(finding).flatten().collect(),
         Err(error) => PrintedFinding::all(Severity::Error, &error.with_path(path)),
     }

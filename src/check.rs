@@ -368,7 +368,7 @@ fn orphans(path: &Path, weights: &CheckedWeights<'_>) -> Vec<Finding> {
             let reason = "left by a save that was interrupted before it changed anything: the next save of the model removes it";
             (ErrorKind::Changed, reason)
         } else {
-            (ErrorKind::InvalidModel, "no model of this folder refers to it")
+            (ErrorKind::Unneeded, "no model of this folder refers to it")
         };
         let error = Error::new(kind, reason).with_path(directory.join(orphan));
         Finding { severity: Severity::Advice, error }

@@ -71,6 +71,8 @@ pub enum ErrorKind {
     MissingFile,
     /// The model has no tensor of the name that was asked for.
     MissingTensor,
+    /// A weights file that no model refers to.
+    Unneeded,
     /// A tensor shares its bytes with others, and it was not said which of them are meant.
     Tied,
     /// A tensor is still used where it was to be deleted.

@@ -930,7 +930,7 @@ class Container:
         A weight gets a new name, such as ``w_float16``, and a ``Cast`` node computes the value of the old one from it, X
 
         Args:
-            from_: casts this type; otherwise FLOAT, or all narrower types if ``to`` is FLOAT.
+            from_: casts this type; otherwise both others of FLOAT, FLOAT16 and BFLOAT16.
             min_bytes: casts weights of this length or more (1024).
             except_: names of tensors that stay as they are, or patterns such as ``"*norm*"``.
             compute: computes in the type too, instead of adding ``Cast`` nodes.

@@ -122,22 +122,24 @@ impl Survey {
 }
 
 impl Folder {
-    /// Looks for the models that need the files at `locations`, by one look at the folders.
+    /// Looks for the models that need the files at `locations`, by one look at each folder: where
+    /// one cannot be looked through, this is known of its own files alone.
     fn find(&mut self, locations: &[String]) {
-        let new = locations.iter().filter(|it| !self.users.contains_key(*it));
-        let new: Vec<_> = new.cloned().collect();
-        if new.is_empty() {
-            return;
+        let mut new: BTreeMap<PathBuf, Vec<&String>> = BTreeMap::new();
+        for location in locations.iter().filter(|it| !self.users.contains_key(*it)) {
+            new.entry(directory_of(Path::new(location))).or_default().push(location);
         }
-        let found = self.models.users_below(new.iter().cloned(), None);
-        for location in new {
-            let of_it = |users: &BTreeMap<String, Vec<PathBuf>>| {
-                let users = users.get(&location).into_iter().flatten();
-                let users = users.map(|path| User { path: path.clone(), real: real(path) });
-                Arc::new(users.collect())
-            };
-            let users = found.as_ref().map(of_it).map_err(Clone::clone);
-            self.users.insert(location, users);
+        for locations in new.into_values() {
+            let found = self.models.users_below(locations.iter().map(|it| (*it).clone()), None);
+            for location in locations {
+                let of_it = |users: &BTreeMap<String, Vec<PathBuf>>| {
+                    let users = users.get(location).into_iter().flatten();
+                    let users = users.map(|path| User { path: path.clone(), real: real(path) });
+                    Arc::new(users.collect())
+                };
+                let users = found.as_ref().map(of_it).map_err(Clone::clone);
+                self.users.insert(location.clone(), users);
+            }
         }
     }
 

@@ -99,7 +99,8 @@ impl Container {
         if changes.is_empty() && !options.compute {
             return Err(nothing_to_cast(&options, &from, to, &report.uncast));
         }
-        let compute = options.compute.then_some(values.names);
+        let names = (values.names, graph::node_names(&self.model)?);
+        let compute = options.compute.then_some(names);
         if compute.is_some() {
             check_opsets(&self.model, if options.has_bfloat16(to) { 13 } else { 6 })?;
         } else if changes

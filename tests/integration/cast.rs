@@ -243,7 +243,8 @@ fn a_cast_of_nothing_is_an_error_that_says_why() {
     let bare = |location: &str| TensorProto::external("w", TensorProto::FLOAT, [2], location);
     let float16 = DataType::Float16;
     let (default, compute) = (CastOptions::new, || CastOptions::new().compute(true));
-    let none = "nothing is cast to FLOAT16: no weights of FLOAT have at least 1024 bytes";
+    let none =
+        "nothing is cast to FLOAT16: no weights of FLOAT or BFLOAT16 have at least 1024 bytes";
     let cases: [(Vec<TensorProto>, DataType, CastOptions, &str); 8] = [
         (vec![], float16, default(), none),
         (vec![], float16, compute(), none),
@@ -252,7 +253,7 @@ fn a_cast_of_nothing_is_an_error_that_says_why() {
             vec![inline("w", 300), inline("v", 300)],
             float16,
             default().except(["w", "v"]),
-            "nothing is cast to FLOAT16: 2 weights of FLOAT stay, such as `w`: excepted",
+            "nothing is cast to FLOAT16: 2 weights of FLOAT or BFLOAT16 stay, such as `w`: excepted",
         ),
         (
             vec![inline("w", 300)],
@@ -264,7 +265,7 @@ fn a_cast_of_nothing_is_an_error_that_says_why() {
             vec![inline("input", 300)],
             float16,
             default(),
-            "nothing is cast to FLOAT16: 1 weight of FLOAT stays, `input`: an input of the graph",
+            "nothing is cast to FLOAT16: 1 weight of FLOAT or BFLOAT16 stays, `input`: an input of the graph",
         ),
         // However small: it is not known what they are.
         (vec![bare("w.bin")], float16, default(), "was not loaded"),

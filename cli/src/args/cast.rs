@@ -10,7 +10,7 @@ use super::{InOut, LayoutArgs, ReadArgs, TargetArgs, size};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-FLOAT becomes FLOAT16 or BFLOAT16; with --to float, both of these become FLOAT. Operators that do not take \
+FLOAT, FLOAT16 and BFLOAT16 become TYPE. Operators that do not take \
 the new type keep the old one, with Cast nodes around them. Numbers over 65504 become infinite in FLOAT16: \
 the report lists such weights, and --verify finds such outputs. Norms stay in FLOAT by both of --keep-op \
 LayerNormalization and --except '*norm*'.\n\n\

@@ -64,7 +64,7 @@ fn run(args: &PlanArgs, out: &mut Output) -> Result<Outcome, Failure> {
         text::print(&planned, args, out)?;
     }
     planned.warn(args);
-    Ok(Outcome::of(planned.fits(args)))
+    Ok(Outcome::of(planned.fits(args) == Some(true)))
 }
 
 /// Refuses a drawing that would replace a file that has to be kept; `own` are the files that are
@@ -166,8 +166,12 @@ impl Planned {
         own.map(|t| Row { id: &t.name, block: &t.block, offset: t.offset }).collect()
     }
 
-    fn fits(&self, args: &PlanArgs) -> bool {
-        args.capacity.is_none_or(|capacity| self.plan.arena_bytes <= capacity)
+    /// Whether the capacity is enough, if there is one; `None` where the plan ends before that is
+    /// known.
+    fn fits(&self, args: &PlanArgs) -> Option<bool> {
+        let Some(capacity) = args.capacity else { return Some(true) };
+        let is_enough = self.plan.arena_bytes <= capacity;
+        (!is_enough || self.barrier.is_none()).then_some(is_enough)
     }
 
     /// Says on stderr what is missing, and what does not fit.
@@ -178,7 +182,13 @@ impl Planned {
                 "note: the plan ends before step {step}, node{node} ({op}): {reason}"
             ));
         }
-        if let Some(capacity) = args.capacity.filter(|_| !self.fits(args)) {
+        if let Some(capacity) = args.capacity.filter(|_| self.fits(args).is_none()) {
+            print_on_stderr(format_args!(
+                "error: whether {} is enough is not known: the plan has the steps before that one",
+                ByteSize(capacity)
+            ));
+        }
+        if let Some(capacity) = args.capacity.filter(|_| self.fits(args) == Some(false)) {
             let (needed, capacity) = (self.plan.arena_bytes, ByteSize(capacity));
             let may_be_shorter = args.search.is_none() && !self.plan.optimal;
             let hint = if may_be_shorter { "; --search SECONDS may help" } else { "" };
@@ -199,7 +209,7 @@ impl Planned {
             lower_bound,
             naive_sum,
             peak_step,
-            optimal,
+            optimal: optimal && self.barrier.is_none(),
             capacity: args.capacity,
             fits: self.fits(args),
             folded: self.folded,
@@ -224,7 +234,8 @@ struct PlanReport<'a> {
     /// Whether it is shown that no plan needs less.
     optimal: bool,
     capacity: Option<u64>,
-    fits: bool,
+    /// `None` where the plan ends before that is known.
+    fits: Option<bool>,
     /// Of a model: the nodes that have no step.
     #[serde(skip_serializing_if = "Option::is_none")]
     folded: Option<FoldedNodes>,

@@ -1,5 +1,7 @@
 //! `cast`.
 
+use std::collections::HashSet;
+
 use onnx_container::proto::type_proto::Value;
 use onnx_container::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnx_container::{Container, DataType, MmapChoice};
@@ -86,10 +88,26 @@ fn weights_go_to_the_files_that_are_asked_for() {
         .run(&["cast", "p.onnx", "d.onnx", "--to", "float16", "--dry-run"])
         .done()
         .says(&["casts"]);
-    let nothing = "nothing is cast to FLOAT16: no weights of FLOAT have at least 1048576 bytes";
+    let nothing =
+        "nothing is cast to FLOAT16: no weights of FLOAT or BFLOAT16 have at least 1048576 bytes";
     let args = ["cast", "p.onnx", "d.onnx", "--to", "float16", "--min-bytes", "1M"];
     folder.run(&[&args[..], &["--weights-only"]].concat()).failed(&[nothing]);
     assert!(folder.contents() == before);
+}
+
+#[test]
+fn one_short_type_becomes_the_other() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &adds());
+    let cast = |input, output, to| {
+        folder.run(&["cast", input, output, "--to", to, "--min-bytes", "0", "--keep-io"]).done();
+        types(&folder, output).0.into_iter().map(|(_, dtype)| dtype).collect::<HashSet<_>>()
+    };
+    assert_eq!(cast("m.onnx", "b.onnx", "bfloat16"), [DataType::Bfloat16].into());
+    assert_eq!(cast("b.onnx", "h.onnx", "float16"), [DataType::Float16].into());
+    assert_eq!(cast("h.onnx", "c.onnx", "bfloat16"), [DataType::Bfloat16].into());
+    folder.run(&["check", "h.onnx", "--strict"]).done();
+    folder.run(&["verify", "b.onnx", "h.onnx", "--rtol", "0.01", "--dim", "batch=3"]).done();
 }
 
 #[test]
@@ -154,7 +172,8 @@ fn what_is_not_cast_is_told() {
         assert!(uncast.iter().all(|one| one["reason"] == "excepted"), "{uncast:?}");
         assert!(uncast.iter().any(|one| one["tensor"] == "norm.w"), "{uncast:?}");
     }
-    let nothing = "nothing is cast to FLOAT16: 2 weights of FLOAT stay, such as `w`: excepted";
+    let nothing =
+        "nothing is cast to FLOAT16: 2 weights of FLOAT or BFLOAT16 stay, such as `w`: excepted";
     folder.run(&[&args[..], &["--except", "*", "--weights-only"]].concat()).failed(&[nothing]);
     folder.run(&["cast", "m.onnx", "o.onnx", "--to", "float16"]).done().says(&[
         "cast      no tensors to FLOAT16: none of the old type has 1024 bytes",

@@ -53,6 +53,8 @@ pub(super) struct Conversion<'o> {
     /// Weights that were cast, by their new names.
     renamed: &'o Renamed,
     names: UniqueNames,
+    /// Those of nodes.
+    node_names: UniqueNames,
     /// Values of the main graph whose new form has the original name, with the name of their old
     /// form. A value of a subgraph may have the same name, and is another one.
     flipped: HashMap<Str, Str>,
@@ -67,7 +69,7 @@ impl<'o> Conversion<'o> {
         from: Vec<Float>,
         to: Float,
         renamed: &'o Renamed,
-        names: UniqueNames,
+        (names, node_names): (UniqueNames, UniqueNames),
     ) -> Self {
         let from = from.into_iter().filter(|from| *from != to);
         Self {
@@ -78,6 +80,7 @@ impl<'o> Conversion<'o> {
             version: 0,
             renamed,
             names,
+            node_names,
             flipped: HashMap::new(),
             scopes: Vec::new(),
             converted: 0,
@@ -373,7 +376,7 @@ impl<'o> Conversion<'o> {
         let made = self.name_of(name, Some(dtype), form, found == Some(0));
         let to = if form == Form::New { self.to.dtype().number() } else { dtype };
         let mut cast = NodeProto::new("Cast", [other], [made.clone()]);
-        cast.name = Some(format!("{made}_cast").into());
+        cast.name = Some(self.node_names.name(&made.to_string_lossy(), "_cast").into());
         cast.attribute = vec![AttributeProto::int("to", i64::from(to))];
         if let Some(scope) = found.and_then(|index| self.scopes.get_mut(index)) {
             scope.nodes.push(cast);

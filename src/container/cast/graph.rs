@@ -103,16 +103,32 @@ fn defined(body: Body<'_>) -> HashSet<Str> {
     defined
 }
 
+/// The names of the nodes of a model, none of which a new node may have.
+pub(super) fn node_names(model: &ModelProto) -> Result<UniqueNames> {
+    let mut names = UniqueNames::default();
+    traversal::graphs(model, |_, body| {
+        for name in body.nodes().iter().filter_map(|node| node.name.as_ref()) {
+            names.take(&name.to_string_lossy());
+        }
+        Ok(())
+    })?;
+    Ok(names)
+}
+
 /// Adds the nodes for every weight of `model` that is in `renamed`.
 pub(super) fn add_casts(model: &mut ModelProto, renamed: &Renamed) -> Result<()> {
+    let mut names = node_names(model)?;
     traversal::graphs_mut(model, |_, body| {
         match body {
             BodyMut::Graph(graph) => {
-                let casts = initializers(graph).filter_map(|tensor| back(tensor, renamed));
+                let casts =
+                    initializers(graph).filter_map(|tensor| back(tensor, renamed, &mut names));
                 let casts = casts.collect();
-                put_into(&mut graph.node, casts, renamed);
+                put_into(&mut graph.node, casts, renamed, &mut names);
             }
-            BodyMut::Function(function) => put_into(&mut function.node, Vec::new(), renamed),
+            BodyMut::Function(function) => {
+                put_into(&mut function.node, Vec::new(), renamed, &mut names);
+            }
         }
         Ok(())
     })
@@ -120,18 +136,19 @@ pub(super) fn add_casts(model: &mut ModelProto, renamed: &Renamed) -> Result<()>
 
 /// Puts `casts` before `nodes`, any of which may use a weight, and one behind each `Constant` that
 /// was renamed.
-fn put_into(nodes: &mut Vec<NodeProto>, casts: Vec<NodeProto>, renamed: &Renamed) {
-    let constant = |node: &NodeProto| {
-        let tensors = node.attribute.iter().filter_map(tensor_of);
-        let cast = tensors.filter_map(|tensor| back(tensor, renamed)).next();
-        cast.filter(|_| is_constant(node))
+fn put_into(
+    nodes: &mut Vec<NodeProto>,
+    casts: Vec<NodeProto>,
+    renamed: &Renamed,
+    names: &mut UniqueNames,
+) {
+    let constant = |node: &NodeProto, names: &mut UniqueNames| {
+        let mut tensors = node.attribute.iter().filter_map(tensor_of).filter(|_| is_constant(node));
+        tensors.find_map(|tensor| back(tensor, renamed, names))
     };
-    if casts.is_empty() && nodes.iter().all(|node| constant(node).is_none()) {
-        return;
-    }
     let mut all = casts;
     for mut node in std::mem::take(nodes) {
-        let cast = constant(&node);
+        let cast = constant(&node, names);
         if let Some(cast) = &cast {
             node.output.clone_from(&cast.input);
         }
@@ -155,12 +172,12 @@ pub(super) fn tensor_of(attribute: &AttributeProto) -> Option<&TensorProto> {
     attribute.t.as_deref().or_else(sparse)
 }
 
-/// The node that converts `tensor` back to its old type.
-fn back(tensor: &TensorProto, renamed: &Renamed) -> Option<NodeProto> {
+/// The node that converts `tensor` back to its old type. It gets a name that no node has.
+fn back(tensor: &TensorProto, renamed: &Renamed, names: &mut UniqueNames) -> Option<NodeProto> {
     let new = tensor.name.as_ref()?;
     let (old, dtype) = renamed.get(new)?;
     let mut node = NodeProto::new("Cast", [new.clone()], [old.clone()]);
-    node.name = Some(format!("{new}_cast").into());
+    node.name = Some(names.name(&new.to_string_lossy(), "_cast").into());
     node.attribute = vec![AttributeProto::int("to", i64::from(dtype.number()))];
     Some(node)
 }

@@ -52,13 +52,13 @@ impl Default for CastOptions {
 }
 
 impl CastOptions {
-    /// The defaults: weights of 1024 bytes and more; FLOAT ones to a 16-bit type, 16-bit ones to
-    /// FLOAT.
+    /// The defaults: weights of 1024 bytes and more, of the other two of FLOAT, FLOAT16 and
+    /// BFLOAT16.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The type that is cast. Default: FLOAT to FLOAT16 or BFLOAT16, and both of these to FLOAT.
+    /// The type that is cast. Default: both others of FLOAT, FLOAT16 and BFLOAT16.
     #[must_use]
     pub fn from_dtype(mut self, dtype: DataType) -> Self {
         self.from = Some(dtype);
@@ -134,8 +134,10 @@ impl CastOptions {
         let to = float(to)?;
         match self.from {
             Some(from) => Ok(vec![float(from)?]),
-            None if to == Float::F32 => Ok(vec![Float::F16, Float::Bf16]),
-            None => Ok(vec![Float::F32]),
+            None => {
+                let all = [Float::F32, Float::F16, Float::Bf16];
+                Ok(all.into_iter().filter(|from| *from != to).collect())
+            }
         }
     }
 

@@ -130,11 +130,11 @@ impl<'a> CastInfo<'a> {
             return Ok(());
         }
         let (tensors, to) = (count(self.infinite.len(), "tensor"), &self.to);
+        let or = if self.to == "FLOAT16" { ", or cast to bfloat16" } else { "" };
         out.row(
             "infinite",
             format_args!(
-                "{tensors} with numbers beyond the largest {to}: leave them out with --except, or \
-                 cast to bfloat16"
+                "{tensors} with numbers beyond the largest {to}: leave them out with --except{or}"
             ),
         )?;
         let lines = self.infinite.iter().map(|name| format!("{:>10}{name}", ""));

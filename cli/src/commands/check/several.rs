@@ -44,8 +44,8 @@ struct Several {
     checker: Checker,
     models: Vec<(PathBuf, Found)>,
     folders: Vec<(PathBuf, Found)>,
-    /// Advice about files of folders, each once: the checks of all models of a folder give it.
-    told: HashSet<(String, String)>,
+    /// The files that no model needs, each once: the checks of all models of a folder tell them.
+    told: HashSet<String>,
     /// The models, each once whatever paths were given: one file in two folders is two models.
     seen: HashSet<(Option<PathBuf>, PathBuf)>,
 }
@@ -68,11 +68,10 @@ impl Several {
         let file = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if self.seen.insert((folder, file)) {
             let mut found = check(args, path, &mut self.checker);
-            let own = path.to_string_lossy();
+            let unneeded = format!("{:?}", ErrorKind::Unneeded);
             found.findings.drop_advice(|advice| {
-                let file = advice.path.as_deref().filter(|file| *file != own);
-                let told = file.map(|file| (file.to_owned(), advice.reason.clone()));
-                advice.tensor.is_none() && told.is_some_and(|told| !self.told.insert(told))
+                let file = advice.path.as_ref().filter(|_| advice.kind == unneeded);
+                file.is_some_and(|file| !self.told.insert(file.clone()))
             });
             found.findings = found.findings.strictly(args.strict);
             self.models.push((path.to_owned(), found));

@@ -14,7 +14,11 @@ pub fn print(planned: &Planned, args: &PlanArgs, out: &mut Output) -> io::Result
     let Plan { arena_bytes, lower_bound, naive_sum, peak_step, optimal, .. } = planned.plan;
     let label = if args.model.is_some() { "model      " } else { "list       " };
     out.line(format_args!("{label} {}", planned.source.display()))?;
-    let shown = if optimal { ", the least possible" } else { "" };
+    let shown = match &planned.barrier {
+        Some(barrier) => format!(" at least: of the steps before step {}", barrier.step),
+        None if optimal => ", the least possible".to_owned(),
+        None => String::new(),
+    };
     out.line(format_args!("memory      {}{shown}", bytes(arena_bytes)))?;
     out.line(format_args!("lower bound {}", bytes(lower_bound)))?;
     out.line(format_args!("unshared    {}", bytes(naive_sum)))?;

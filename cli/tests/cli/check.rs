@@ -318,3 +318,31 @@ fn elements_that_are_not_finite_are_found() {
     fs::remove_file(folder.path("p.onnx.data")).unwrap();
     folder.run(&["check", "p.onnx", "--finite"]).failed(&[]).says(&["p.onnx.data"]);
 }
+
+/// What is said of a file that several models use is said of each of them.
+#[test]
+fn several_models_are_told_what_each_is_told_alone() {
+    let folder = Folder::new();
+    fs::write(folder.path("w.bin"), [7; 64]).unwrap();
+    fs::write(folder.path("other.bin"), [7; 64]).unwrap();
+    folder.save("a.onnx", &external(&["w.bin"]));
+    folder.save("b.onnx", &external(&["w.bin", "other.bin"]));
+    fs::write(folder.path("a.onnx.data"), [7; 64]).unwrap();
+    let findings = |json: &serde_json::Value| {
+        let mut found: Vec<_> = json["findings"].as_array().unwrap().clone();
+        found.retain(|finding| finding["kind"] != "Unneeded");
+        (found, json["ok"].clone())
+    };
+    let alone = ["a.onnx", "b.onnx"]
+        .map(|model| findings(&folder.run(&["check", model, "--strict", "--json"]).json()));
+    assert!(alone.iter().all(|(found, ok)| !found.is_empty() && *ok == false), "{alone:?}");
+    for order in [[0, 1], [1, 0]] {
+        let names = order.map(|at| ["a.onnx", "b.onnx"][at]);
+        let run = folder.run(&["check", names[0], names[1], "--strict", "--json"]).json();
+        for (model, at) in run["models"].as_array().unwrap().iter().zip(order) {
+            assert_eq!(findings(model), alone[at], "{names:?}");
+        }
+        let unneeded = run.to_string().matches("no model of this folder refers to it").count();
+        assert_eq!(unneeded, 1, "{run}");
+    }
+}

@@ -4,7 +4,8 @@ use std::fs;
 
 use onnx_container::DataType;
 use onnx_container::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    ValueInfoProto,
 };
 
 use crate::support::{Folder, floats};
@@ -112,6 +113,38 @@ fn missing_and_unused_sizes_are_reported() {
     }
     for dim in ["batch", "=4", "batch=x", "batch=-1", "batch="] {
         folder.run(&["plan", "m.onnx", "--dim", dim]).misused(&["--dim"]);
+    }
+}
+
+/// A plan that ends at a subgraph says nothing of the steps from there.
+#[test]
+fn a_part_of_a_plan_is_not_said_to_fit() {
+    let mut then = GraphProto::new("then");
+    then.node.push(NodeProto::new("Neg", ["sum"], ["a"]));
+    then.output.push(ValueInfoProto::tensor("a", DataType::Float, [-1, 1024]));
+    let mut other = then.clone();
+    other.node[0].op_type = Some("Abs".into());
+    let mut branch = NodeProto::new("If", ["flag"], ["y"]);
+    branch.attribute.push(AttributeProto::graph("then_branch", then));
+    branch.attribute.push(AttributeProto::graph("else_branch", other));
+    let mut model = model();
+    let graph = model.graph.as_mut().unwrap();
+    graph.input.push(ValueInfoProto::tensor("flag", DataType::Bool, [0_i64; 0]));
+    graph.node.truncate(1);
+    graph.node.push(branch);
+    let folder = Folder::new();
+    folder.save("m.onnx", &model);
+    let plan = ["plan", "m.onnx", "--dim", "batch=1"];
+    let run = folder.run(&plan);
+    assert_eq!(run.code(), 0);
+    assert!(run.stdout().contains("at least: of the steps before step 1"), "{run:?}");
+    for (capacity, fits, said) in
+        [("1MB", serde_json::Value::Null, "is not known"), ("1", false.into(), "the plan needs")]
+    {
+        let run = folder.run(&[&plan[..], &["--capacity", capacity, "--json"]].concat());
+        assert_eq!((run.code(), &run.json()["fits"]), (1, &fits), "{run:?}");
+        assert!(run.stderr().contains(said), "{run:?}");
+        assert_eq!(run.json()["optimal"], false);
     }
 }
 

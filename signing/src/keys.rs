@@ -29,7 +29,8 @@ const OTHERS: [(&str, &str); 6] = [
     ("CERTIFICATE", "is a certificate: `openssl x509 -in CERT -noout -pubkey` prints its key"),
     (
         "OPENSSH PRIVATE KEY",
-        "is a key of OpenSSH: `ssh-keygen -p -m PKCS8 -f COPY` converts a copy of it",
+        "is a key of OpenSSH: `ssh-keygen -p -m PKCS8 -f COPY` converts a copy of it, where it is one \
+         for P-256, P-384 or P-521; no other kind is read, such as Ed25519",
     ),
 ];
 

@@ -4,7 +4,7 @@
 //! decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::check::refuse_ambiguous;
 use onnx_container::external_data::{Directory, PathPolicy};
@@ -49,7 +49,7 @@ pub fn verdict(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<Verdic
     // What cannot be completed is told when the model is read.
     let _ = recover_model(path);
     path.metadata().map_err(|error| Error::io(path, error))?;
-    let places = Places::of(path, options.signature.as_deref())?;
+    let places = places(path, options)?;
     let (manifest, signed) = signatures(&places, options)?;
     let judge = Judge { model: path, places: &places, options };
     judge.refuse_leftovers()?;
@@ -70,6 +70,21 @@ pub fn verdict(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<Verdic
     let reason = reason(files.as_ref(), content.as_ref(), asked);
     let (key, curve) = (options.key.fingerprint()?, options.key.curve());
     Ok(Verdict { model: path.to_owned(), reason, key, curve, files, content })
+}
+
+/// Where the model and its signatures are. Without a name for these, they are `NAME.sig` of the
+/// model `NAME.onnx` where `model.sig` is not there or of another model: what `sign` proposes then.
+fn places(path: &Path, options: &VerifyOptions) -> Result<Places> {
+    let places = Places::of(path, options.signature.as_deref())?;
+    let own = path.with_extension("sig");
+    let is_of_another =
+        |path: &Path| others::of_another_model(&places, path, options.terms).is_some();
+    let is_not_it = |path: &PathBuf| !path.exists() || is_of_another(path);
+    let has_default = ![&places.files, &places.content].into_iter().all(is_not_it);
+    if options.signature.is_some() || places.model.is_none() || has_default || !own.is_file() {
+        return Ok(places);
+    }
+    Places::of(path, Some(&own))
 }
 
 type Signed<'a, S> = Option<(&'a Path, S)>;

@@ -28,13 +28,13 @@ pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> V
     near.into_iter().map(|(_, other)| other).take(MOST).collect()
 }
 
-/// 1 where only the case differs, or where one name is the end of the other: its scope or domain is
-/// what was left out.
+/// 1 where only the case differs, or where one name is the last words of the other: its scope or
+/// domain is what was left out.
 fn similarity(name: &str, other: &str) -> f64 {
     if name.eq_ignore_ascii_case(other) {
         return 1.0;
     }
-    if !name.is_empty() && (other.ends_with(name) || name.ends_with(other)) {
+    if has_at_its_end(other, name) || has_at_its_end(name, other) {
         return 1.0;
     }
     if name.len() >= PART && other.contains(name) {
@@ -52,6 +52,12 @@ fn similarity(name: &str, other: &str) -> f64 {
     strsim::normalized_damerau_levenshtein(name, other)
 }
 
+/// Whether `name` ends with `end`, behind something that is no letter or digit.
+fn has_at_its_end(name: &str, end: &str) -> bool {
+    let scope = name.strip_suffix(end).filter(|_| !end.is_empty());
+    scope.is_some_and(|scope| !scope.ends_with(char::is_alphanumeric))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +68,7 @@ mod tests {
         let cases: &[(&str, &[&str])] = &[
             ("layer.wieght", &["layer.weight"]),
             ("w", &["then_branch/w"]),
+            ("new", &[]),
             ("branch", &["then_branch/w"]),
             ("LAYER.BIAS", &["layer.bias"]),
             ("something else", &[]),

@@ -52,6 +52,10 @@ fn no_folder(path: PathBuf) -> Result<PathBuf, String> {
     let last = bytes.rsplit(|byte| std::path::is_separator(char::from(*byte))).next();
     if matches!(last, Some(b"" | b"." | b"..")) || path.is_dir() {
         let name = path.join("model.onnx");
+        if std::fs::symlink_metadata(&path).is_err() {
+            let folder = path.display();
+            return Err(format!("there is no such folder: `mkdir -p {folder}` makes it"));
+        }
         return Err(format!(
             "this is a folder: give the name of the model in it, such as {}",
             name.display()

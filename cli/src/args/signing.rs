@@ -52,7 +52,7 @@ pub struct VerifySignatureArgs {
     #[arg(long, value_name = "PUB")]
     pub key: PathBuf,
     /// The signature; NAME.digest.sig beside it is verified too [default: model.sig beside the
-    /// model]
+    /// model, or the model's name with .sig]
     #[arg(short, long, value_name = "SIG")]
     pub signature: Option<PathBuf>,
     /// Ignore files of the folder that were not signed, unless the model needs them

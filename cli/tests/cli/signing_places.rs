@@ -214,6 +214,35 @@ fn a_signature_is_not_put_where_it_would_be_taken_for_another() {
     assert_eq!(run.stderr().matches("no such folder").count(), 1, "{run:?}");
 }
 
+/// `sign` proposes a name for a second model of a folder, where `verify-signature` finds it.
+#[test]
+fn the_signature_of_a_second_model_is_found() {
+    let folder = folder();
+    fs::create_dir(folder.path("two")).unwrap();
+    let sign = |model: &str, options: &[&str]| {
+        folder.run(&[&["sign", model, "--key", "keys/P-256.pem"], options].concat())
+    };
+    let verify = |model: &str| folder.run(&["verify-signature", model, "--key", "keys/P-256.pub"]);
+    for name in ["encoder", "decoder"] {
+        let mut model = crate::support::model();
+        model.producer_name = Some(name.into());
+        folder.save(&format!("two/{name}.onnx"), &model);
+    }
+    sign("two/encoder.onnx", &[]).done();
+    let verified = "verified  by files and content";
+    verify("two/encoder.onnx").says(&[verified]);
+    verify("two/decoder.onnx").failed(&[]).says(&["was not signed"]);
+    sign("two/decoder.onnx", &[]).failed(&["such as -o two/decoder.sig"]);
+    sign("two/decoder.onnx", &["-o", "two/decoder.sig"]).done();
+    verify("two/decoder.onnx").done().says(&[verified]);
+    verify("two/encoder.onnx").done().says(&[verified]);
+    // A model without that of another beside it, too.
+    fs::create_dir(folder.path("one")).unwrap();
+    folder.save("one/decoder.onnx", &crate::support::model());
+    sign("one/decoder.onnx", &["-o", "one/decoder.sig"]).done();
+    verify("one/decoder.onnx").done().says(&[verified]);
+}
+
 #[test]
 fn two_models_of_a_folder_have_signatures_of_their_own() {
     let folder = folder();
@@ -271,6 +300,7 @@ fn two_models_of_a_folder_have_signatures_of_their_own() {
 
     // Without a statement on its files, the content of another model is that of another.
     fs::remove_file(folder.path("two/model.sig")).unwrap();
+    fs::remove_file(folder.path("two/decoder.sig")).unwrap();
     verify("decoder", &[]).failed(&[]).says(&[
         "content   NOT as signed (two/model.digest.sig): this is about `encoder.onnx`;\n",
         "NOT VERIFIED: the content is not as signed: its signature is about\n",

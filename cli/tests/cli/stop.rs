@@ -70,13 +70,17 @@ fn with_pipe() -> Folder {
 
 const WAITS: [&str; 6] = ["extract", "m.onnx", "--names-from", "pipe", "-o", "out/"];
 
-/// A folder with a model whose weights are a gigabyte of nothing.
+/// The length of the weights.
+const LEN: u32 = 128 << 20;
+
+/// A folder with a model whose weights take some time to write.
 fn with_weights() -> Folder {
     let folder = Folder::new();
     let mut graph = GraphProto::new("main");
-    graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [1 << 30], "w.bin"));
+    graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [LEN.into()], "w.bin"));
     folder.save("m.onnx", &ModelProto::new(graph));
-    File::create(folder.path("w.bin")).unwrap().set_len(1 << 30).unwrap();
+    // No hole, which a save would not have to write.
+    fs::write(folder.path("w.bin"), vec![7; usize::try_from(LEN).unwrap()]).unwrap();
     folder
 }
 
@@ -100,9 +104,13 @@ fn before_anything_is_written_a_signal_ends_the_command_at_once() {
 }
 
 /// Sends `signal` to the command while it writes. On a busy machine the write may be over before
-/// the signal comes, and such a run shows nothing: its files are removed and it is run again.
+/// the signal comes, and such a run shows nothing: the files become those of before, and it is run
+/// again.
 fn stopped_while_it_writes(folder: &Folder, args: &[&str], signal: Signal) -> Output {
-    let before = folder.names();
+    let (before, kept) = (folder.names(), tempfile::tempdir().unwrap());
+    for name in &before {
+        fs::copy(folder.path(name), kept.path().join(name)).unwrap();
+    }
     for _ in 0..100 {
         let mut child = start(folder.command(args).arg("--no-sync"));
         until(|| {
@@ -113,8 +121,9 @@ fn stopped_while_it_writes(folder: &Folder, args: &[&str], signal: Signal) -> Ou
         if text(&output.stderr).contains("nothing was changed") {
             return output;
         }
-        for name in folder.names().iter().filter(|name| !before.contains(name)) {
-            fs::remove_file(folder.path(name)).unwrap();
+        folder.names().iter().for_each(|name| fs::remove_file(folder.path(name)).unwrap());
+        for name in &before {
+            fs::copy(kept.path().join(name), folder.path(name)).unwrap();
         }
     }
     panic!("{args:?}: none of a hundred runs was stopped");
@@ -141,7 +150,7 @@ fn a_signal_removes_partly_written_files() {
         );
         assert_eq!(folder.names(), before, "{args:?}");
     }
-    assert_eq!(fs::metadata(folder.path("w.bin")).unwrap().len(), 1 << 30);
+    assert_eq!(fs::metadata(folder.path("w.bin")).unwrap().len(), u64::from(LEN));
 }
 
 #[test]

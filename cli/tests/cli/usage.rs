@@ -103,8 +103,8 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
     for command in ["pack", "split", "embed", "inline-functions"] {
         for (out, reason) in [
             ("-", "a model must be a file"),
-            ("new/", "this is a folder: give the name of the model in it, such as new/model.onnx"),
-            ("new/.", "a folder"),
+            ("new/", "there is no such folder: `mkdir -p new/` makes it"),
+            ("new/.", "there is no such folder"),
             ("", "empty"),
         ] {
             folder.run(&[command, "m.onnx", out]).misused(&[reason]);

@@ -4,7 +4,8 @@
 //! They are no part of what is signed, and come after it. They are known by their signature, not by
 //! their names: what is called `x.sig` may be anything.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind};
 
@@ -57,4 +58,33 @@ pub fn of_another_model(places: &Places, path: &Path, terms: Terms) -> Option<Er
         terms(&Term::Signature(Some(&name)))
     );
     Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
+}
+
+/// The files that say that they are signatures of the model at `path`, which need not be there:
+/// `model.sig` and `NAME.sig` in its folder, and those of its content beside them. Nothing is
+/// verified.
+pub fn signatures_of(path: &Path) -> Vec<PathBuf> {
+    let Some(model) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let names = ["model".as_ref(), path.file_stem().unwrap_or_default()];
+    let beside = |name: &OsStr, end: &str| {
+        let mut file = name.to_owned();
+        file.push(end);
+        path.with_file_name(file)
+    };
+    let mut found: Vec<_> = names
+        .into_iter()
+        .flat_map(|name| [".sig", ".digest.sig"].map(|end| beside(name, end)))
+        .collect();
+    found.dedup();
+    found.retain(|signature| says_it_is_of(signature, model));
+    found
+}
+
+/// Whether the signature at `path` says that it is of the model called `model`.
+fn says_it_is_of(path: &Path, model: &str) -> bool {
+    let claim = Claim::of(path).and_then(|claim| statement::parse(&claim.payload).ok());
+    claim.is_some_and(|statement| match statement {
+        Statement::Content(signed) => signed.model == model,
+        Statement::Files(signed) => signed.files.contains_key(model),
+    })
 }

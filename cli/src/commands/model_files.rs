@@ -13,6 +13,7 @@ use onnx_container::model_files::{
     move_model, remove_model,
 };
 use onnx_container::{ByteSize, Error, LoadOptions, SaveOptions};
+use onnx_container_signing::signatures_of;
 use serde::Serialize;
 
 use crate::args::{CpArgs, MvArgs, PlaceArgs, RmArgs, TransferArgs};
@@ -248,10 +249,16 @@ fn report<T: Report>(
             report.print(args.dry_run, out)?;
         }
     }
+    let signatures = signatures(command, models);
+    if !args.json {
+        for note in &signatures {
+            out.row("left", note)?;
+        }
+    }
     if args.json {
         let left = leftovers::warnings(models.iter().map(PathBuf::as_path));
         let said = done.reports.iter().flat_map(|report| report.warnings());
-        let warnings = said.map(ToString::to_string).chain(left).collect();
+        let warnings = said.map(ToString::to_string).chain(left).chain(signatures).collect();
         let models = done.reports.iter().map(Report::listed).collect();
         let error = done.error.as_ref().map(JsonError::from);
         out.json(&Listing { command, dry_run: args.dry_run, models, warnings, error })?;
@@ -259,6 +266,28 @@ fn report<T: Report>(
     let Some(error) = done.error else { return Ok(Outcome::Done) };
     error.print(None);
     Ok(Outcome::Findings)
+}
+
+/// What is said of the signatures of `models`, which no command takes along: they have the names of
+/// files in them.
+fn signatures(command: &str, models: &[PathBuf]) -> Vec<String> {
+    let next = match command {
+        "rm" => "remove it too where nothing else needs it",
+        _ => "`sign` signs the model in its new place",
+    };
+    let mut seen = HashSet::new();
+    let found = models.iter().flat_map(|model| {
+        let model_name = model.file_name().unwrap_or_default().display();
+        let of_it =
+            signatures_of(model).into_iter().map(move |path| (path, model_name.to_string()));
+        of_it.collect::<Vec<_>>()
+    });
+    let found = found.filter(|(path, _)| seen.insert(path.clone()));
+    found
+        .map(|(path, model)| {
+            format!("{}: the signature of `{model}` stays; {next}", tidy(&path).display())
+        })
+        .collect()
 }
 
 impl Report for Transferred {

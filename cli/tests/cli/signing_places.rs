@@ -214,6 +214,33 @@ fn a_signature_is_not_put_where_it_would_be_taken_for_another() {
     assert_eq!(run.stderr().matches("no such folder").count(), 1, "{run:?}");
 }
 
+#[test]
+fn a_signature_that_stays_behind_is_named() {
+    let folder = folder();
+    let sign = ["sign", "m/m.onnx", "--key", "keys/P-256.pem"];
+    folder.run(&sign).done();
+    fs::create_dir(folder.path("to")).unwrap();
+    let stays = |of: &str, next: &str| {
+        ["sig", "digest.sig"]
+            .map(|end| format!("left      m/model.{end}: the signature of `{of}` stays; {next}"))
+    };
+    let signs = stays("m.onnx", "`sign` signs the model in its new place");
+    let removes = stays("m.onnx", "remove it too where nothing else needs it");
+    for (args, said) in [
+        (&["cp", "m/m.onnx", "to/c.onnx"][..], &signs),
+        (&["mv", "m/m.onnx", "to/n.onnx", "--dry-run"], &signs),
+        (&["rm", "m/m.onnx", "--dry-run"], &removes),
+    ] {
+        folder.run(args).done().says(&[&said[0], &said[1]]);
+    }
+    let json = folder.run(&["rm", "m/m.onnx", "--json"]).done().json();
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 2, "{json}");
+    // Those of another model are not spoken of.
+    folder.save("m/other.onnx", &crate::support::model());
+    let run = folder.run(&["rm", "m/other.onnx"]).done();
+    assert!(!run.stdout().contains("signature"), "{run:?}");
+}
+
 /// `sign` proposes a name for a second model of a folder, where `verify-signature` finds it.
 #[test]
 fn the_signature_of_a_second_model_is_found() {

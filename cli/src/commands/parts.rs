@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::edit::MergeOptions;
-use onnx_container::proto::{GraphProto, ValueInfoProto};
+use onnx_container::proto::{GraphProto, ValueInfoProto, type_proto};
 use onnx_container::{Container, DataType, Error, ErrorKind, Saved, WeightFiles, traversal};
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ fn extract(args: &ExtractModelArgs, out: &mut Output) -> Result<Outcome, Failure
     }
     refuse_a_type_given_twice(&args.types)?;
     let mut whole = load(input, &args.write)?;
-    args.types.iter().try_for_each(|(name, of)| whole.declare_type(name, of))?;
+    whole.declare_types(args.types.iter().map(|(name, of)| (name, of)))?;
     let read = Read::of(&whole, !args.write.read.no_mmap)?;
     let values = Values::of(&whole);
     let outputs = match args.outputs.as_slice() {
@@ -118,8 +118,7 @@ fn untyped(error: Error, whole: &Container, path: &Path) -> Failure {
     let Some(value) = error.each().find(is_it).and_then(Error::tensor) else {
         return error.into();
     };
-    let dtype = whole.element_type(value).unwrap_or(DataType::Float);
-    let option = quoted(&format!("{value}={dtype}[N,128]"));
+    let option = quoted(&format!("{value}={}[N,128]", elements(whole, value)));
     let [from, to] = [path, &typed_name(path)].map(|path| quoted(&path.display().to_string()));
     let hint = format!(
         "give it, such as --type {option}, or infer all types, and cut the model that has them:\n\
@@ -127,6 +126,15 @@ fn untyped(error: Error, whole: &Container, path: &Path) -> Failure {
          {from} {to}"
     );
     Failure::Hinted(error, hint)
+}
+
+/// The element type of the value `name`, or a common one where it is not known.
+fn elements(whole: &Container, name: &str) -> DataType {
+    let known = whole.value_type(name).and_then(|it| match it.value {
+        Some(type_proto::Value::TensorType(tensor)) => tensor.elem_type,
+        _ => None,
+    });
+    known.and_then(|number| DataType::try_from(number).ok()).unwrap_or(DataType::Float)
 }
 
 /// The name of a file beside `model`, which is not there.

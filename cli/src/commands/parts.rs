@@ -23,6 +23,7 @@ use crate::model::vouched::Vouched;
 use crate::model::{reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy, print_on_stderr};
+use crate::terminal::shell::quoted;
 
 impl Execute for ExtractModelArgs {
     fn name(&self) -> &'static str {
@@ -147,15 +148,6 @@ fn typed_name(model: &Path) -> PathBuf {
     free
 }
 
-/// `text` as one word of a shell, without backslashes, which are printed with escapes.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r#"'"'"'"#)),
-    }
-}
-
 /// Merges the two, writes the result and prints a report.
 fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let (first, second) = (load(&args.a, &args.write)?, load(&args.b, &args.write)?);
@@ -169,7 +161,7 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let same = pairs(&args.same_input, &inputs, &of_second);
     let options = same.iter().fold(options, |options, (a, b)| options.same_input(a, b));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
-    let both = first.into_merged(second, options).map_err(not_apart)?;
+    let both = first.into_merged(second, options).map_err(|error| not_apart(error, args))?;
     let read = Read::of(&both, !args.write.read.no_mmap)?;
     let target = Target { output: &args.output, packed: &args.packed, write: &args.write };
     let (saved, verified) = target.save(&both)?;
@@ -179,13 +171,18 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
 }
 
 /// The failure to merge two models, with what to do where both have values of one name.
-fn not_apart(error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Failure::Hinted(error, "give all of one a prefix: --prefix-b b/".to_owned())
-        }
-        _ => error.into(),
+fn not_apart(error: Error, args: &MergeArgs) -> Failure {
+    if error.kind() != ErrorKind::AlreadyExists {
+        return error.into();
     }
+    let is_given = |prefix: &&str| *prefix == args.prefix_a || *prefix == args.prefix_b;
+    let mut prefixes = ["b/", "second/", "other/"].into_iter().filter(|prefix| !is_given(prefix));
+    let prefix = prefixes.next().unwrap_or_default();
+    let what = match args.prefix_b.as_str() {
+        "" => "give all of one a prefix",
+        _ => "give all of B another prefix",
+    };
+    Failure::Hinted(error, format!("{what}: --prefix-b {prefix}"))
 }
 
 fn load(path: &Path, args: &WriteArgs) -> Result<Container, Failure> {

@@ -168,7 +168,7 @@ fn two_models_have_one_input() {
     folder.run(&["merge", "p.onnx", "p.onnx", "o.onnx", "--same-input=x"]).misused(&["A=B"]);
 }
 
-/// The prefix that is recommended is none of those that were given.
+/// A hint recommends a prefix that was not given.
 #[test]
 fn a_collision_has_a_hint_that_looks_at_the_prefixes() {
     let folder = folder();

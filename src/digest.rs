@@ -29,7 +29,7 @@ pub use self::semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub(crate) use self::sha256::Digest;
 pub(crate) use self::stated::Stated;
 pub(crate) use self::stored::Stored;
-pub(crate) use self::structure::Bare;
+pub(crate) use self::structure::{Bare, digest_of_function, digest_of_node};
 pub use self::verify::Compared;
 pub(crate) use self::verify::{Origin, no_digests, verify};
 pub(crate) use self::whole::Whole;

@@ -164,8 +164,13 @@ impl Container {
     }
 
     /// The files that [`load`](Self::load) and [`attach`](Self::attach) took weights from, mapped
-    /// or not, in the order of their first use. Later edits leave the list as it is. The files of
-    /// a model at a relative path have relative paths.
+    /// or not, in the order of their first use. The files of a model at a relative path have
+    /// relative paths.
+    ///
+    /// A part of a model ([`extract_model`](Self::extract_model)) has those that its weights are
+    /// from, or all where a weight is a copy or was inserted; a [merged](Self::merge) model has
+    /// those of the first model, then the others of the second. Other edits leave the list as it
+    /// is.
     pub fn weights_files(&self) -> &[PathBuf] {
         &self.weights_files
     }

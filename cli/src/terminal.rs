@@ -5,4 +5,6 @@ pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod progress;
+pub(crate) mod safetensors_names;
+pub(crate) mod shell;
 pub(crate) mod stop;

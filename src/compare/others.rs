@@ -1,10 +1,10 @@
 //! What differs in the messages and is in no list by its name: each kind is counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::digest::Bare;
-use crate::error::Result;
-use crate::proto::{GraphProto, Str, ValueInfoProto};
+use crate::digest::{Bare, digest_of_function, digest_of_node};
+use crate::error::{Error, Result};
+use crate::proto::{FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 use crate::util::cancel;
 
 /// A kind of things that differ, and how many of them.
@@ -80,15 +80,42 @@ fn orders([a, b]: [&Bare<'_>; 2], graphs: [&GraphProto; 2]) -> Result<[OtherChan
     let mut of_nodes = OtherChange::new("node_order");
     let mut of_attributes = OtherChange::new("attribute_order");
     let [nodes_a, nodes_b] = graphs.map(|graph| &graph.node);
-    for (one, other) in nodes_a.iter().zip(nodes_b) {
-        cancel::check()?;
-        if a.digest(one)? == b.digest(other)? {
-            continue;
+    let mut count = |pairs: &mut dyn Iterator<Item = (&NodeProto, &NodeProto)>| {
+        for (one, other) in pairs {
+            cancel::check()?;
+            if a.digest(one)? == b.digest(other)? {
+                continue;
+            }
+            // Most other nodes are told by their outputs.
+            let is_one =
+                one.output == other.output && digest_of_node(one)? == digest_of_node(other)?;
+            (if is_one { &mut of_attributes } else { &mut of_nodes }).changed += 1;
         }
-        let is_one = a.digest_of_node(one)? == b.digest_of_node(other)?;
-        (if is_one { &mut of_attributes } else { &mut of_nodes }).changed += 1;
+        Ok::<_, Error>(())
+    };
+    count(&mut nodes_a.iter().zip(nodes_b))?;
+    for (one, other) in same_functions([a, b])? {
+        count(&mut one.node.iter().zip(&other.node))?;
     }
     Ok([of_nodes, of_attributes])
+}
+
+/// The functions of A with those of B that differ from them in the order of attributes alone.
+fn same_functions<'m>(
+    [a, b]: [&'m Bare<'_>; 2],
+) -> Result<Vec<(&'m FunctionProto, &'m FunctionProto)>> {
+    let id = |of: &'m FunctionProto| (of.domain.as_ref(), of.name.as_ref(), of.overload.as_ref());
+    let of_b: HashMap<_, _> = b.model().functions.iter().map(|of| (id(of), of)).collect();
+    let pairs = a.model().functions.iter().filter_map(|of| Some((of, *of_b.get(&id(of))?)));
+    let mut same = Vec::new();
+    for (one, other) in pairs {
+        if a.digest(one)? != b.digest(other)?
+            && digest_of_function(one)? == digest_of_function(other)?
+        {
+            same.push((one, other));
+        }
+    }
+    Ok(same)
 }
 
 /// The declared types of the values between the nodes, by their names.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::others::{self, OtherChange};
 use crate::container::Container;
-use crate::digest::{Bare, Digest};
+use crate::digest::{Bare, Digest, digest_of_function, digest_of_node};
 use crate::error::Result;
 use crate::proto::{FunctionProto, ModelProto, NodeProto, Str};
 use crate::summary::{OperatorCount, Summary, ValueSummary};
@@ -61,7 +61,8 @@ pub(super) fn compare(a: &Container, b: &Container) -> Result<Changes> {
     let (summary_a, summary_b) = (a.summary()?, b.summary()?);
     let mut properties = Properties::default();
     properties.of_models(&summary_a, &summary_b);
-    properties.each("function", functions(&bare_a)?, functions(&bare_b)?);
+    let [of_a, of_b] = functions([&bare_a, &bare_b])?;
+    properties.each("function", of_a, of_b);
     let operators = operators([&summary_a, &summary_b], [&bare_a, &bare_b])?;
     let others = others::find(&bare_a, &bare_b, operators.is_empty())?;
     Ok(Changes { is_same: false, properties: properties.0, operators, others })
@@ -117,19 +118,54 @@ fn values(values: &[ValueSummary]) -> Named {
     values.iter().map(|value| (value.name.clone(), value.declaration())).collect()
 }
 
-/// The functions by their names, each with how many nodes it has and a part of its digest.
-fn functions(bare: &Bare<'_>) -> Result<Named> {
-    let function = |function: &FunctionProto| {
-        let (domain, name) = (text(function.domain.as_ref()), text(function.name.as_ref()));
-        let digest = bare.digest(function)?.to_string();
-        let digest = digest.get(..DIGITS).unwrap_or_default();
-        let nodes = match function.node.len() {
-            1 => "1 node".to_owned(),
-            nodes => format!("{nodes} nodes"),
+/// The functions of both models by their names, each with how many nodes it has and a part of its
+/// digest. Those that differ in the order of attributes alone have one digest.
+fn functions([a, b]: [&Bare<'_>; 2]) -> Result<[Named; 2]> {
+    let (of_a, of_b) = (digested(a)?, digested(b)?);
+    let mut digests = HashMap::new();
+    for (name, function, digest) in &of_a {
+        digests.insert(name.as_str(), (*function, digest));
+    }
+    let in_b = of_b.iter().map(|(name, function, digest)| {
+        let known = match digests.get(name.as_str()) {
+            Some((other, known))
+                if has_other_order_at_most((other, known), (function, digest))? =>
+            {
+                *known
+            }
+            _ => digest,
         };
-        Ok((format!("{domain}::{name}"), format!("{nodes}, digest {digest}")))
+        Ok((name.clone(), described(function, known)))
+    });
+    let in_b = in_b.collect::<Result<_>>()?;
+    let in_a =
+        of_a.iter().map(|(name, function, digest)| (name.clone(), described(function, digest)));
+    Ok([in_a.collect(), in_b])
+}
+
+type Digested<'m> = (&'m FunctionProto, &'m Digest);
+
+/// Whether two functions differ in the order of attributes at most.
+fn has_other_order_at_most((a, of_a): Digested<'_>, (b, of_b): Digested<'_>) -> Result<bool> {
+    Ok(of_a == of_b || digest_of_function(a)? == digest_of_function(b)?)
+}
+
+/// The functions of a model with their names and digests.
+fn digested<'m>(bare: &'m Bare<'_>) -> Result<Vec<(String, &'m FunctionProto, Digest)>> {
+    let function = |function: &'m FunctionProto| {
+        let (domain, name) = (text(function.domain.as_ref()), text(function.name.as_ref()));
+        Ok((format!("{domain}::{name}"), function, bare.digest(function)?))
     };
     bare.model().functions.iter().map(function).collect()
+}
+
+fn described(function: &FunctionProto, digest: &Digest) -> String {
+    let digest = digest.to_string();
+    let digest = digest.get(..DIGITS).unwrap_or_default();
+    match function.node.len() {
+        1 => format!("1 node, digest {digest}"),
+        nodes => format!("{nodes} nodes, digest {digest}"),
+    }
 }
 
 fn text(text: Option<&Str>) -> Cow<'_, str> {
@@ -167,24 +203,38 @@ fn change_of<'m>(
 /// How many nodes of each operator are in one of the models alone, in the main graph and in those
 /// of functions.
 fn unmatched(bares: [&Bare<'_>; 2]) -> Result<BTreeMap<String, [usize; 2]>> {
-    let mut nodes: HashMap<Digest, (String, [usize; 2])> = HashMap::new();
+    let mut nodes: HashMap<Digest, (&NodeProto, [usize; 2])> = HashMap::new();
     for (side, bare) in bares.into_iter().enumerate() {
         for node in nodes_of(bare.model()) {
             cancel::check()?;
-            let counts =
-                nodes.entry(bare.digest_of_node(node)?).or_insert_with(|| (name(node), [0, 0]));
-            if let Some(count) = counts.1.get_mut(side) {
+            let (_, counts) = nodes.entry(bare.digest(node)?).or_insert((node, [0, 0]));
+            if let Some(count) = counts.get_mut(side) {
                 *count += 1;
             }
         }
     }
+    // Attributes have no order. This digest takes longer, and few nodes are left.
+    let mut left: HashMap<Digest, (&NodeProto, [usize; 2])> = HashMap::new();
+    for (node, counts) in nodes.into_values().filter(|(_, [a, b])| a != b) {
+        cancel::check()?;
+        let (_, [all_a, all_b]) = left.entry(digest_of_node(node)?).or_insert((node, [0, 0]));
+        let [only_a, only_b] = alone(counts);
+        *all_a += only_a;
+        *all_b += only_b;
+    }
     let mut by_operator: BTreeMap<String, [usize; 2]> = BTreeMap::new();
-    for (operator, [a, b]) in nodes.into_values().filter(|(_, [a, b])| a != b) {
-        let [only_a, only_b] = by_operator.entry(operator).or_default();
-        *only_a += a.saturating_sub(b);
-        *only_b += b.saturating_sub(a);
+    for (node, counts) in left.into_values().filter(|(_, [a, b])| a != b) {
+        let [all_a, all_b] = by_operator.entry(name(node)).or_default();
+        let [only_a, only_b] = alone(counts);
+        *all_a += only_a;
+        *all_b += only_b;
     }
     Ok(by_operator)
+}
+
+/// How many of `a` and `b` equal nodes have no counterpart.
+fn alone([a, b]: [usize; 2]) -> [usize; 2] {
+    [a.saturating_sub(b), b.saturating_sub(a)]
 }
 
 fn nodes_of(model: &ModelProto) -> impl Iterator<Item = &NodeProto> {

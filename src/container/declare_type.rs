@@ -4,19 +4,21 @@
 //! inputs and outputs alone. The type is given as text, as people read it. It completes what the
 //! model says, and never contradicts it.
 
+use std::collections::BTreeMap;
+
 use crate::container::Container;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::inferred_types::{InferredType, inferred_types};
+use crate::graph::inferred_types::{InferredType, inferred_types, inferred_types_with};
 use crate::proto::tensor_shape_proto::{Dimension, DimensionValue};
 use crate::proto::type_proto::Value;
-use crate::proto::{GraphProto, ValueInfoProto};
+use crate::proto::{GraphProto, ModelProto, TypeProto, ValueInfoProto};
 use crate::wire::Str;
 
 impl Container {
     /// Declares that the value `name` of the main graph is a tensor of the type `text`, such as
-    /// `FLOAT[N,128]`: an element type and the dimensions, which are numbers, names, or `?` where
-    /// nothing is known. `FLOAT[]` is a scalar.
+    /// `FLOAT[N,128]`: an element type and the dimensions, which are numbers, names such as `N` and
+    /// `2*s0`, or `?` where nothing is known. `FLOAT[]` is a scalar.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -31,37 +33,76 @@ impl Container {
     /// ```
     ///
     /// Where the model declares a type without a shape, or with unknown dimensions, the text adds
-    /// these.
+    /// these. A given name replaces a name.
+    ///
+    /// # Errors
+    /// Those of [`declare_types`](Self::declare_types).
+    pub fn declare_type(&mut self, name: &str, text: &str) -> Result<()> {
+        self.declare_types([(name, text)])
+    }
+
+    /// As [`declare_type`](Self::declare_type), for several values at once: each name with its
+    /// type. What follows from other types is found once for all of them.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when no node of the main graph computes such a value;
     /// [`ErrorKind::DataType`] and [`ErrorKind::Shape`] when the model declares another type, or
-    /// another one follows from declared ones; [`ErrorKind::InvalidArgument`] for a text that is no
-    /// type.
-    pub fn declare_type(&mut self, name: &str, text: &str) -> Result<()> {
+    /// another one follows from declared or given ones; [`ErrorKind::InvalidArgument`] for a text
+    /// that is no type. Nothing is declared then.
+    pub fn declare_types<N: AsRef<str>, T: AsRef<str>>(
+        &mut self,
+        types: impl IntoIterator<Item = (N, T)>,
+    ) -> Result<()> {
         self.check_nesting()?;
-        let named = |error: Error| error.with_tensor(name);
-        let given = parse(text).map_err(named)?;
         let graph = self.model.graph.as_deref().ok_or_else(no_graph)?;
-        if !graph.node.iter().flat_map(|node| &node.output).any(|output| *output == name) {
-            return Err(named(Error::new(ErrorKind::MissingTensor, not_computed(graph, name))));
+        let mut given = BTreeMap::new();
+        for (name, text) in types {
+            let name = name.as_ref();
+            let mut own = parse(text.as_ref()).map_err(|error| error.with_tensor(name))?;
+            if let Some(before) = given.get(&Str::from(name)) {
+                own = completed(before, own).map_err(|error| error.with_tensor(name))?;
+            }
+            given.insert(Str::from(name), with_declared(graph, name, own)?);
         }
-        refuse_other_kinds(graph, name)?;
-        let known = inferred_types(&self.model).get(&Str::from(name)).cloned();
-        let whole = match &known {
-            Some(known) => completed(known, given).map_err(named)?,
-            None => given,
-        };
+        let whole = with_inferred(&self.model, given)?;
         let graph = self.model_mut().graph.as_deref_mut().ok_or_else(no_graph)?;
-        declare(graph, name, &whole)
+        whole.iter().try_for_each(|(name, whole)| declare(graph, name, whole))
     }
 
-    /// The element type of a value of the main graph, where the model declares it or it follows
-    /// from declared ones.
-    pub fn element_type(&self, name: &str) -> Option<DataType> {
-        let known = inferred_types(&self.model).get(&Str::from(name))?.dtype;
-        DataType::try_from(known).ok()
+    /// The type of a value of the main graph that is a tensor, where the model declares it or it
+    /// follows from declared ones by common operators; without a shape where that is not known.
+    pub fn value_type(&self, name: &str) -> Option<TypeProto> {
+        inferred_types(&self.model).get(&Str::from(name)).map(InferredType::to_proto)
     }
+}
+
+/// The `given` type of the value `name` with what `graph` declares of it, which it must not
+/// contradict.
+fn with_declared(graph: &GraphProto, name: &str, given: InferredType) -> Result<InferredType> {
+    let named = |error: Error| error.with_tensor(name);
+    if !graph.node.iter().flat_map(|node| &node.output).any(|output| *output == name) {
+        return Err(named(Error::new(ErrorKind::MissingTensor, not_computed(graph, name))));
+    }
+    refuse_other_kinds(graph, name)?;
+    let infos = graph.output.iter().chain(&graph.value_info).filter(|info| is_of(info, name));
+    let mut known = infos.filter_map(InferredType::declared);
+    known.try_fold(given, |given, known| completed(&known, given).map_err(named))
+}
+
+/// The `given` types with what follows from others, which they must not contradict.
+fn with_inferred(
+    model: &ModelProto,
+    mut given: BTreeMap<Str, InferredType>,
+) -> Result<BTreeMap<Str, InferredType>> {
+    inferred_types_with(model, |name, known| -> Result<_> {
+        let Some(own) = given.get_mut(name) else { return Ok(None) };
+        if let Some(known) = known {
+            let whole = completed(known, own.clone());
+            *own = whole.map_err(|error| error.with_tensor(name.to_string_lossy()))?;
+        }
+        Ok(Some(own.clone()))
+    })?;
+    Ok(given)
 }
 
 fn no_graph() -> Error {
@@ -99,11 +140,11 @@ fn refuse_other_kinds(graph: &GraphProto, name: &str) -> Result<()> {
 }
 
 /// Declares the type of the value `name` wherever the graph lists the value.
-fn declare(graph: &mut GraphProto, name: &str, whole: &InferredType) -> Result<()> {
+fn declare(graph: &mut GraphProto, name: &Str, whole: &InferredType) -> Result<()> {
     let whole = whole.whole().ok_or_else(|| Error::internal("a given type without a shape"))?;
     let infos = graph.output.iter_mut().chain(&mut graph.value_info);
     let mut is_listed = false;
-    for info in infos.filter(|info| is_of(info, name)) {
+    for info in infos.filter(|info| info.name.as_ref() == Some(name)) {
         let denotation = info.r#type.take().and_then(|old| old.denotation);
         let mut own = whole.clone();
         own.denotation = denotation;
@@ -112,7 +153,7 @@ fn declare(graph: &mut GraphProto, name: &str, whole: &InferredType) -> Result<(
     }
     if !is_listed {
         let mut info = ValueInfoProto::default();
-        (info.name, info.r#type) = (Some(name.into()), Some(Box::new(whole)));
+        (info.name, info.r#type) = (Some(name.clone()), Some(Box::new(whole)));
         graph.value_info.push(info);
     }
     Ok(())
@@ -130,7 +171,9 @@ fn completed(known: &InferredType, given: InferredType) -> Result<InferredType> 
     }
     let (Some(of_known), Some(of_given)) = (&known.dims, &given.dims) else { return Ok(given) };
     let pairs = || of_known.iter().zip(of_given);
-    let differ = |(a, b): (&Dimension, &Dimension)| is_size(a) && is_size(b) && a.value != b.value;
+    let differ = |(known, given): (&Dimension, &Dimension)| {
+        is_size(known) && given.value.is_some() && known.value != given.value
+    };
     if of_known.len() != of_given.len() || pairs().any(differ) {
         return contradicts(ErrorKind::Shape);
     }
@@ -138,12 +181,12 @@ fn completed(known: &InferredType, given: InferredType) -> Result<InferredType> 
     Ok(InferredType { dtype: known.dtype, dims: Some(dims) })
 }
 
-/// A number before a name, and a name before nothing.
+/// What is given, or what is known where nothing is given.
 fn completed_dim(known: &Dimension, given: &Dimension) -> Dimension {
-    let is_more = is_size(given) || known.value.is_none();
-    let value = if is_size(known) || !is_more { &known.value } else { &given.value };
     let mut dim = known.clone();
-    dim.value.clone_from(value);
+    if given.value.is_some() {
+        dim.value.clone_from(&given.value);
+    }
     dim
 }
 
@@ -173,16 +216,17 @@ fn parse(text: &str) -> Result<InferredType> {
 /// The dimension that `text` says, or what is wrong with it.
 fn dimension(text: &str) -> Result<Dimension, String> {
     let text = text.trim();
-    let is_name = text.starts_with(|first: char| first.is_alphabetic() || first == '_')
-        && !text.contains(['[', ']', '?']);
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit())
+        && unsigned.chars().all(|c| c.is_ascii_digit() || c == '.');
     match text {
         "" => Err("an empty dimension".to_owned()),
         "?" => Ok(Dimension::default()),
-        name if is_name => Ok(Dimension::from(name)),
         number if number.bytes().all(|digit| digit.is_ascii_digit()) => {
             let size = number.parse::<i64>();
             size.map(Dimension::from).map_err(|_| format!("the dimension `{number}` is too large"))
         }
+        name if !is_number && !name.contains(['[', ']']) => Ok(Dimension::from(name)),
         other => Err(format!("`{other}` is no dimension (a number, a name, or `?`)")),
     }
 }

@@ -10,7 +10,9 @@ mod hidden;
 mod values;
 
 use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
 
+use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::container::extract_model::between::Cuts;
 use crate::container::extract_model::hidden::refuse_hidden_inputs;
@@ -142,8 +144,24 @@ impl Container {
             }
         }
         (part.attached, part.limits) = (self.attached.clone(), self.limits);
-        part.weights_files.clone_from(&self.weights_files);
+        part.weights_files = self.weights_files_of(&part);
         Ok(part)
+    }
+
+    /// The weights files that weights of `part` are from; all, where a weight does not tell.
+    fn weights_files_of(&self, part: &Self) -> Vec<PathBuf> {
+        let mut used = HashSet::new();
+        for initializer in part.initializers.values() {
+            let buffer = initializer.as_buffer();
+            let Some(path) = buffer.as_ref().and_then(Buffer::file_path) else {
+                return self.weights_files.clone();
+            };
+            if !used.contains(path) {
+                used.insert(path.to_path_buf());
+            }
+        }
+        let files = self.weights_files.iter().filter(|file| used.contains(*file));
+        files.cloned().collect()
     }
 
     /// A copy of what the model says of itself.

@@ -195,6 +195,7 @@ fn joined(
 ) -> Result<Container> {
     take_handles(&mut first, &mut second, prefix)?;
     first.attached.append(&mut second.attached);
+    second.weights_files.retain(|file| !first.weights_files.contains(file));
     first.weights_files.append(&mut second.weights_files);
     let mut model = second.model.into_inner();
     let of_second = model.graph.take().ok_or_else(|| Error::internal("a graph is gone"))?;

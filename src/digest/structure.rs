@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::files::external_data::{self, is_external};
 use crate::graph::stored_digests::{has_own_digest, is_digest};
 use crate::graph::traversal;
-use crate::proto::{Message, ModelProto, NodeProto, TensorProto};
+use crate::proto::{FunctionProto, GraphProto, Message, ModelProto, NodeProto, TensorProto};
 use crate::wire::{self, Overlay, Replacement, Sizes, Writer};
 
 /// The version of the scheme, with which everything that is hashed begins.
@@ -76,30 +76,33 @@ impl<'m> Bare<'m> {
     pub(crate) fn digest(&self, part: &impl Message) -> Result<Digest> {
         self.places.digest(part)
     }
-
-    /// A digest of `node`, a node of the model, that its attributes have in every order.
-    pub(crate) fn digest_of_node(&self, node: &NodeProto) -> Result<Digest> {
-        let mut hasher = Sha256::new_with_prefix(SCHEME);
-        hasher.update(self.places.digest(&without_attributes(node))?.as_bytes());
-        let attributes = node.attribute.iter().map(|attribute| self.places.digest(attribute));
-        let mut attributes = attributes.collect::<Result<Vec<_>>>()?;
-        attributes.sort_unstable();
-        attributes.iter().for_each(|digest| hasher.update(digest.as_bytes()));
-        Ok(Digest::of_bytes(hasher))
-    }
 }
 
-/// A copy of `node`, which may have long attributes, without these.
-fn without_attributes(node: &NodeProto) -> NodeProto {
-    let mut copy = NodeProto::default();
-    copy.input.clone_from(&node.input);
-    copy.output.clone_from(&node.output);
-    copy.name.clone_from(&node.name);
-    copy.op_type.clone_from(&node.op_type);
-    copy.domain.clone_from(&node.domain);
-    copy.metadata_props.clone_from(&node.metadata_props);
-    copy.more.clone_from(&node.more);
-    copy
+/// A digest of `node` that its attributes have in every order, and those of nodes in its graphs.
+/// All elements are the same.
+pub(crate) fn digest_of_node(node: &NodeProto) -> Result<Digest> {
+    let mut graph = GraphProto::default();
+    graph.node.push(node.clone());
+    without_order(ModelProto::new(graph))
+}
+
+/// A digest of `function` that the attributes of its nodes have in every order. All elements are
+/// the same.
+pub(crate) fn digest_of_function(function: &FunctionProto) -> Result<Digest> {
+    let mut model = ModelProto::default();
+    model.functions.push(function.clone());
+    without_order(model)
+}
+
+/// A digest of `model` where the attributes of each node are sorted.
+fn without_order(mut model: ModelProto) -> Result<Digest> {
+    traversal::graphs_mut(&mut model, |_, body| {
+        for node in body.nodes() {
+            node.attribute.sort_by(|one, other| one.name.cmp(&other.name));
+        }
+        Ok(())
+    })?;
+    Bare::of(&model).digest(&model)
 }
 
 /// The digests of tensors by the addresses of these.

@@ -5,6 +5,7 @@
 //! are left to `onnx.shape_inference`. A type that is not sure is not there.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use crate::dtype::DataType;
 use crate::proto::tensor_shape_proto::{Dimension, DimensionValue};
@@ -45,7 +46,8 @@ impl InferredType {
         Self { dtype: tensor.data_type.unwrap_or(0), dims: Some(dims) }
     }
 
-    fn declared(info: &ValueInfoProto) -> Option<Self> {
+    /// That of a tensor that `info` declares.
+    pub(crate) fn declared(info: &ValueInfoProto) -> Option<Self> {
         let Some(Value::TensorType(tensor)) = &info.r#type.as_deref()?.value else { return None };
         let dims = tensor.shape.as_deref().map(|shape| shape.dim.clone());
         let dtype = tensor.elem_type.filter(|dtype| *dtype != DataType::Undefined.number())?;
@@ -68,38 +70,69 @@ impl InferredType {
 
     /// As a declaration: `None` without dimensions, which onnx's checker asks for.
     pub(crate) fn whole(&self) -> Option<TypeProto> {
-        let mut whole = TypeProto::tensor(self.dtype, []);
-        if let Some(Value::TensorType(tensor)) = &mut whole.value {
-            let mut shape = TensorShapeProto::default();
-            shape.dim.clone_from(self.dims.as_ref()?);
-            tensor.shape = Some(Box::new(shape));
+        self.dims.is_some().then(|| self.to_proto())
+    }
+
+    /// As a message, without a shape where the dimensions are not known.
+    pub(crate) fn to_proto(&self) -> TypeProto {
+        let mut proto = TypeProto::tensor(self.dtype, []);
+        if let Some(Value::TensorType(tensor)) = &mut proto.value {
+            tensor.shape = self.dims.as_ref().map(|dims| {
+                let mut shape = TensorShapeProto::default();
+                shape.dim.clone_from(dims);
+                Box::new(shape)
+            });
         }
-        Some(whole)
+        proto
     }
 }
 
 /// The types of the values of the main graph that are declared or follow from declared ones.
 pub(crate) fn inferred_types(model: &ModelProto) -> HashMap<&Str, InferredType> {
-    let Some(graph) = model.graph.as_deref() else { return HashMap::new() };
+    let found = inferred_types_with(model, |_, _| Ok::<_, Infallible>(None));
+    found.unwrap_or_else(|never| match never {})
+}
+
+/// As [`inferred_types`]. `settle` gets each value of a node with its type as far as it is known,
+/// and gives another type where the value has one.
+pub(crate) fn inferred_types_with<E>(
+    model: &ModelProto,
+    mut settle: impl FnMut(&Str, Option<&InferredType>) -> Result<Option<InferredType>, E>,
+) -> Result<HashMap<&Str, InferredType>, E> {
+    let Some(graph) = model.graph.as_deref() else { return Ok(HashMap::new()) };
     let mut types = declared(graph);
     // A local function may replace an operator of ONNX.
     let is_onnx = |domain: Option<&Str>| domain.is_none_or(|it| it.is_empty() || *it == "ai.onnx");
-    if model.functions.iter().any(|function| is_onnx(function.domain.as_ref())) {
-        return types;
-    }
-    for node in graph.node.iter().filter(|node| is_onnx(node.domain.as_ref())) {
-        let Some(output) = node.output.first().filter(|name| !name.is_empty()) else { continue };
-        let known = types.get(output);
-        if known.is_some_and(|known| known.dims.is_some()) {
-            continue;
-        }
-        if let Some(found) = result_of(node, &types) {
-            let whole =
-                known.map_or_else(|| found.clone(), |known| known.or_dims_of(found.clone()));
-            types.insert(output, whole);
+    let is_replaced = model.functions.iter().any(|function| is_onnx(function.domain.as_ref()));
+    for node in &graph.node {
+        let is_known = !is_replaced && is_onnx(node.domain.as_ref());
+        for (number, output) in node.output.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+            let found =
+                if is_known && number == 0 { completing(node, output, &types) } else { None };
+            let settled = settle(output, found.as_ref().or_else(|| types.get(output)))?;
+            if let Some(whole) = settled.or(found) {
+                types.insert(output, whole);
+            }
         }
     }
-    types
+    Ok(types)
+}
+
+/// The type of `output`, the first of `node`, where it says more than is known.
+fn completing(
+    node: &NodeProto,
+    output: &Str,
+    types: &HashMap<&Str, InferredType>,
+) -> Option<InferredType> {
+    let known = types.get(output);
+    if known.is_some_and(|known| known.dims.is_some()) {
+        return None;
+    }
+    let found = result_of(node, types)?;
+    Some(match known {
+        Some(known) => known.or_dims_of(found),
+        None => found,
+    })
 }
 
 /// A shape as people read it: `[N,128,?]`.

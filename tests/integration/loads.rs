@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::fs;
 
-use onnx_container::proto::{Message, ModelProto, Str, StringStringEntryProto, TensorProto};
+use onnx_container::edit::MergeOptions;
+use onnx_container::proto::{
+    Message, ModelProto, NodeProto, Str, StringStringEntryProto, TensorProto, ValueInfoProto,
+};
 use onnx_container::{
     Alignment, Buffer, Container, ErrorKind, LoadOptions, MmapChoice, WeightFiles,
 };
@@ -181,6 +184,52 @@ fn a_refused_location_is_refused_also_where_it_leads_to_an_open_file() {
             assert_eq!(error.kind(), ErrorKind::UnsafePath, "{refused} {first}: {error}");
             assert!(error.related().len() <= 1, "{error}");
         }
+    }
+}
+
+/// A part has the files of its weights, and two models of one file have it once.
+#[test]
+fn a_part_and_a_merged_model_have_the_files_of_their_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let save = |name: &str, locations: &[&str]| {
+        let weights = locations.iter().enumerate().map(|(n, location)| {
+            fs::write(folder.path().join(location), [1; 16]).unwrap();
+            TensorProto::external(format!("w{n}"), TensorProto::UINT8, [16], *location)
+        });
+        let mut graph = graph(weights.collect(), vec![]);
+        for n in 0..locations.len() {
+            let (weight, output) = (format!("w{n}"), format!("y{n}"));
+            graph.node.push(NodeProto::new("Identity", [weight], [output.clone()]));
+            graph.output.push(ValueInfoProto::tensor(output, TensorProto::UINT8, [16]));
+        }
+        let path = folder.path().join(name);
+        fs::write(&path, model(graph).encode_to_vec().unwrap()).unwrap();
+        path
+    };
+    let first = save("m.onnx", &["b.bin", "a.bin", "b.bin"]);
+    let second = save("n.onnx", &["c.bin", "b.bin"]);
+    let files = |names: &[&str]| names.iter().map(|it| folder.path().join(it)).collect::<Vec<_>>();
+    let read = || LoadOptions::new().mmap(MmapChoice::never());
+    // How weights are read, and whether they are copies that do not tell their files.
+    let all = [(LoadOptions::new(), false), (read(), false), (read().no_copy(false), true)];
+    for (options, are_copies) in all {
+        let [one, other] =
+            [&first, &second].map(|path| Container::load(path, options.clone()).unwrap());
+        for (outputs, expected) in [
+            (&["y1"][..], &["a.bin"][..]),
+            (&["y2"], &["b.bin"]),
+            (&["y1", "y0"], &["b.bin", "a.bin"]),
+        ] {
+            let part = one.extract_model_for(outputs).unwrap();
+            let expected = if are_copies { &["b.bin", "a.bin"] } else { expected };
+            assert_eq!(part.weights_files(), files(expected), "{outputs:?} {options:?}");
+        }
+        let none = one.extract_model(&["w1"], &["y1"]).unwrap();
+        assert_eq!(none.weights_files(), files(&[]));
+        let merged =
+            |of: &Container| one.merge(of, MergeOptions::new().prefixes("", "b/")).unwrap();
+        assert_eq!(merged(&one).weights_files(), files(&["b.bin", "a.bin"]));
+        assert_eq!(merged(&other).weights_files(), files(&["b.bin", "a.bin", "c.bin"]));
     }
 }
 

@@ -679,15 +679,19 @@ fn a_given_type_completes_the_known_one() {
         ("nothing", "FLOAT16[N,4,2]"),
         ("whole", "FLOAT16[N,4,2]"),
         ("whole", "FLOAT16[?,4,2]"),
-        ("whole", "FLOAT16[M,?,2]"),
+        ("whole", "FLOAT16[N,?,2]"),
     ] {
         assert_eq!(declared(text, given).unwrap(), Some(full.clone()), "{text} {given}");
     }
+    // A name that is given replaces another one.
+    let renamed = TypeProto::tensor_with(TensorProto::FLOAT16, ["2*s0".into(), 4.into(), 2.into()]);
+    assert_eq!(declared("whole", "FLOAT16[2*s0,?,2]").unwrap(), Some(renamed));
     for (text, given, kind) in [
         ("whole", "FLOAT[N,4,2]", ErrorKind::DataType),
         ("elements", "FLOAT[N,4,2]", ErrorKind::DataType),
         ("whole", "FLOAT16[N,4]", ErrorKind::Shape),
         ("whole", "FLOAT16[N,5,2]", ErrorKind::Shape),
+        ("whole", "FLOAT16[N,M,2]", ErrorKind::Shape),
     ] {
         let error = declared(text, given).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -699,12 +703,72 @@ fn a_given_type_completes_the_known_one() {
         &["y"],
         vec![node("Relu", &["x"], &["h"], vec![]), node("Custom", &["h"], &["y"], vec![])],
     )));
-    assert_eq!(follows.element_type("h"), Some(onnx_container::DataType::Float));
+    assert_eq!(follows.value_type("h"), Some(TypeProto::tensor(TensorProto::FLOAT, [2])));
+    assert_eq!(follows.value_type("none"), None);
     let error = follows.declare_type("h", "INT64[7]").unwrap_err().to_string();
     assert!(
         error.contains("`INT64[7]` contradicts what the model says of this value, `FLOAT[2]`"),
         "{error}"
     );
+}
+
+/// A graph may list a value twice: as an output and in `value_info`.
+#[test]
+fn a_given_type_is_held_to_every_declaration() {
+    let declared = |given: &str| {
+        let nodes = vec![node("Custom", &["x"], &["y"], vec![])];
+        let mut graph = graph_of(&["x"], &["y"], nodes);
+        let dims = || ["N".into(), 8.into()];
+        graph.value_info.push(ValueInfoProto::tensor_with("y", TensorProto::FLOAT, dims()));
+        graph.output = vec![ValueInfoProto::tensor("y", TensorProto::FLOAT, [4, 8])];
+        let mut container = Container::new(model(graph));
+        container.declare_type("y", given)?;
+        let graph = container.model().graph.as_deref().unwrap();
+        let infos = graph.output.iter().chain(&graph.value_info);
+        Ok::<_, Error>(infos.map(|info| info.r#type.as_deref().cloned()).collect::<Vec<_>>())
+    };
+    let whole = Some(TypeProto::tensor(TensorProto::FLOAT, [4, 8]));
+    for given in ["FLOAT[4,8]", "FLOAT[?,8]", "FLOAT[?,?]"] {
+        assert_eq!(declared(given).unwrap(), [whole.clone(), whole.clone()], "{given}");
+    }
+    for (given, against) in
+        [("FLOAT[5,8]", "FLOAT[4,8]"), ("FLOAT[N,8]", "FLOAT[4,8]"), ("FLOAT[4,7]", "FLOAT[4,8]")]
+    {
+        let error = declared(given).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+        let said = format!("contradicts what the model says of this value, `{against}`");
+        assert!(error.to_string().contains(&said), "{error}");
+    }
+}
+
+/// Types that are given together are held to each other, and none is declared with a wrong one.
+#[test]
+fn several_types_are_declared_at_once() {
+    let container = || {
+        let nodes = vec![
+            node("Custom", &["x"], &["a"], vec![]),
+            node("Relu", &["a"], &["b"], vec![]),
+            node("Custom", &["b"], &["y"], vec![]),
+        ];
+        Container::new(model(graph_of(&["x"], &["y"], nodes)))
+    };
+    let mut both = container();
+    both.declare_types([("b", "FLOAT[?,?]"), ("a", "FLOAT[N,3]")]).unwrap();
+    let whole = TypeProto::tensor_with(TensorProto::FLOAT, ["N".into(), 3.into()]);
+    for name in ["a", "b"] {
+        assert_eq!(both.value_type(name), Some(whole.clone()), "{name}");
+    }
+    for (second, said) in [
+        (("b", "INT64[N,3]"), "`INT64[N,3]` contradicts what the model says"),
+        (("b", "FLOAT[N,4]"), "`FLOAT[N,4]` contradicts what the model says"),
+        (("a", "FLOAT[N,4]"), "`FLOAT[N,4]` contradicts what the model says"),
+        (("none", "FLOAT[4]"), "no node of the main graph has an output"),
+    ] {
+        let mut one = container();
+        let error = one.declare_types([("a", "FLOAT[N,3]"), second]).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+        assert_eq!(one.model().graph.as_ref().unwrap().value_info.len(), 0, "{error}");
+    }
 }
 
 /// A value that is declared without a shape is completed, or is an error.
@@ -743,15 +807,25 @@ fn texts_that_are_no_types_are_refused() {
         "FLOAT[N]]",
         "FLOAT[[N]",
         "FLOAT[99999999999999999999]",
-        "FLOAT[-N]",
-        "FLOAT[?N]",
-        "FLOAT[2 3]",
         "FLOAT[-1,2]",
-        "FLOAT[2a]",
+        "FLOAT[+1]",
+        "FLOAT[1.5]",
     ] {
         let graph = graph_of(&["x"], &["y"], vec![node("Custom", &["x"], &["h"], vec![])]);
         let error = Container::new(model(graph)).declare_type("h", text).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}: {error}");
+    }
+}
+
+/// Exporters name dimensions by expressions.
+#[test]
+fn dimensions_have_names_of_any_characters() {
+    for name in ["N", "2*s0", "s0 + 1", "-N", "?N", "2a", "s1//2", "(s0)", "batch size"] {
+        let graph = graph_of(&["x"], &["y"], vec![node("Custom", &["x"], &["h"], vec![])]);
+        let mut container = Container::new(model(graph));
+        container.declare_type("h", &format!("FLOAT[ {name} , 3]")).unwrap();
+        let whole = TypeProto::tensor_with(TensorProto::FLOAT, [name.into(), 3.into()]);
+        assert_eq!(container.value_type("h"), Some(whole));
     }
 }
 

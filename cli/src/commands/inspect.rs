@@ -22,6 +22,7 @@ use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
+use crate::terminal::safetensors_names::is_safetensors;
 
 /// How many tensors are listed as text, unless `--top` says otherwise.
 const TOP: usize = 20;
@@ -115,12 +116,6 @@ fn read(args: &InspectArgs, path: &Path) -> Result<(Summary, Vec<NeededFile>), F
     let container = Container::load(path, options)?;
     let needed = needed(container.model(), path, reading.paths)?;
     Ok((container.summary()?, needed.files))
-}
-
-/// Whether the name is that of a safetensors file, or of the index of several.
-fn is_safetensors(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")
 }
 
 fn is_selected(tensor: &TensorSummary, args: &InspectArgs) -> bool {

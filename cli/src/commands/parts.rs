@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::edit::MergeOptions;
-use onnx_container::proto::{GraphProto, ValueInfoProto};
+use onnx_container::proto::{GraphProto, ValueInfoProto, type_proto};
 use onnx_container::{Container, DataType, Error, ErrorKind, Saved, WeightFiles, traversal};
 use serde::Serialize;
 
@@ -23,6 +23,7 @@ use crate::model::vouched::Vouched;
 use crate::model::{reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy, print_on_stderr};
+use crate::terminal::shell::quoted;
 
 impl Execute for ExtractModelArgs {
     fn name(&self) -> &'static str {
@@ -69,7 +70,7 @@ fn extract(args: &ExtractModelArgs, out: &mut Output) -> Result<Outcome, Failure
     }
     refuse_a_type_given_twice(&args.types)?;
     let mut whole = load(input, &args.write)?;
-    args.types.iter().try_for_each(|(name, of)| whole.declare_type(name, of))?;
+    whole.declare_types(args.types.iter().map(|(name, of)| (name, of)))?;
     let read = Read::of(&whole, !args.write.read.no_mmap)?;
     let values = Values::of(&whole);
     let outputs = match args.outputs.as_slice() {
@@ -118,8 +119,7 @@ fn untyped(error: Error, whole: &Container, path: &Path) -> Failure {
     let Some(value) = error.each().find(is_it).and_then(Error::tensor) else {
         return error.into();
     };
-    let dtype = whole.element_type(value).unwrap_or(DataType::Float);
-    let option = quoted(&format!("{value}={dtype}[N,128]"));
+    let option = quoted(&format!("{value}={}[N,128]", elements(whole, value)));
     let [from, to] = [path, &typed_name(path)].map(|path| quoted(&path.display().to_string()));
     let hint = format!(
         "give it, such as --type {option}, or infer all types, and cut the model that has them:\n\
@@ -127,6 +127,15 @@ fn untyped(error: Error, whole: &Container, path: &Path) -> Failure {
          {from} {to}"
     );
     Failure::Hinted(error, hint)
+}
+
+/// The element type of the value `name`, or a common one where it is not known.
+fn elements(whole: &Container, name: &str) -> DataType {
+    let known = whole.value_type(name).and_then(|it| match it.value {
+        Some(type_proto::Value::TensorType(tensor)) => tensor.elem_type,
+        _ => None,
+    });
+    known.and_then(|number| DataType::try_from(number).ok()).unwrap_or(DataType::Float)
 }
 
 /// The name of a file beside `model`, which is not there.
@@ -137,15 +146,6 @@ fn typed_name(model: &Path) -> PathBuf {
         free = model.with_file_name(format!("typed-{number}.onnx"));
     }
     free
-}
-
-/// `text` as one word of a shell, without backslashes, which are printed with escapes.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r#"'"'"'"#)),
-    }
 }
 
 /// Merges the two, writes the result and prints a report.
@@ -161,7 +161,7 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let same = pairs(&args.same_input, &inputs, &of_second);
     let options = same.iter().fold(options, |options, (a, b)| options.same_input(a, b));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
-    let both = first.into_merged(second, options).map_err(not_apart)?;
+    let both = first.into_merged(second, options).map_err(|error| not_apart(error, args))?;
     let read = Read::of(&both, !args.write.read.no_mmap)?;
     let target = Target { output: &args.output, packed: &args.packed, write: &args.write };
     let (saved, verified) = target.save(&both)?;
@@ -171,13 +171,18 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
 }
 
 /// The failure to merge two models, with what to do where both have values of one name.
-fn not_apart(error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Failure::Hinted(error, "give all of one a prefix: --prefix-b b/".to_owned())
-        }
-        _ => error.into(),
+fn not_apart(error: Error, args: &MergeArgs) -> Failure {
+    if error.kind() != ErrorKind::AlreadyExists {
+        return error.into();
     }
+    let is_given = |prefix: &&str| *prefix == args.prefix_a || *prefix == args.prefix_b;
+    let mut prefixes = ["b/", "second/", "other/"].into_iter().filter(|prefix| !is_given(prefix));
+    let prefix = prefixes.next().unwrap_or_default();
+    let what = match args.prefix_b.as_str() {
+        "" => "give all of one a prefix",
+        _ => "give all of B another prefix",
+    };
+    Failure::Hinted(error, format!("{what}: --prefix-b {prefix}"))
 }
 
 fn load(path: &Path, args: &WriteArgs) -> Result<Container, Failure> {

@@ -58,7 +58,7 @@ fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let reading = reading::of(&args.read);
     let a = Container::load(&args.a, reading)?;
     let b = Container::load(other, reading)?;
-    let digests = Digests::new(&a, &b)?;
+    let digests = Digests::new(&a, &b);
     let proof = digests.difference.is_none().then_some("semantic");
     let (seeds, outputs, differences) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = VerifyReport {
@@ -99,24 +99,24 @@ struct Digests {
     /// Why they do not show that both compute the same: where they first differ, or that a model
     /// has none.
     difference: Option<String>,
-    /// Whether a weight has other elements in B: one of the same name, or that at which the models
-    /// part.
-    other_elements: bool,
+    /// Whether a weight has other elements in B: that at which the models part. `None` where that
+    /// is no weight.
+    other_elements: Option<bool>,
 }
 
 impl Digests {
-    fn new(a: &Container, b: &Container) -> Result<Self, Failure> {
+    fn new(a: &Container, b: &Container) -> Self {
         let found = a.semantic_difference(b);
         let other_elements = match &found {
-            Ok(None) => false,
-            Ok(Some(difference)) if difference.is_of_elements() => true,
-            _ => weights::have_other_elements(a, b)?,
+            Ok(None) => Some(false),
+            Ok(Some(difference)) if difference.is_of_elements() => Some(true),
+            _ => None,
         };
         let (are_known, difference) = match found {
             Ok(found) => (true, found.map(|difference| format!("they part at {difference}"))),
             Err(error) => (false, Some(format!("a model has none: {error}"))),
         };
-        Ok(Self { are_known, difference, other_elements })
+        Self { are_known, difference, other_elements }
     }
 }
 
@@ -134,8 +134,9 @@ struct VerifyReport<'a> {
     proof: Option<&'static str>,
     /// Why the digests of what the models compute do not show it.
     semantic_difference: Option<String>,
-    /// Whether a weight has other elements in B.
-    other_elements: bool,
+    /// Whether a weight has other elements in B. `None` where that was not looked for: it counts
+    /// only where outputs are equal and no tolerance is given.
+    other_elements: Option<bool>,
     /// What ran the models, if anything did.
     engine: Option<&'static str>,
     /// The seeds of the runs that were compared.
@@ -173,7 +174,9 @@ impl VerifyReport<'_> {
                         return Ok(());
                     }
                 }
-                self.proof = self.proof.or_else(|| self.proof_of_runs(exact, args));
+                if self.proof.is_none() {
+                    self.proof = self.proof_of_runs(exact, [a, b], args)?;
+                }
             }
             Err(reason) => {
                 self.proof = None;
@@ -184,14 +187,29 @@ impl VerifyReport<'_> {
     }
 
     /// What runs prove whose outputs are the same, and `exact` ones bit by bit.
-    fn proof_of_runs(&self, exact: bool, args: &VerifyArgs) -> Option<&'static str> {
-        match (exact, args.has_tolerance()) {
+    fn proof_of_runs(
+        &mut self,
+        exact: bool,
+        models: [&Model; 2],
+        args: &VerifyArgs,
+    ) -> Result<Option<&'static str>, Failure> {
+        Ok(match (exact, args.has_tolerance()) {
             // Inputs that do not reach a weight prove nothing of it.
-            (_, false) if self.other_elements => None,
+            (_, false) if self.has_other_elements(models)? => None,
             (true, _) => Some("outputs"),
             (false, true) => Some("tolerance"),
             (false, false) => Some("numbers"),
-        }
+        })
+    }
+
+    /// Whether a weight has other elements in B. All weights are read, where it is not known yet.
+    fn has_other_elements(&mut self, [a, b]: [&Model; 2]) -> Result<bool, Failure> {
+        let found = match self.other_elements {
+            Some(known) => known,
+            None => weights::have_other_elements(&a.container, &b.container)?,
+        };
+        self.other_elements = Some(found);
+        Ok(found)
     }
 
     /// Runs both models on the inputs of `seed`, and returns whether all outputs are the same bit

@@ -5,12 +5,14 @@
 use std::error::Error as _;
 use std::io;
 
-use onnx_container::Error;
 use onnx_container::load::Limit;
 pub use onnx_container::scan::explained;
+use onnx_container::{Error, ErrorKind, LoadOptions, safetensors};
 use serde::Serialize;
 
 use crate::terminal::output::print_on_stderr;
+use crate::terminal::safetensors_names::is_safetensors;
+use crate::terminal::shell::quoted;
 
 /// The end of a command that did what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,11 +69,12 @@ impl From<Error> for Failure {
     }
 }
 
-/// What shows the file that `error` is about, where that is a safetensors file.
+/// What shows the file that `error` is about, where that is no model and a safetensors file.
 fn shown(error: &Error) -> Option<String> {
-    let path = error.path()?;
-    let is_safetensors = error.reason().starts_with("a safetensors file, not an ONNX model");
-    is_safetensors.then(|| format!("`inspect {}` shows what is in it", path.display()))
+    let path = error.path().filter(|_| error.kind() == ErrorKind::Decode)?;
+    let is_shown = is_safetensors(path) && safetensors::inspect(path, LoadOptions::new()).is_ok();
+    let path = quoted(&path.display().to_string());
+    is_shown.then(|| format!("`inspect {path}` shows what is in it"))
 }
 
 /// How a limit is raised, where `error` says that there is more than it allows.

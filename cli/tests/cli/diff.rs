@@ -3,8 +3,8 @@
 use std::fs;
 
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
-    TensorAnnotation, TensorProto, ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    StringStringEntryProto, TensorAnnotation, TensorProto, ValueInfoProto,
 };
 use serde_json::{Value, json};
 
@@ -214,6 +214,52 @@ fn what_has_no_name_is_counted() {
         {"what": "node_order", "added": 0, "removed": 0, "changed": 2},
     ]);
     assert_eq!((code, &json["other"], &json["other_changes"]), (1, &json!(true), &expected));
+}
+
+/// Neither in a branch nor in the body of a function.
+#[test]
+fn attributes_have_no_order_in_inner_graphs() {
+    let folder = Folder::new();
+    // `Op` with two attributes and a tensor, in the place that `wrap` has for it.
+    let op = |names: [&str; 2], value: i64| {
+        let mut node = NodeProto::new("Op", ["x"], ["y"]);
+        node.attribute = names.map(|name| AttributeProto::int(name, value)).into();
+        node.attribute.push(AttributeProto::tensor("t", floats("t", 4)));
+        node
+    };
+    let branch = |node: NodeProto| {
+        changed(|model| {
+            let mut body = GraphProto::new("then");
+            body.node.push(node);
+            let mut branch = NodeProto::new("If", ["x"], ["y"]);
+            branch.attribute.push(AttributeProto::graph("then_branch", body));
+            model.graph.as_mut().unwrap().node.push(branch);
+        })
+    };
+    let function = |node: NodeProto| {
+        changed(|model| {
+            let mut function = FunctionProto::default();
+            (function.domain, function.name) = (Some("d".into()), Some("F".into()));
+            function.node.push(node);
+            model.functions.push(function);
+        })
+    };
+    let cases: [(&dyn Fn(NodeProto) -> ModelProto, &str); 2] = [
+        (&branch, "nodes     If: 1 node, 1 node with other inputs"),
+        (&function, "function d::F: 1 node, digest "),
+    ];
+    for (wrap, other) in cases {
+        folder.save("a.onnx", &wrap(op(["p", "q"], 1)));
+        folder.save("b.onnx", &wrap(op(["q", "p"], 1)));
+        folder.save("c.onnx", &wrap(op(["q", "p"], 2)));
+        let run = folder.run(&["diff", "a.onnx", "b.onnx"]).failed(&[]);
+        let order = run.stdout();
+        assert!(order.contains("other     order of attributes: 1 node\n"), "{order}");
+        assert!(!order.contains("nodes     ") && !order.contains("digest"), "{order}");
+        let run = folder.run(&["diff", "a.onnx", "c.onnx"]).failed(&[]);
+        let changed = run.stdout();
+        assert!(changed.contains(other) && !changed.contains("order of"), "{changed}");
+    }
 }
 
 #[test]

@@ -168,6 +168,30 @@ fn two_models_have_one_input() {
     folder.run(&["merge", "p.onnx", "p.onnx", "o.onnx", "--same-input=x"]).misused(&["A=B"]);
 }
 
+/// A hint recommends a prefix that was not given.
+#[test]
+fn a_collision_has_a_hint_that_looks_at_the_prefixes() {
+    let folder = folder();
+    // The same model with `b/` before every name.
+    let prefixed = ["merge", "p.onnx", "p.onnx", "both.onnx", "--prefix-b=b/"];
+    folder.run(&prefixed).done();
+    for (first, prefixes, hint) in [
+        ("p.onnx", &[][..], "give all of one a prefix: --prefix-b b/"),
+        ("both.onnx", &["--prefix-b=b/"], "give all of B another prefix: --prefix-b second/"),
+        (
+            "p.onnx",
+            &["--prefix-a=b/", "--prefix-b=b/"],
+            "give all of B another prefix: --prefix-b second/",
+        ),
+        ("p.onnx", &["--prefix-a=", "--prefix-b="], "give all of one a prefix: --prefix-b b/"),
+    ] {
+        let args = [&["merge", first, "p.onnx", "o.onnx"], prefixes].concat();
+        folder.run(&args).failed(&[hint]);
+    }
+    let args = ["merge", "both.onnx", "p.onnx", "o.onnx", "--prefix-b", "second/"];
+    folder.run(&args).done();
+}
+
 #[test]
 fn a_part_that_is_nearly_the_whole_is_noted() {
     let folder = Folder::new();

@@ -137,6 +137,9 @@ fn every_command_says_so() {
 #[test]
 fn a_safetensors_file_is_shown_by_inspect() {
     let folder = models();
+    let header = r#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), b"w"].concat();
+    std::fs::write(folder.path("w.safetensors"), &file).unwrap();
     for command in ["stats", "check", "files", "report -o r.html", "report p.onnx -o r.html"] {
         let args: Vec<_> = command.split(' ').chain(["w.safetensors"]).collect();
         let run = folder.run(&args);
@@ -146,6 +149,17 @@ fn a_safetensors_file_is_shown_by_inspect() {
         {
             assert!(run.stderr().contains(said), "{command}: {}", run.stderr());
         }
+    }
+    // The path is a word of a shell.
+    std::fs::write(folder.path("my w.safetensors"), &file).unwrap();
+    let hint = "`inspect 'my w.safetensors'` shows what is in it";
+    folder.run(&["stats", "my w.safetensors"]).failed(&[hint]);
+    // `inspect` shows neither a file of another name nor a damaged one.
+    std::fs::write(folder.path("renamed.onnx"), &file).unwrap();
+    std::fs::write(folder.path("cut.safetensors"), &file[..file.len() - 1]).unwrap();
+    for name in ["renamed.onnx", "cut.safetensors"] {
+        let run = folder.run(&["stats", name]).failed(&["a safetensors file, not an ONNX model"]);
+        assert!(!run.stderr().contains("shows what is in it"), "{}", run.stderr());
     }
 }
 

@@ -177,6 +177,122 @@ fn a_weight_that_differs_unseen_is_found_beside_other_differences() {
     }
 }
 
+/// `y = Max(inputs)` with the input `x` and these weights.
+fn max_of(inputs: [&str; 2], weights: &[(&str, Tensor)]) -> ModelProto {
+    let dtype = weights[0].1.dtype().number();
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor("x", dtype, [4]));
+    graph.output.push(ValueInfoProto::tensor("y", dtype, [4]));
+    graph.node.push(NodeProto::new("Max", inputs, ["y"]));
+    graph.initializer.extend(weights.iter().map(|(name, weight)| weight.to_proto(*name)));
+    ModelProto::new(graph).with_operator_set("", 21)
+}
+
+fn fours(value: f32) -> Tensor {
+    Tensor::from(vec![value; 4])
+}
+
+/// Weights without a name in common correspond by type and shape.
+#[test]
+fn a_weight_that_differs_unseen_is_found_by_its_form() {
+    let folder = Folder::new();
+    // A model that computes the weight `w` of others.
+    let computed = |op: &str, inputs: &[&str], weights: &[(&str, Tensor)]| {
+        let mut model = max_of(["x", "w"], weights);
+        nodes(&mut model).insert(0, NodeProto::new(op, inputs.iter().copied(), ["w"]));
+        model
+    };
+    let plain = || max_of(["x", "w"], &[("w", fours(-1e4))]);
+    let renamed = |name: &str, value: f32| max_of([name, "x"], &[(name, fours(value))]);
+    let constant = |value: f32| {
+        let mut model = max_of(["v", "x"], &[("v", fours(value))]);
+        let tensor = model.graph.as_mut().unwrap().initializer.pop().unwrap();
+        let mut node = NodeProto::new("Constant", [""; 0], ["v"]);
+        node.attribute.push(AttributeProto::tensor("value", tensor));
+        nodes(&mut model).insert(0, node);
+        model
+    };
+    let negated = |name: &str, value: f32| computed("Neg", &[name], &[(name, fours(value))]);
+    let sum = || {
+        let parts = [("a", fours(-4e3)), ("b", fours(-6e3))];
+        computed("Add", &["a", "b"], &parts)
+    };
+    let dead = || {
+        let mut model = renamed("v", -1e4);
+        model.graph.as_mut().unwrap().initializer.push(fours(5.0).to_proto("dead"));
+        model
+    };
+    let mut swapped_negated = negated("v", 2e4);
+    nodes(&mut swapped_negated)[1] = NodeProto::new("Max", ["w", "x"], ["y"]);
+    // The models, and whether a weight has other elements.
+    let cases = [
+        ("another name", plain(), renamed("v", -1e4), false),
+        ("another name and elements", plain(), renamed("v", -2e4), true),
+        ("a constant", plain(), constant(-1e4), false),
+        ("a constant with other elements", plain(), constant(-2e4), true),
+        ("one weight folded", negated("c", 1e4), renamed("v", -1e4), false),
+        ("one constant folded", negated("c", 1e4), constant(-1e4), false),
+        ("two weights folded", sum(), renamed("v", -1e4), false),
+        ("another weight to fold", negated("c", 1e4), swapped_negated, true),
+        ("a weight that nothing uses", plain(), dead(), false),
+    ];
+    for (what, a, b, is_other) in cases {
+        folder.save("a.onnx", &a);
+        folder.save("b.onnx", &b);
+        for [a, b] in [["a.onnx", "b.onnx"], ["b.onnx", "a.onnx"]] {
+            let run = folder.run(&["verify", a, b, "--json"]);
+            let json = run.json();
+            assert_eq!(json["other_elements"], is_other, "{what}: {json}");
+            assert_eq!(run.code(), i32::from(is_other), "{what}: {json}");
+        }
+    }
+}
+
+/// A number is rounded to the narrower type in one step.
+#[test]
+fn a_weight_that_was_rounded_once_has_the_same_elements() {
+    let folder = Folder::new();
+    // The numbers of 64 bits and of 16 bits, and whether these are those, rounded.
+    let close = 1.0 + 2_f64.powi(-11) + 2_f64.powi(-30);
+    let cases = [
+        (-1024.0 * close, -1025.0, true),
+        (-1024.0 * close, -1024.0, false),
+        (-1024.5, -1024.0, true),
+        (-2000.0, -2000.0, true),
+        (-1e300, f32::NEG_INFINITY, true),
+        (-f64::INFINITY, f32::NEG_INFINITY, true),
+    ];
+    for (exact, half, is_same) in cases {
+        let double = Tensor::from(vec![exact; 4]);
+        let half = Tensor::from_f32(DataType::Float16, [4], &[half; 4]).unwrap();
+        folder.save("a.onnx", &max_of(["x", "w"], &[("w", double)]));
+        folder.save("b.onnx", &max_of(["w", "x"], &[("w", half)]));
+        for [a, b] in [["a.onnx", "b.onnx"], ["b.onnx", "a.onnx"]] {
+            let json = folder.run(&["verify", a, b, "--json"]).json();
+            assert_eq!(json["other_elements"], !is_same, "{exact}: {json}");
+        }
+    }
+}
+
+/// Weights are not compared where the answer does not count.
+#[test]
+fn other_elements_are_looked_for_where_they_count() {
+    let folder = Folder::new();
+    folder.save("a.onnx", &max_of(["x", "w"], &[("w", fours(-1e4))]));
+    folder.save("b.onnx", &max_of(["v", "x"], &[("v", fours(-2e4))]));
+    folder.save("c.onnx", &max_of(["v", "x"], &[("v", fours(9.0))]));
+    let cases = [
+        ("b.onnx", &[][..], json!(true)),
+        ("b.onnx", &["--runs", "0"], json!(null)),
+        ("b.onnx", &["--rtol", "1e-3"], json!(null)),
+        ("c.onnx", &[], json!(null)),
+    ];
+    for (b, args, expected) in cases {
+        let json = folder.run(&[&["verify", "a.onnx", b, "--json"], args].concat()).json();
+        assert_eq!(json["other_elements"], expected, "{b} {args:?}: {json}");
+    }
+}
+
 /// Models of other float types get the same numbers and are compared as numbers.
 #[test]
 fn a_cast_model_is_compared_with_its_original() {

@@ -97,10 +97,29 @@ pub fn is_float(dtype: DataType) -> bool {
     matches!(dtype, Double | Float | Float16 | Bfloat16)
 }
 
-/// `tensor` in the float type `to`.
+/// `tensor` in the float type `to`, rounded once.
 pub fn converted(tensor: &Tensor, to: DataType) -> Result<Tensor, Failure> {
+    use DataType::{Bfloat16, Double, Float16};
     if tensor.dtype() == to {
         return Ok(tensor.clone());
     }
-    Ok(Tensor::from_f32(to, tensor.dims(), &tensor.to_f32()?)?)
+    let singles = tensor.to_f32()?;
+    if tensor.dtype() != Double || !matches!(to, Float16 | Bfloat16) {
+        return Ok(Tensor::from_f32(to, tensor.dims(), &singles)?);
+    }
+    let exact = tensor.to_slice::<f64>()?;
+    let pairs = exact.iter().zip(singles.iter());
+    let odd: Vec<_> = pairs.map(|(exact, nearest)| rounded_to_odd(*exact, *nearest)).collect();
+    Ok(Tensor::from_f32(to, tensor.dims(), &odd)?)
+}
+
+/// The neighbour of `exact` whose last bit is set, where `exact` is not its `nearest` number of 32
+/// bits. A type of 16 bits then gets what rounding `exact` itself gives.
+fn rounded_to_odd(exact: f64, nearest: f32) -> f32 {
+    let widened = f64::from(nearest);
+    if exact.is_nan() || widened.to_bits() == exact.to_bits() {
+        return nearest;
+    }
+    let is_above = u32::from(widened.abs() > exact.abs());
+    f32::from_bits((nearest.to_bits() - is_above) | 1)
 }

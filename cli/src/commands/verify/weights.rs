@@ -1,55 +1,128 @@
 //! Whether a weight of one model has other elements in another one. Outputs that are equal do not
 //! tell: the inputs of a run may not reach these elements.
+//!
+//! Weights correspond by name, or by type and shape where each model has as many that are not in
+//! the other one. Weights that only one model has are no sign: optimizers make and remove some.
 
-use std::collections::HashMap;
+mod folded;
 
-use onnx_container::compare::{CompareOptions, OneTensor, TensorChanges, compare_with};
-use onnx_container::{Container, Tensor, TensorRef};
+use std::collections::{HashMap, HashSet};
 
+use onnx_container::{Container, Tensor, TensorIndex, TensorRef};
+
+use self::folded::folded;
 use crate::commands::evaluate::apart::{converted, is_float};
 use crate::terminal::failure::Failure;
 
-/// Whether weights of one name and shape have other elements in `b`. Those of other float types are
-/// compared as numbers that both types hold.
+/// Whether weights have other elements in `b`. Those of other float types are compared as numbers
+/// that both types hold.
 pub fn have_other_elements(a: &Container, b: &Container) -> Result<bool, Failure> {
-    let changes = compare_with(a, b, &CompareOptions::new().ignore_stored_digests(true))?.tensors;
-    if changes.changed.iter().any(|tensor| tensor.a == tensor.b) {
+    let (index_a, index_b) = (a.index(), b.index());
+    let (a, b) = (weights(a, &index_a)?, weights(b, &index_b)?);
+    if are_any_changed(&a, &b) {
         return Ok(true);
     }
-    let (a, b) = (a.index(), b.index());
-    for (of_a, of_b) in retyped(&changes) {
-        if are_other_numbers(a.get(of_a)?, b.get(of_b)?)? {
+    let mut paired = HashSet::new();
+    for (of_a, of_b) in retyped(&a, &b) {
+        if are_other_numbers(of_a.tensor, of_b.tensor)? {
             return Ok(true);
         }
+        paired.extend([of_a.digest, of_b.digest]);
     }
-    Ok(false)
+    let (only_a, only_b) = (unmatched(&a, &b, &paired), unmatched(&b, &a, &paired));
+    Ok(only_a.iter().any(|(form, count)| only_b.get(form) == Some(count)))
 }
 
-/// The names in A and in B of weights of one shape and another type: equal ones, or one that
-/// `cast` made of the other, such as `w_float16`.
-fn retyped(changes: &TensorChanges) -> Vec<(&str, &str)> {
-    let named = changes.changed.iter().filter(|tensor| tensor.a.shape == tensor.b.shape);
-    let named = named.map(|tensor| (tensor.name.as_str(), tensor.name.as_str()));
-    let (removed, added) = (by_name(&changes.removed), by_name(&changes.added));
-    let cast = changes.added.iter().filter_map(|of_b| {
-        let of_a = removed.get(original(of_b)?)?;
-        (of_a.form.shape == of_b.form.shape).then_some((of_a.name.as_str(), of_b.name.as_str()))
-    });
-    let cast_back = changes.removed.iter().filter_map(|of_a| {
-        let of_b = added.get(original(of_a)?)?;
-        (of_a.form.shape == of_b.form.shape).then_some((of_a.name.as_str(), of_b.name.as_str()))
-    });
-    named.chain(cast).chain(cast_back).collect()
+/// How many contents of each form `weights` has that are not in `others` and not in `paired`.
+fn unmatched<'c>(
+    weights: &[Weight<'_, 'c>],
+    others: &[Weight<'_, '_>],
+    paired: &HashSet<[u8; 32]>,
+) -> HashMap<Form<'c>, usize> {
+    let mut known: HashSet<_> = others.iter().map(|weight| weight.digest).collect();
+    known.extend(paired);
+    let mut counts = HashMap::new();
+    for weight in weights {
+        // Tied weights count once.
+        if known.insert(weight.digest) {
+            *counts.entry(weight.form()).or_default() += 1;
+        }
+    }
+    counts
 }
 
-fn by_name(tensors: &[OneTensor]) -> HashMap<&str, &OneTensor> {
-    tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect()
+/// What corresponding weights have in common: the number of the type, the dimensions, and whether
+/// they are folded.
+type Form<'c> = (Option<i32>, &'c [i64], bool);
+
+/// A weight of a model.
+struct Weight<'i, 'c> {
+    tensor: &'i TensorRef<'c>,
+    /// The digest of its type, shape and elements.
+    digest: [u8; 32],
+    /// Whether optimizers replace it by what nodes compute of it.
+    is_folded: bool,
+}
+
+impl<'c> Weight<'_, 'c> {
+    fn form(&self) -> Form<'c> {
+        (self.tensor.proto().data_type, self.tensor.dims(), self.is_folded)
+    }
+
+    fn has_type_of(&self, other: &Self) -> bool {
+        self.tensor.proto().data_type == other.tensor.proto().data_type
+    }
+}
+
+/// The weights of `container`, each read once.
+fn weights<'i, 'c>(
+    container: &'c Container,
+    index: &'i TensorIndex<'c>,
+) -> Result<Vec<Weight<'i, 'c>>, Failure> {
+    let digests = container.digest()?;
+    let folded = folded(container);
+    // Both lists have all tensors in graph order.
+    let weights = index.iter().zip(digests.tensors()).map(|(tensor, digest)| Weight {
+        tensor,
+        digest: *digest.as_bytes(),
+        is_folded: folded.contains(&std::ptr::from_ref(tensor.proto())),
+    });
+    Ok(weights.collect())
+}
+
+fn by_name<'w, 'i, 'c>(weights: &'w [Weight<'i, 'c>]) -> HashMap<&'w str, &'w Weight<'i, 'c>> {
+    weights.iter().map(|weight| (weight.tensor.name(), weight)).collect()
+}
+
+/// Whether weights of one name, type and shape have other elements.
+fn are_any_changed(a: &[Weight<'_, '_>], b: &[Weight<'_, '_>]) -> bool {
+    let named = by_name(b);
+    let mut pairs = a.iter().filter_map(|of_a| Some((of_a, *named.get(of_a.tensor.name())?)));
+    pairs.any(|(of_a, of_b)| {
+        let has_form = of_a.has_type_of(of_b) && of_a.tensor.dims() == of_b.tensor.dims();
+        has_form && of_a.digest != of_b.digest
+    })
+}
+
+type Pair<'w, 'i, 'c> = (&'w Weight<'i, 'c>, &'w Weight<'i, 'c>);
+
+/// The weights of one shape and another type, each of A with that of B: of one name, or with one
+/// name that `cast` made of the other, such as `w_float16`.
+fn retyped<'w, 'i, 'c>(a: &'w [Weight<'i, 'c>], b: &'w [Weight<'i, 'c>]) -> Vec<Pair<'w, 'i, 'c>> {
+    let (names_a, names_b) = (by_name(a), by_name(b));
+    let named = a.iter().filter_map(|of_a| Some((of_a, *names_b.get(of_a.tensor.name())?)));
+    let cast_back = a.iter().filter_map(|of_a| Some((of_a, *names_b.get(original(of_a.tensor)?)?)));
+    let cast = b.iter().filter_map(|of_b| Some((*names_a.get(original(of_b.tensor)?)?, of_b)));
+    let is_retyped = |(of_a, of_b): &Pair<'_, '_, '_>| {
+        !of_a.has_type_of(of_b) && of_a.tensor.dims() == of_b.tensor.dims()
+    };
+    named.chain(cast).chain(cast_back).filter(is_retyped).collect()
 }
 
 /// The name of the weight that `cast` made `tensor` of.
-fn original(tensor: &OneTensor) -> Option<&str> {
-    let suffix = format!("_{}", tensor.form.dtype.to_ascii_lowercase());
-    tensor.name.strip_suffix(suffix.as_str())
+fn original<'t>(tensor: &'t TensorRef<'_>) -> Option<&'t str> {
+    let suffix = format!("_{}", tensor.dtype().ok()?.to_string().to_ascii_lowercase());
+    tensor.name().strip_suffix(suffix.as_str())
 }
 
 /// Whether the tensors are floats, and other numbers even when those of the wider type are rounded.

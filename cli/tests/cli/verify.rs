@@ -276,6 +276,19 @@ fn a_weight_that_was_rounded_once_has_the_same_elements() {
 
 /// Weights are not compared where the answer does not count.
 #[test]
+fn a_number_that_became_infinite_is_another_one() {
+    let folder = Folder::new();
+    // Which of the weights is seen: the runs have no input as small.
+    for (value, is_other) in [(-1e6, true), (-1e4, false), (f32::NEG_INFINITY, false)] {
+        folder.save("a.onnx", &max_of(["x", "w"], &[("w", fours(value))]));
+        let cast = ["cast", "a.onnx", "h.onnx", "--to", "float16", "--min-bytes", "1", "--keep-io"];
+        folder.run(&cast).done();
+        let run = folder.run(&["verify", "a.onnx", "h.onnx", "--rtol", "0", "--json"]);
+        assert_eq!(run.json()["other_elements"], is_other, "{value}: {run:?}");
+    }
+}
+
+#[test]
 fn other_elements_are_looked_for_where_they_count() {
     let folder = Folder::new();
     folder.save("a.onnx", &max_of(["x", "w"], &[("w", fours(-1e4))]));

@@ -8,7 +8,7 @@ mod folded;
 
 use std::collections::{HashMap, HashSet};
 
-use onnx_container::{Container, Tensor, TensorIndex, TensorRef};
+use onnx_container::{Container, DataType, Tensor, TensorIndex, TensorRef};
 
 use self::folded::folded;
 use crate::commands::evaluate::apart::{converted, is_float};
@@ -134,7 +134,15 @@ fn are_other_numbers(a: &TensorRef<'_>, b: &TensorRef<'_>) -> Result<bool, Failu
     Ok(!is_rounded(&a, &b)? && !is_rounded(&b, &a)?)
 }
 
-/// Whether `narrow` holds the numbers of `wide`.
+/// Whether `narrow` holds the numbers of `wide`, none of which became infinite.
 fn is_rounded(wide: &Tensor, narrow: &Tensor) -> Result<bool, Failure> {
-    Ok(converted(wide, narrow.dtype())? == *narrow)
+    Ok(converted(wide, narrow.dtype())? == *narrow && infinite(wide)? == infinite(narrow)?)
+}
+
+/// How many elements are infinite.
+fn infinite(tensor: &Tensor) -> Result<usize, Failure> {
+    Ok(match tensor.dtype() {
+        DataType::Double => tensor.to_slice::<f64>()?.iter().filter(|x| x.is_infinite()).count(),
+        _ => tensor.to_f32()?.iter().filter(|x| x.is_infinite()).count(),
+    })
 }

@@ -184,7 +184,7 @@ fn max_of(inputs: [&str; 2], weights: &[(&str, Tensor)]) -> ModelProto {
     graph.input.push(ValueInfoProto::tensor("x", dtype, [4]));
     graph.output.push(ValueInfoProto::tensor("y", dtype, [4]));
     graph.node.push(NodeProto::new("Max", inputs, ["y"]));
-    graph.initializer.extend(weights.iter().map(|(name, weight)| weight.to_proto(*name)));
+    graph.initializer.extend(weights.iter().map(|(name, weight)| weight.to_proto(name)));
     ModelProto::new(graph).with_operator_set("", 21)
 }
 

@@ -259,7 +259,7 @@ fn a_weight_that_was_rounded_once_has_the_same_elements() {
         (-1024.0 * close, -1024.0, false),
         (-1024.5, -1024.0, true),
         (-2000.0, -2000.0, true),
-        (-1e300, f32::NEG_INFINITY, true),
+        (-1e300, f32::NEG_INFINITY, false),
         (-f64::INFINITY, f32::NEG_INFINITY, true),
     ];
     for (exact, half, is_same) in cases {
@@ -281,9 +281,10 @@ fn a_number_that_became_infinite_is_another_one() {
     // Which of the weights is seen: the runs have no input as small.
     for (value, is_other) in [(-1e6, true), (-1e4, false), (f32::NEG_INFINITY, false)] {
         folder.save("a.onnx", &max_of(["x", "w"], &[("w", fours(value))]));
-        let cast = ["cast", "a.onnx", "h.onnx", "--to", "float16", "--min-bytes", "1", "--keep-io"];
+        let cast =
+            ["cast", "a.onnx", "h.onnx", "--to", "float16", "--min-bytes", "1", "--weights-only"];
         folder.run(&cast).done();
-        let run = folder.run(&["verify", "a.onnx", "h.onnx", "--rtol", "0", "--json"]);
+        let run = folder.run(&["verify", "a.onnx", "h.onnx", "--json"]);
         assert_eq!(run.json()["other_elements"], is_other, "{value}: {run:?}");
     }
 }

@@ -110,7 +110,7 @@ fn what_cannot_be_cut_is_said_by_name() {
     type Case<'c> = (&'c [&'c str], &'c [&'c str], ErrorKind, &'c [&'c str]);
     let cases: [Case<'_>; 9] = [
         (&["x"], &["hh"], ErrorKind::MissingTensor, &["`hh`"]),
-        (&["x"], &["produc"], ErrorKind::MissingTensor, &["or `product`?"]),
+        (&["x"], &["produc"], ErrorKind::MissingTensor, &["did you mean `product`?"]),
         (&["x"], &["deep"], ErrorKind::MissingTensor, &["values of subgraphs cannot be cut at"]),
         (
             &["y"],

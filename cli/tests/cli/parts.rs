@@ -217,7 +217,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_written() {
     let folder = folder();
     let before = folder.names();
     let cases: [(&[&str], &[&str]); 6] = [
-        (&["extract-model", "p.onnx", "o.onnx", "--outputs=yy"], &["`yy`", "did you mean `y`?"]),
+        (&["extract-model", "p.onnx", "o.onnx", "--outputs=Y"], &["`Y`", "did you mean `y`?"]),
         (
             &["extract-model", "p.onnx", "o.onnx", "--inputs=v", "--outputs=y"],
             &["`y`", "needs `x`, an input of the model"],

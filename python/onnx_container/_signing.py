@@ -106,7 +106,8 @@ def verify_signature(
 
     Args:
         public_key: that of the signer, from elsewhere than the model: the path of a PEM file, or the PEM as bytes.
-        signature: the signature (``model.sig`` in the folder of the model); ``NAME.digest.sig`` beside it is verified too.
+        signature: the signature (``model.sig`` in the folder of the model, or ``NAME.sig`` where only that is of ``NAME.onnx``);
+            ``NAME.digest.sig`` beside it is verified too.
         ignore_unsigned_files: ignores files of the folder that were not signed, unless the model needs them.
         all_files: counts every unsigned file of the folder, even one that the signature lists as left out.
         require_files: every file has to match; a matching content is not enough.

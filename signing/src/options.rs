@@ -250,7 +250,8 @@ pub struct VerifyOptions {
 }
 
 impl VerifyOptions {
-    /// The defaults: signatures by `key` at `model.sig` and `model.digest.sig` beside the model.
+    /// The defaults: signatures by `key` at `model.sig` and `model.digest.sig` beside the model, or
+    /// at `NAME.sig` and `NAME.digest.sig` where only these say that they are of `NAME.onnx`.
     pub fn new(key: PublicKey) -> Self {
         Self {
             key,
@@ -263,8 +264,7 @@ impl VerifyOptions {
         }
     }
 
-    /// The signature; `NAME.digest.sig` beside it is verified too. Default: `model.sig` in the
-    /// folder of the model.
+    /// The signature; `NAME.digest.sig` beside it is verified too. Default: see [`Self::new`].
     #[must_use]
     pub fn signature(mut self, path: impl Into<PathBuf>) -> Self {
         self.signature = Some(path.into());

@@ -4,6 +4,7 @@
 //! They are no part of what is signed, and come after it. They are known by their signature, not by
 //! their names: what is called `x.sig` may be anything.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -65,26 +66,43 @@ pub fn of_another_model(places: &Places, path: &Path, terms: Terms) -> Option<Er
 /// verified.
 pub fn signatures_of(path: &Path) -> Vec<PathBuf> {
     let Some(model) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let names = ["model".as_ref(), path.file_stem().unwrap_or_default()];
+    let mut found = places_of(path);
+    found.retain(|signature| says_it_is_of(signature, model));
+    found
+}
+
+/// Where signatures of the model at `path` may be.
+fn places_of(path: &Path) -> Vec<PathBuf> {
+    let names: BTreeSet<_> =
+        [OsStr::new("model"), path.file_stem().unwrap_or_default()].into_iter().collect();
     let beside = |name: &OsStr, end: &str| {
         let mut file = name.to_owned();
         file.push(end);
         path.with_file_name(file)
     };
-    let mut found: Vec<_> = names
-        .into_iter()
-        .flat_map(|name| [".sig", ".digest.sig"].map(|end| beside(name, end)))
-        .collect();
-    found.dedup();
-    found.retain(|signature| says_it_is_of(signature, model));
-    found
+    let ends = [".sig", ".digest.sig"];
+    names.into_iter().flat_map(|name| ends.map(|end| beside(name, end))).collect()
 }
 
 /// Whether the signature at `path` says that it is of the model called `model`.
-fn says_it_is_of(path: &Path, model: &str) -> bool {
+pub fn says_it_is_of(path: &Path, model: &str) -> bool {
     let claim = Claim::of(path).and_then(|claim| statement::parse(&claim.payload).ok());
     claim.is_some_and(|statement| match statement {
         Statement::Content(signed) => signed.model == model,
         Statement::Files(signed) => signed.files.contains_key(model),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_is_looked_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        for (model, expected) in [("model.onnx", 2), ("m.onnx", 4), ("model", 2), (".onnx", 4)] {
+            let names = places_of(&folder.path().join(model));
+            assert_eq!(names.len(), expected, "{names:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onnx_container::check::refuse_ambiguous;
 use onnx_container::external_data::{Directory, PathPolicy};
@@ -17,6 +17,7 @@ use crate::content::Content;
 use crate::hashing::{self, Hashed, Method, Part};
 use crate::manifest::Manifest;
 use crate::options::VerifyOptions;
+use crate::others::says_it_is_of;
 use crate::places::Places;
 use crate::reason::{Asked, reason};
 use crate::statement::{self, Statement};
@@ -72,19 +73,17 @@ pub fn verdict(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<Verdic
     Ok(Verdict { model: path.to_owned(), reason, key, curve, files, content })
 }
 
-/// Where the model and its signatures are. Without a name for these, they are `NAME.sig` of the
-/// model `NAME.onnx` where `model.sig` is not there or of another model: what `sign` proposes then.
+/// Where the model and its signatures are. Without a name for these, they are `model.sig` unless
+/// only `NAME.sig`, which `sign` proposes for a second model, says that it is of `NAME.onnx`.
 fn places(path: &Path, options: &VerifyOptions) -> Result<Places> {
     let places = Places::of(path, options.signature.as_deref())?;
-    let own = path.with_extension("sig");
-    let is_of_another =
-        |path: &Path| others::of_another_model(&places, path, options.terms).is_some();
-    let is_not_it = |path: &PathBuf| !path.exists() || is_of_another(path);
-    let has_default = ![&places.files, &places.content].into_iter().all(is_not_it);
-    if options.signature.is_some() || places.model.is_none() || has_default || !own.is_file() {
+    let Some(model) = places.model.as_ref().filter(|_| options.signature.is_none()) else {
         return Ok(places);
-    }
-    Places::of(path, Some(&own))
+    };
+    let is_of_it =
+        |of: &Places| [&of.files, &of.content].into_iter().any(|it| says_it_is_of(it, model));
+    let own = Places::of(path, Some(&path.with_extension("sig")))?;
+    Ok(if !is_of_it(&places) && is_of_it(&own) { own } else { places })
 }
 
 type Signed<'a, S> = Option<(&'a Path, S)>;

@@ -99,8 +99,10 @@ impl Container {
         if changes.is_empty() && !options.compute {
             return Err(nothing_to_cast(&options, &from, to, &report.uncast));
         }
-        let names = (values.names, graph::node_names(&self.model)?);
-        let compute = options.compute.then_some(names);
+        let compute = match options.compute {
+            true => Some((values.names, graph::node_names(&self.model)?)),
+            false => None,
+        };
         if compute.is_some() {
             check_opsets(&self.model, if options.has_bfloat16(to) { 13 } else { 6 })?;
         } else if changes

@@ -109,7 +109,13 @@ pub(crate) fn inferred_types_with<E>(
         for (number, output) in node.output.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
             let found =
                 if is_known && number == 0 { completing(node, output, &types) } else { None };
-            let settled = settle(output, found.as_ref().or_else(|| types.get(output)))?;
+            let known = found.as_ref().or_else(|| types.get(output));
+            let mut settled = settle(output, known)?;
+            // What is declared may leave open what follows from the inputs.
+            let is_open = settled.is_some() && found.is_none() && is_known && number == 0;
+            if let Some(inferred) = is_open.then(|| result_of(node, &types)).flatten() {
+                settled = settle(output, Some(&inferred))?;
+            }
             if let Some(whole) = settled.or(found) {
                 types.insert(output, whole);
             }

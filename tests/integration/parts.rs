@@ -3,10 +3,10 @@
 use onnx_container::edit::{ExternalizeOptions, MergeOptions};
 use onnx_container::proto::tensor_shape_proto::Dimension;
 use onnx_container::proto::{
-    AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-    TypeProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorProto, TypeProto, ValueInfoProto,
 };
-use onnx_container::{Container, Error, ErrorKind};
+use onnx_container::{Container, DataType, Error, ErrorKind};
 
 use crate::support::{call, floats, function, graph_of, int64s, model, model_of, node, vectors};
 
@@ -102,6 +102,35 @@ fn a_part_has_what_its_outputs_need() {
     let whole = all.extract_model_for(&["out"]).unwrap();
     assert_eq!(ops(&whole), ["Add", "If", "f", "Add"]);
     assert_eq!(infos(&whole.model().graph.as_ref().unwrap().input), ["x", "z"]);
+}
+
+/// The declared type leaves open what follows from the input.
+#[test]
+fn a_given_type_contradicts_no_type_that_follows() {
+    for open in ["FLOAT[?,4]", "FLOAT[A,B]", "FLOAT[?,?]"] {
+        let mut graph = GraphProto::new("g");
+        graph.input.push(ValueInfoProto::tensor("x", TensorProto::FLOAT, [3, 4]));
+        for (from, to) in [("x", "v"), ("v", "w"), ("w", "y")] {
+            graph.node.push(NodeProto::new("Relu", [from], [to]));
+        }
+        graph.output.push(ValueInfoProto::tensor("y", TensorProto::FLOAT, [3, 4]));
+        let dims = open.trim_start_matches("FLOAT[").trim_end_matches(']').split(',');
+        let dims = dims.map(|dim| match dim {
+            "?" => Dimension::default(),
+            "4" => 4.into(),
+            name => name.into(),
+        });
+        graph.value_info.push(ValueInfoProto::tensor_with("v", DataType::Float, dims));
+        let mut model = ModelProto::new(graph);
+        model.opset_import.push(OperatorSetIdProto::new("", 21));
+        let container = Container::new(model);
+        for (name, text, is_right) in
+            [("v", "FLOAT[3,4]", true), ("v", "FLOAT[5,4]", false), ("v", "FLOAT[3,5]", false)]
+        {
+            let given = container.clone().declare_type(name, text);
+            assert_eq!(given.is_ok(), is_right, "{open} {name} {text}: {given:?}");
+        }
+    }
 }
 
 #[test]

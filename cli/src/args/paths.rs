@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
+use crate::terminal::shell::quoted;
+
 /// Takes the path of a model that is read.
 pub fn model_to_read() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().try_map(named)
@@ -52,9 +54,14 @@ fn no_folder(path: PathBuf) -> Result<PathBuf, String> {
     let last = bytes.rsplit(|byte| std::path::is_separator(char::from(*byte))).next();
     if matches!(last, Some(b"" | b"." | b"..")) || path.is_dir() {
         let name = path.join("model.onnx");
-        if std::fs::symlink_metadata(&path).is_err() {
-            let folder = path.display();
-            return Err(format!("there is no such folder: `mkdir -p {folder}` makes it"));
+        let plain: PathBuf = path.components().collect();
+        match std::fs::metadata(&plain) {
+            Ok(there) if !there.is_dir() => return Err("this is a file, and no folder".to_owned()),
+            Ok(_) => {}
+            Err(_) => {
+                let folder = quoted(&plain.to_string_lossy());
+                return Err(format!("there is no such folder: `mkdir -p {folder}` makes it"));
+            }
         }
         return Err(format!(
             "this is a folder: give the name of the model in it, such as {}",

@@ -184,8 +184,9 @@ impl Planned {
         }
         if let Some(capacity) = args.capacity.filter(|_| self.fits(args).is_none()) {
             print_on_stderr(format_args!(
-                "error: whether {} is enough is not known: the plan has the steps before that one",
-                ByteSize(capacity)
+                "error: whether {} is enough is not known: the plan has no more than the steps before {}",
+                ByteSize(capacity),
+                self.barrier.as_ref().map_or(0, |barrier| barrier.step)
             ));
         }
         if let Some(capacity) = args.capacity.filter(|_| self.fits(args) == Some(false)) {

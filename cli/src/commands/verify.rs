@@ -301,7 +301,7 @@ impl VerifyReport<'_> {
             None if self.differences.is_empty() => {
                 let runs = count(self.seeds.len(), "run");
                 let text = format_args!(
-                    "that the models compute the same: a weight has other elements, and {runs} on \
+                    "that the models compute the same: a weight may have other elements, and {runs} on \
                      random inputs did not reach them; --rtol or --atol accepts that"
                 );
                 out.prose_row("not shown", text)?;

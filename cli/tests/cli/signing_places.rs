@@ -263,6 +263,11 @@ fn the_signature_of_a_second_model_is_found() {
     sign("two/decoder.onnx", &["-o", "two/decoder.sig"]).done();
     verify("two/decoder.onnx").done().says(&[verified]);
     verify("two/encoder.onnx").done().says(&[verified]);
+    // Also once the other model is gone, whose signature stays.
+    folder.run(&["rm", "two/encoder.onnx"]).done();
+    verify("two/decoder.onnx").done().says(&[verified]);
+    fs::remove_file(folder.path("two/decoder.sig")).unwrap();
+    verify("two/decoder.onnx").done().says(&["verified  by content"]);
     // A model without that of another beside it, too.
     fs::create_dir(folder.path("one")).unwrap();
     folder.save("one/decoder.onnx", &crate::support::model());
@@ -327,7 +332,9 @@ fn two_models_of_a_folder_have_signatures_of_their_own() {
 
     // Without a statement on its files, the content of another model is that of another.
     fs::remove_file(folder.path("two/model.sig")).unwrap();
-    fs::remove_file(folder.path("two/decoder.sig")).unwrap();
+    for own in ["decoder.sig", "decoder.digest.sig"] {
+        fs::remove_file(folder.path("two").join(own)).unwrap();
+    }
     verify("decoder", &[]).failed(&[]).says(&[
         "content   NOT as signed (two/model.digest.sig): this is about `encoder.onnx`;\n",
         "NOT VERIFIED: the content is not as signed: its signature is about\n",

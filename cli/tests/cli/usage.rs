@@ -103,7 +103,9 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
     for command in ["pack", "split", "embed", "inline-functions"] {
         for (out, reason) in [
             ("-", "a model must be a file"),
-            ("new/", "there is no such folder: `mkdir -p new/` makes it"),
+            ("new/", "there is no such folder: `mkdir -p new` makes it"),
+            ("my new/", "`mkdir -p 'my new'` makes it"),
+            ("m.onnx/", "this is a file, and no folder"),
             ("new/.", "there is no such folder"),
             ("", "empty"),
         ] {

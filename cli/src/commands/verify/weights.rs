@@ -111,18 +111,25 @@ type Pair<'w, 'i, 'c> = (&'w Weight<'i, 'c>, &'w Weight<'i, 'c>);
 fn retyped<'w, 'i, 'c>(a: &'w [Weight<'i, 'c>], b: &'w [Weight<'i, 'c>]) -> Vec<Pair<'w, 'i, 'c>> {
     let (names_a, names_b) = (by_name(a), by_name(b));
     let named = a.iter().filter_map(|of_a| Some((of_a, *names_b.get(of_a.tensor.name())?)));
-    let cast_back = a.iter().filter_map(|of_a| Some((of_a, *names_b.get(original(of_a.tensor)?)?)));
-    let cast = b.iter().filter_map(|of_b| Some((*names_a.get(original(of_b.tensor)?)?, of_b)));
+    let cast_back = a.iter().filter_map(|of_a| Some((of_a, original(of_a.tensor, &names_b)?)));
+    let cast = b.iter().filter_map(|of_b| Some((original(of_b.tensor, &names_a)?, of_b)));
     let is_retyped = |(of_a, of_b): &Pair<'_, '_, '_>| {
         !of_a.has_type_of(of_b) && of_a.tensor.dims() == of_b.tensor.dims()
     };
     named.chain(cast).chain(cast_back).filter(is_retyped).collect()
 }
 
-/// The name of the weight that `cast` made `tensor` of.
-fn original<'t>(tensor: &'t TensorRef<'_>) -> Option<&'t str> {
+/// The weight in `named` that `cast` made `tensor` of. The new name has a number where the plain
+/// one was taken.
+fn original<'w, 'i, 'c>(
+    tensor: &TensorRef<'_>,
+    named: &HashMap<&str, &'w Weight<'i, 'c>>,
+) -> Option<&'w Weight<'i, 'c>> {
     let suffix = format!("_{}", tensor.dtype().ok()?.to_string().to_ascii_lowercase());
-    tensor.name().strip_suffix(suffix.as_str())
+    let plain = tensor.name().strip_suffix(suffix.as_str())?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    let unnumbered = plain.rsplit_once('_').filter(|(_, number)| is_number(number));
+    named.get(plain).or_else(|| named.get(unnumbered?.0)).copied()
 }
 
 /// Whether the tensors are floats, and other numbers even when those of the wider type are rounded.

@@ -195,49 +195,34 @@ fn fours(value: f32) -> Tensor {
     Tensor::from(vec![value; 4])
 }
 
-/// Weights without a name in common correspond by type and shape.
+/// An optimizer replaces weights by others of the same type and shape, and a name that two weights
+/// have says nothing of either.
 #[test]
-fn a_weight_that_differs_unseen_is_found_by_its_form() {
+fn weights_of_other_names_are_not_compared() {
     let folder = Folder::new();
-    // A model that computes the weight `w` of others.
-    let computed = |op: &str, inputs: &[&str], weights: &[(&str, Tensor)]| {
-        let mut model = max_of(["x", "w"], weights);
-        nodes(&mut model).insert(0, NodeProto::new(op, inputs.iter().copied(), ["w"]));
+    // `y = Max(x, w)` with `w` behind `op`, which an optimizer folds.
+    let computed = |op: &str, name: &str, value: f32| {
+        let mut model = max_of(["x", "w"], &[(name, fours(value))]);
+        nodes(&mut model).insert(0, NodeProto::new(op, [name], ["w"]));
         model
     };
-    let plain = || max_of(["x", "w"], &[("w", fours(-1e4))]);
-    let renamed = |name: &str, value: f32| max_of([name, "x"], &[(name, fours(value))]);
-    let constant = |value: f32| {
-        let mut model = max_of(["v", "x"], &[("v", fours(value))]);
-        let tensor = model.graph.as_mut().unwrap().initializer.pop().unwrap();
-        let mut node = NodeProto::new("Constant", [""; 0], ["v"]);
-        node.attribute.push(AttributeProto::tensor("value", tensor));
-        nodes(&mut model).insert(0, node);
+    let plain = |name: &str, value: f32| max_of([name, "x"], &[(name, fours(value))]);
+    let constants = |values: [f32; 2]| {
+        let mut model = max_of(["x", "a"], &[("w", fours(0.0))]);
+        model.graph.as_mut().unwrap().initializer.clear();
+        for (output, value) in ["a", "b"].into_iter().zip(values) {
+            let mut node = NodeProto::new("Constant", [""; 0], [output]);
+            node.attribute.push(AttributeProto::tensor("value", fours(value).to_proto("value")));
+            nodes(&mut model).insert(0, node);
+        }
         model
     };
-    let negated = |name: &str, value: f32| computed("Neg", &[name], &[(name, fours(value))]);
-    let sum = || {
-        let parts = [("a", fours(-4e3)), ("b", fours(-6e3))];
-        computed("Add", &["a", "b"], &parts)
-    };
-    let dead = || {
-        let mut model = renamed("v", -1e4);
-        model.graph.as_mut().unwrap().initializer.push(fours(5.0).to_proto("dead"));
-        model
-    };
-    let mut swapped_negated = negated("v", 2e4);
-    nodes(&mut swapped_negated)[1] = NodeProto::new("Max", ["w", "x"], ["y"]);
     // The models, and whether a weight may have other elements.
     let cases = [
-        ("another name", plain(), renamed("v", -1e4), false),
-        ("another name and elements", plain(), renamed("v", -2e4), true),
-        ("a constant", plain(), constant(-1e4), false),
-        ("a constant with other elements", plain(), constant(-2e4), true),
-        ("one weight folded", negated("c", 1e4), renamed("v", -1e4), false),
-        ("one constant folded", negated("c", 1e4), constant(-1e4), false),
-        ("two weights folded", sum(), renamed("v", -1e4), false),
-        ("another weight to fold", negated("c", 1e4), swapped_negated, true),
-        ("a weight that nothing uses", plain(), dead(), false),
+        ("another name", plain("w", -1e4), plain("v", -1e4), false),
+        ("a folded weight", computed("Neg", "c", 1e4), plain("v", -1e4), false),
+        ("one name", computed("Identity", "c", -1e4), plain("c", -2e4), true),
+        ("one name for two", constants([-1e4, 5.0]), constants([-1e4, 6.0]), false),
     ];
     for (what, a, b, is_other) in cases {
         folder.save("a.onnx", &a);
@@ -245,7 +230,9 @@ fn a_weight_that_differs_unseen_is_found_by_its_form() {
         for [a, b] in [["a.onnx", "b.onnx"], ["b.onnx", "a.onnx"]] {
             let run = folder.run(&["verify", a, b, "--json"]);
             let json = run.json();
-            assert_eq!(json["other_elements"], is_other, "{what}: {json}");
+            if json["proof"] != "semantic" {
+                assert_eq!(json["other_elements"], is_other, "{what}: {json}");
+            }
             assert_eq!(run.code(), i32::from(is_other), "{what}: {json}");
         }
     }
@@ -316,8 +303,8 @@ fn a_weight_with_a_number_in_its_name_is_that_of_before() {
 fn other_elements_are_looked_for_where_they_count() {
     let folder = Folder::new();
     folder.save("a.onnx", &max_of(["x", "w"], &[("w", fours(-1e4))]));
-    folder.save("b.onnx", &max_of(["v", "x"], &[("v", fours(-2e4))]));
-    folder.save("c.onnx", &max_of(["v", "x"], &[("v", fours(9.0))]));
+    folder.save("b.onnx", &max_of(["w", "x"], &[("w", fours(-2e4))]));
+    folder.save("c.onnx", &max_of(["w", "x"], &[("w", fours(9.0))]));
     let cases = [
         ("b.onnx", &[][..], json!(true)),
         ("b.onnx", &["--runs", "0"], json!(null)),

@@ -1,16 +1,13 @@
 //! Whether a weight of one model has other elements in another one. Outputs that are equal do not
 //! tell: the inputs of a run may not reach these elements.
 //!
-//! Weights correspond by name, or by type and shape where each model has as many that are not in
-//! the other one. Weights that only one model has are no sign: optimizers make and remove some.
-
-mod folded;
+//! Weights correspond by name, where both models have it once. Those of other names do not: nobody
+//! can tell a changed weight from one that an optimizer made, by its type and shape.
 
 use std::collections::{HashMap, HashSet};
 
 use onnx_container::{Container, DataType, Tensor, TensorIndex, TensorRef};
 
-use self::folded::folded;
 use crate::commands::evaluate::apart::{converted, is_float};
 use crate::terminal::failure::Failure;
 
@@ -22,72 +19,44 @@ pub fn have_other_elements(a: &Container, b: &Container) -> Result<bool, Failure
     if are_any_changed(&a, &b) {
         return Ok(true);
     }
-    let mut paired = HashSet::new();
     for (of_a, of_b) in retyped(&a, &b) {
         if are_other_numbers(of_a.tensor, of_b.tensor)? {
             return Ok(true);
         }
-        paired.extend([of_a.digest, of_b.digest]);
     }
-    let (only_a, only_b) = (unmatched(&a, &b, &paired), unmatched(&b, &a, &paired));
-    Ok(only_a.iter().any(|(form, count)| only_b.get(form) == Some(count)))
+    Ok(false)
 }
-
-/// How many contents of each form `weights` has that are not in `others` and not in `paired`.
-fn unmatched<'c>(
-    weights: &[Weight<'_, 'c>],
-    others: &[Weight<'_, '_>],
-    paired: &HashSet<[u8; 32]>,
-) -> HashMap<Form<'c>, usize> {
-    let mut known: HashSet<_> = others.iter().map(|weight| weight.digest).collect();
-    known.extend(paired);
-    let mut counts = HashMap::new();
-    for weight in weights {
-        // Tied weights count once.
-        if known.insert(weight.digest) {
-            *counts.entry(weight.form()).or_default() += 1;
-        }
-    }
-    counts
-}
-
-/// What corresponding weights have in common: the number of the type, the dimensions, and whether
-/// they are folded.
-type Form<'c> = (Option<i32>, &'c [i64], bool);
 
 /// A weight of a model.
 struct Weight<'i, 'c> {
     tensor: &'i TensorRef<'c>,
     /// The digest of its type, shape and elements.
     digest: [u8; 32],
-    /// Whether optimizers replace it by what nodes compute of it.
-    is_folded: bool,
 }
 
-impl<'c> Weight<'_, 'c> {
-    fn form(&self) -> Form<'c> {
-        (self.tensor.proto().data_type, self.tensor.dims(), self.is_folded)
-    }
-
+impl Weight<'_, '_> {
     fn has_type_of(&self, other: &Self) -> bool {
         self.tensor.proto().data_type == other.tensor.proto().data_type
     }
 }
 
-/// The weights of `container`, each read once.
+/// The weights of `container` whose names no other one has, each read once.
 fn weights<'i, 'c>(
     container: &'c Container,
     index: &'i TensorIndex<'c>,
 ) -> Result<Vec<Weight<'i, 'c>>, Failure> {
     let digests = container.digest()?;
-    let folded = folded(container);
+    let (mut seen, mut repeated) = (HashSet::new(), HashSet::new());
+    for tensor in index.iter() {
+        let name = &tensor.proto().name;
+        if !seen.insert(name) {
+            repeated.insert(name);
+        }
+    }
     // Both lists have all tensors in graph order.
-    let weights = index.iter().zip(digests.tensors()).map(|(tensor, digest)| Weight {
-        tensor,
-        digest: *digest.as_bytes(),
-        is_folded: folded.contains(&std::ptr::from_ref(tensor.proto())),
-    });
-    Ok(weights.collect())
+    let weights = index.iter().zip(digests.tensors());
+    let weights = weights.filter(|(tensor, _)| !repeated.contains(&tensor.proto().name));
+    Ok(weights.map(|(tensor, digest)| Weight { tensor, digest: *digest.as_bytes() }).collect())
 }
 
 fn by_name<'w, 'i, 'c>(weights: &'w [Weight<'i, 'c>]) -> HashMap<&'w str, &'w Weight<'i, 'c>> {

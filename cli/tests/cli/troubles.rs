@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onnx_container::recovery::recover;
@@ -69,6 +69,8 @@ fn a_file_that_may_not_grow_leaves_the_old_model() {
 fn a_folder_that_vanishes_has_the_old_model_or_the_new_one() {
     let (folder, [old, new]) = with_pair();
     let stop = AtomicBool::new(false);
+    // The folder stays longer and longer, so that a save is done on a slow machine too.
+    let stays = AtomicU64::new(2);
     let (mut failures, mut saves) = (0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -76,10 +78,11 @@ fn a_folder_that_vanishes_has_the_old_model_or_the_new_one() {
                 fs::rename(folder.path("out"), folder.path("away")).unwrap();
                 std::thread::sleep(Duration::from_micros(200));
                 fs::rename(folder.path("away"), folder.path("out")).unwrap();
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(stays.load(Ordering::Relaxed)));
             }
         });
-        for _ in 0..60 {
+        for round in 0..60 {
+            stays.store(2 + round, Ordering::Relaxed);
             match folder.run(&["pack", "new.onnx", "out/m.onnx", "--no-sync"]).code() {
                 0 => saves += 1,
                 _ => failures += 1,

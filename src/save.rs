@@ -14,6 +14,7 @@ mod group;
 mod options;
 mod plan;
 mod planned_save;
+mod prepared;
 mod saved;
 mod target;
 mod unchanged;
@@ -28,6 +29,7 @@ pub use options::SaveOptions;
 pub use options::progress::{Progress, Waiting};
 pub use options::statistics::{Deduplicated, Statistics};
 pub use options::weight_files::{ShardNames, WeightFiles};
+pub use prepared::{Prepared, PreparedPiece};
 pub use saved::{Parts, Saved};
 pub use target::SavedFile;
 pub use target::folder::{NotReplaced, model_that_needs, not_replaced, other_model_that_needs};
@@ -70,13 +72,9 @@ pub(crate) use {
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::not_recovered;
-use crate::save::encode::checksums::Checksums;
-use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::content::Content;
-use crate::save::gather::equal::Equal;
-use crate::save::gather::kept::KeptFiles;
-use crate::save::plan::{Inputs, Plan};
 use crate::save::planned_save::PlannedSave;
+use crate::save::prepared::refuse_kept;
 
 impl Container {
     /// Saves the model to `path` and its weights beside it; returns what was written.
@@ -221,30 +219,17 @@ impl Container {
     /// [`ErrorKind::TooLarge`] for a tensor that is too long for [`ShardNames::TransformersJs`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
-        if options.weight_files == WeightFiles::AsLoaded {
-            let reason = "there are no files here that weights could stay in";
-            return Err(Error::new(ErrorKind::CannotKeep, reason));
-        }
+        refuse_kept(&options)?;
         let content = Content::new(self, &options)?;
         let mut weights = content.weights(NotLoaded::Refuse)?;
+        weights.refuse_declared()?;
         weights.make_inline(|tensor| {
             options.weight_files == WeightFiles::Embedded || !tensor.from_memory
         });
-        let kept = KeptFiles::default();
-        let plan = Plan::new(Inputs {
-            weights: &weights,
-            #[cfg(feature = "safetensors")]
-            model: content.model(),
-            kept: &kept,
-            equal: &Equal::find(&weights, &kept, &options)?,
-            model_name: "model.onnx",
-            options: &options,
-        })?;
-        let checksums = Checksums::wanted(&plan, &kept, &options)?;
-        let written = WrittenModel::new(content.shared_model(), weights, &plan, &kept, &checksums)?;
-        let model = written.encode_to_vec()?;
-        refuse_empty(model.len() as u64)?;
-        let files = plan.files.iter().map(|file| Ok((file.name.clone(), file.assemble()?)));
+        let prepared = Prepared::new(&content, weights, "model.onnx".to_owned(), &options)?;
+        let model = prepared.model_bytes()?;
+        let files = prepared.planned().iter();
+        let files = files.map(|file| Ok((file.name.clone(), file.assemble()?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
     }
 }

@@ -165,7 +165,8 @@ impl Container {
         traversal::tensors_mut(model, |place, tensor| {
             let Some(slot) = slots.at_mut(place.position) else { return Ok(()) };
             let Some(given) = &slot.given else { return Ok(()) };
-            if slot.inline {
+            // What is only declared has no bytes to be inline.
+            if slot.inline && !given.is_declared() {
                 let bytes = given.as_buffer();
                 let bytes = bytes.ok_or_else(|| Error::internal("weights are not in one piece"))?;
                 external_data::clear_payload(tensor);

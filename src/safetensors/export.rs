@@ -164,6 +164,7 @@ impl Container {
         let stem = stem(&target.name).map_err(|error| error.with_path(path))?.to_owned();
         let moved = HashMap::new();
         let weights = GatheredWeights::resolve(self, &self.model, &moved, NotLoaded::Refuse)?;
+        weights.refuse_declared()?;
         if self.is_empty() {
             let reason = "there are no large initializers: move tensors out of the model first";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));

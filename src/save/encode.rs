@@ -87,6 +87,21 @@ impl WrittenModel {
         Ok(Self { model, is_outline: false, changes })
     }
 
+    /// The same model with the weights file `old` called `new`.
+    pub(crate) fn rename_file(&mut self, old: &str, new: &str) {
+        let mut renamed = None;
+        let files = self.changes.tensors.iter_mut().filter_map(|(_, tensor)| tensor.file_mut());
+        for file in files.filter(|file| file.is_at(old)) {
+            *file = renamed.get_or_insert_with(|| Arc::new(file.renamed(new))).clone();
+        }
+    }
+
+    /// Refuses weights that are stored in the model and have no elements to be stored.
+    pub(crate) fn refuse_declared(&self) -> Result<()> {
+        let tensors = self.changes.tensors.iter().map(|(_, tensor)| tensor.refuse_declared());
+        Error::join(tensors.filter_map(Result::err)).map_or(Ok(()), Err)
+    }
+
     /// Remembers whether only what holds tensors was decoded of the model.
     pub(crate) fn of_outline(self, is_outline: bool) -> Self {
         Self { is_outline, ..self }

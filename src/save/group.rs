@@ -86,6 +86,7 @@ impl<'c> Group<'c> {
     ) -> Result<GroupSaved> {
         let content = Content::new(&self.union, &self.options)?;
         let weights = content.weights(NotLoaded::Refuse)?;
+        weights.refuse_declared()?;
         let kept = KeptFiles::default();
         let equal = Equal::find(&weights, &kept, &self.options)?;
         let plan = Plan::new(Inputs {

@@ -3,22 +3,19 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::directory_of;
-use crate::save::encode::checksums::Checksums;
-use crate::save::encode::{WrittenModel, refuse_empty};
 use crate::save::gather::attached::refuse_attached;
 use crate::save::gather::content::Content;
-use crate::save::gather::equal::Equal;
 use crate::save::gather::kept::{KeptFile, KeptFiles};
 use crate::save::gather::readers;
-use crate::save::gather::weights::GatheredWeights;
 use crate::save::options::SaveOptions;
 use crate::save::options::statistics::{Statistics, timed};
 use crate::save::options::weight_files::WeightFiles;
-use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
+use crate::save::plan::{Plan, PlannedFile};
+use crate::save::prepared::PlannedFiles;
 use crate::save::saved::Saved;
 use crate::save::target::folder::{ModelFolder, Request, files_read_by};
 use crate::save::target::old_files::OldFiles;
@@ -30,7 +27,6 @@ use crate::save::write::meter::{Meter, Metered};
 use crate::save::write::stage_files;
 use crate::util::byte_size::ByteSize;
 use crate::util::names::fold_case;
-use crate::util::parallel;
 use crate::util::retry::{exists, retried};
 
 /// One save: its plan and its result, complete before anything is written.
@@ -48,15 +44,6 @@ pub(super) struct PlannedSave<'c> {
     saved: Saved,
 }
 
-/// The model as it is written.
-struct Encoded {
-    model: WrittenModel,
-    /// The length of the encoded model in bytes.
-    len: u64,
-    /// The tensors that readers refuse.
-    refused: Vec<Error>,
-}
-
 impl<'c> PlannedSave<'c> {
     /// Plans the save of `content` to `target`. Nothing is written.
     pub(super) fn new(
@@ -65,23 +52,13 @@ impl<'c> PlannedSave<'c> {
         options: &'c SaveOptions,
     ) -> Result<Self> {
         let weights = content.weights_to_save(options)?;
+        weights.refuse_declared()?;
         let kept = KeptFiles::new(&weights, &target, options)?;
-        let equal = Equal::find(&weights, &kept, options)?;
-        let plan = Plan::new(Inputs {
-            weights: &weights,
-            #[cfg(feature = "safetensors")]
-            model: content.model(),
-            kept: &kept,
-            equal: &equal,
-            model_name: &target.name,
-            options,
-        })?;
-        let statistics = plan.statistics(&weights);
-        let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, &equal));
-        let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
-        let encoded = encode(content, weights, &plan, &kept, options)?;
+        let planned = PlannedFiles::new(content, weights, &kept, &target.name, options)?;
+        let PlannedFiles { plan, model, model_len, refused, statistics, .. } = planned;
+        let PlannedFiles { deduplicated, unused, not_loaded, .. } = planned;
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
-        files.push(SavedFile::new(target.name.as_str(), encoded.len));
+        files.push(SavedFile::new(target.name.as_str(), model_len));
         let saved = Saved {
             unchanged: false,
             bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
@@ -97,12 +74,12 @@ impl<'c> PlannedSave<'c> {
             left_behind: Vec::new(),
             still_needed: Vec::new(),
             warnings: Vec::new(),
-            model: Arc::new(encoded.model),
+            model: Arc::new(model),
         };
         let (folder, asked) = (ModelFolder::of(&target), asked(&plan, options));
         let mut save =
             Self { content, options, target, folder, kept, plan, asked, not_loaded, saved };
-        save.saved.warnings = save.warnings(encoded.refused);
+        save.saved.warnings = save.warnings(refused);
         match save.old_files() {
             Ok(old) => {
                 (save.saved.left_behind, save.saved.still_needed) = (old.left, old.still_needed);
@@ -412,35 +389,4 @@ fn asked(plan: &Plan<'_>, options: &SaveOptions) -> BTreeSet<String> {
         }
         (asked, _) => asked.iter().cloned().collect(),
     }
-}
-
-/// Encodes the model of `content` with its `weights` where `plan` and `kept` place them, and finds
-/// what readers refuse in it. Both walk the graph: one beside the other.
-fn encode(
-    content: &Content<'_>,
-    weights: GatheredWeights<'_>,
-    plan: &Plan<'_>,
-    kept: &KeptFiles,
-    options: &SaveOptions,
-) -> Result<Encoded> {
-    let checksums = Checksums::wanted(plan, kept, options)?;
-    let refusable =
-        weights.refusable(|weight| plan.places.get(weight) == Some(&WeightPlace::Model));
-    let refused = OnceLock::new();
-    let graph = content.shared_model();
-    let find_refused = || refused.get_or_init(|| readers::tensors(&graph, &refusable));
-    let beside = || {
-        find_refused();
-        false
-    };
-    let threads = if refusable.is_empty() { 1 } else { parallel::cores(2) };
-    let (model, len) = parallel::alongside(threads, beside, || {
-        let graph = content.shared_model();
-        let model = WrittenModel::new(graph, weights, plan, kept, &checksums)?
-            .of_outline(content.container.is_outline);
-        let len = model.encoded_len()?;
-        Ok::<_, Error>((model, len))
-    })?;
-    refuse_empty(len)?;
-    Ok(Encoded { model, len, refused: find_refused().clone() })
 }

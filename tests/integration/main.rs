@@ -61,6 +61,7 @@ mod ownership;
 mod parts;
 mod path_races;
 mod plain_words;
+mod prepared;
 mod properties;
 mod random_models;
 mod real_models;

@@ -9,6 +9,7 @@
 #[cfg(feature = "tch")]
 pub mod torch;
 
+mod declared;
 mod lazy;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::buffer::{Buffer, FileRange};
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::TensorProto;
+use crate::tensor::initializer::declared::Declared;
 use crate::tensor::source::{WeightSource, out_of_bounds};
 use crate::tensor::{Tensor, little_endian};
 use crate::util::cancel;
@@ -54,6 +56,7 @@ enum Held {
     #[cfg(feature = "tch")]
     Torch(torch::TorchInitializer),
     Source(Shared),
+    Declared(Declared),
 }
 
 /// A source that may be shared, with the type, dimensions and length that it had when it was
@@ -126,6 +129,35 @@ impl Initializer {
         Ok(Self(Held::Source(Shared { dtype, dims, len, source })))
     }
 
+    /// An initializer of `dtype` and `dims` without elements: what a plan needs of weights that
+    /// another process writes.
+    ///
+    /// `Container::prepare` of `onnx-container` gives it a place in a file. Reading it is an error,
+    /// so a save refuses it before it writes.
+    ///
+    /// ```
+    /// # use onnx_container_proto as onnx_container;
+    /// use onnx_container::{DataType, ErrorKind, Initializer};
+    ///
+    /// let weight = Initializer::declared(DataType::Float16, [4096, 4096])?;
+    /// assert_eq!(weight.byte_len(), 32 << 20);
+    /// assert!(weight.is_declared());
+    /// assert_eq!(weight.to_tensor().unwrap_err().kind(), ErrorKind::MissingHandle);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, [`ErrorKind::DataType`] for
+    /// strings and the undefined type.
+    pub fn declared(dtype: DataType, dims: impl Into<Vec<i64>>) -> Result<Self> {
+        Declared::new(dtype, dims.into()).map(|declared| Self(Held::Declared(declared)))
+    }
+
+    /// Whether this is [`declared`](Self::declared): it has no elements.
+    pub fn is_declared(&self) -> bool {
+        matches!(self.0, Held::Declared(_))
+    }
+
     /// The element type.
     pub fn dtype(&self) -> DataType {
         match &self.0 {
@@ -151,6 +183,7 @@ impl Initializer {
             #[cfg(feature = "tch")]
             Held::Torch(tensor) => tensor.byte_len(),
             Held::Source(shared) => shared.len,
+            Held::Declared(declared) => declared.len,
         }
     }
 
@@ -232,14 +265,21 @@ impl Initializer {
             #[cfg(feature = "tch")]
             Held::Torch(tensor) => Held::Torch(tensor.retyped(dtype, dims.to_vec())?),
             Held::Source(shared) => {
-                let len = dtype.byte_len(dims)?;
-                if len != shared.len {
-                    return Err(wrong_len(dtype, dims, len, shared.len));
-                }
+                self.check_retyped(dtype, dims)?;
                 Held::Source(Shared { dtype, dims: dims.into(), ..shared.clone() })
+            }
+            Held::Declared(_) => {
+                self.check_retyped(dtype, dims)?;
+                return Self::declared(dtype, dims);
             }
         };
         Ok(Self(held))
+    }
+
+    /// Fails unless elements of this type and shape have as many bytes.
+    fn check_retyped(&self, dtype: DataType, dims: &[i64]) -> Result<()> {
+        let (len, found) = (dtype.byte_len(dims)?, self.byte_len());
+        if len == found { Ok(()) } else { Err(wrong_len(dtype, dims, len, found)) }
     }
 
     /// Where the bytes are: initializers whose ranges overlap share these bytes. `None` when there
@@ -258,6 +298,7 @@ impl Initializer {
                 let source = Some(Arc::as_ptr(&shared.source).addr());
                 (shared.len > 0).then_some(Address { source, start: 0 })
             }
+            Held::Declared(_) => None,
         }
     }
 
@@ -267,6 +308,7 @@ impl Initializer {
             #[cfg(feature = "tch")]
             Held::Torch(tensor) => tensor,
             Held::Source(shared) => &*shared.source,
+            Held::Declared(declared) => declared,
         }
     }
 
@@ -498,5 +540,47 @@ mod tests {
     fn initializers_cross_threads() {
         fn crosses<T: Send + Sync + 'static>() {}
         crosses::<Initializer>();
+    }
+
+    #[test]
+    fn what_is_declared_has_a_length_and_no_elements() {
+        for (dtype, dims, len) in [
+            (DataType::Float, vec![2, 3], 24),
+            (DataType::Int4, vec![3], 2),
+            (DataType::Bfloat16, vec![], 2),
+            (DataType::Int8, vec![0, 5], 0),
+        ] {
+            let weight = Initializer::declared(dtype, dims.clone()).unwrap();
+            assert_eq!((weight.dtype(), weight.dims()), (dtype, &dims[..]));
+            assert_eq!(weight.byte_len(), len);
+            assert!(weight.as_buffer().is_none() && weight.address().is_none());
+            assert!(weight.clone().is_declared() && !weight.is_lazy());
+            let errors = [weight.to_buffer().err(), weight.to_tensor().err()];
+            let errors = errors.into_iter().chain([weight.read_at(0, &mut [0]).err()]);
+            for error in errors.flatten() {
+                let expected = [ErrorKind::MissingHandle, ErrorKind::OutOfBounds];
+                assert!(expected.contains(&error.kind()), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_length_is_refused() {
+        for (dtype, dims, kind) in [
+            (DataType::Float, vec![-1], ErrorKind::Shape),
+            (DataType::Float, vec![i64::MAX, 2], ErrorKind::Shape),
+            (DataType::String, vec![1], ErrorKind::DataType),
+        ] {
+            assert_eq!(Initializer::declared(dtype, dims).unwrap_err().kind(), kind);
+        }
+    }
+
+    #[test]
+    fn another_type_of_the_same_length_stays_declared() {
+        let weight = Initializer::declared(DataType::Float, [4]).unwrap();
+        let other = weight.retyped(DataType::Int8, &[16]).unwrap();
+        assert!(other.is_declared());
+        assert_eq!((other.dtype(), other.dims()), (DataType::Int8, &[16][..]));
+        assert_eq!(weight.retyped(DataType::Int8, &[4]).unwrap_err().kind(), ErrorKind::Shape);
     }
 }

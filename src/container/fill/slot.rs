@@ -96,8 +96,11 @@ impl WeightSlot {
         others: &BTreeSet<Vec<i64>>,
     ) -> Result<Initializer> {
         let declared = self.as_declared(initializer, others)?;
+        if !self.inline || declared.is_declared() {
+            return Ok(declared);
+        }
         // An inline tensor needs its bytes in one piece.
-        if self.inline { Ok(declared.to_tensor()?.into()) } else { Ok(declared) }
+        Ok(declared.to_tensor()?.into())
     }
 
     fn as_declared(

@@ -55,12 +55,38 @@ impl File {
         };
         locations.zip(checksums).map(file).collect()
     }
+
+    pub(crate) fn is_at(&self, location: &str) -> bool {
+        self.location == location
+    }
+
+    /// The same file at another location.
+    pub(crate) fn renamed(&self, location: &str) -> Self {
+        Self { location: location.into(), checksum: self.checksum.clone() }
+    }
 }
 
 impl NewTensor {
     pub(crate) fn inline(weight: &Weight<'_>) -> Self {
         let (initializer, handle) = (weight.initializer.clone(), weight.handle.clone());
         Self::Inline(Box::new(InlineBytes { initializer, handle, len: weight.len }))
+    }
+
+    /// The file that has the bytes.
+    pub(crate) fn file_mut(&mut self) -> Option<&mut Arc<File>> {
+        if let Self::InFile(file, _) = self { Some(file) } else { None }
+    }
+
+    /// Refuses bytes that are to be stored in the model and are only declared.
+    pub(crate) fn refuse_declared(&self) -> Result<()> {
+        match self {
+            Self::Inline(bytes) if bytes.initializer.is_declared() => {
+                let reason = "the weight would be stored in the model, and is only declared";
+                let error = Error::new(ErrorKind::MissingHandle, reason);
+                Err(error.with_tensor(bytes.handle.name()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The message that is written in place of `original`.

@@ -186,6 +186,16 @@ impl<'c> GatheredWeights<'c> {
         refusable.map(|tensor| tensor.position).chain(self.refusable.iter().copied()).collect()
     }
 
+    /// Refuses weights that have no bytes to be written: one error for all of them.
+    pub(crate) fn refuse_declared(&self) -> Result<()> {
+        let declared = self.used.iter().filter(|weight| weight.initializer.is_declared());
+        let errors = declared.map(|weight| {
+            let reason = "the weight is only declared: put its elements into the container first";
+            Error::new(ErrorKind::MissingHandle, reason).with_tensor(weight.handle.name())
+        });
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+
     /// The large initializers that no tensor refers to.
     pub(crate) fn unused(&self) -> Vec<Handle> {
         if self.used.len() == self.container.len() {

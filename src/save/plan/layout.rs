@@ -91,6 +91,35 @@ pub(crate) struct PlannedFile<'c> {
 }
 
 impl PlannedFile<'_> {
+    /// The same file, which borrows nothing. No byte of a weight is copied.
+    pub(crate) fn into_owned(self) -> PlannedFile<'static> {
+        let pieces = self.pieces.into_iter().map(Piece::into_owned).collect();
+        PlannedFile { name: self.name, len: self.len, pieces }
+    }
+
+    /// Fills `out` with the bytes from `offset` on: those of the pieces, and zeros between them.
+    pub(crate) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(out.len() as u64).filter(|end| *end <= self.len);
+        let Some(end) = end else {
+            let reason = format!("{} bytes are not within the {} of the file", out.len(), self.len);
+            let error = Error::new(ErrorKind::OutOfBounds, reason).with_offset(offset);
+            return Err(error.with_path(&self.name));
+        };
+        out.fill(0);
+        let first = self.pieces.partition_point(|piece| piece.end() <= offset);
+        let pieces = self.pieces.iter().skip(first).take_while(|piece| piece.offset < end);
+        for piece in pieces {
+            cancel::check()?;
+            let (from, to) = (offset.max(piece.offset), end.min(piece.end()));
+            let place = usize::try_from(from - offset).ok().zip(usize::try_from(to - offset).ok());
+            let place = place.and_then(|(start, end)| out.get_mut(start..end));
+            let outside = || Error::internal(format!("a weight is outside `{}`", self.name));
+            let read = piece.initializer.read_at(from - piece.offset, place.ok_or_else(outside)?);
+            read.map_err(|error| piece.name_in(error))?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn to_saved(&self) -> SavedFile {
         SavedFile::new(self.name.as_str(), self.len)
     }
@@ -126,13 +155,24 @@ pub(crate) struct Piece<'c> {
     pub(crate) offset: u64,
     /// Owned if it is the header of a file, which is not a tensor of the model.
     pub(crate) initializer: Cow<'c, Initializer>,
-    /// The handle of the initializer, for messages.
-    pub(super) handle: Option<&'c Handle>,
+    /// The handle of the initializer.
+    pub(crate) handle: Option<Cow<'c, Handle>>,
 }
 
 impl<'c> Piece<'c> {
     pub(crate) fn new(offset: u64, handle: &'c Handle, initializer: &'c Initializer) -> Self {
-        Self { offset, initializer: Cow::Borrowed(initializer), handle: Some(handle) }
+        Self {
+            offset,
+            initializer: Cow::Borrowed(initializer),
+            handle: Some(Cow::Borrowed(handle)),
+        }
+    }
+
+    /// The same piece, which borrows nothing.
+    fn into_owned(self) -> Piece<'static> {
+        let initializer = Cow::Owned(self.initializer.into_owned());
+        let handle = self.handle.map(|handle| Cow::Owned(handle.into_owned()));
+        Piece { offset: self.offset, initializer, handle }
     }
 
     /// The offset after the last byte.
@@ -142,7 +182,7 @@ impl<'c> Piece<'c> {
 
     /// `error` with the name of the initializer.
     pub(crate) fn name_in(&self, error: Error) -> Error {
-        match self.handle {
+        match &self.handle {
             Some(handle) => error.with_tensor(handle.name()),
             None => error,
         }

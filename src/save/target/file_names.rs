@@ -4,10 +4,11 @@
 //! names that differ in case alone. Which bytes a file holds is decided in `plan`.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{check_location, is_handle};
+use crate::files::external_data::{check_location, is_handle, refuse_nul};
 use crate::save::options::SaveOptions;
 use crate::save::options::weight_files::ShardNames;
 #[cfg(feature = "safetensors")]
@@ -40,6 +41,29 @@ fn valid_data_name(name: String, model_name: &str) -> Result<String> {
         check_location(&name)?;
         return Ok(name);
     };
+    Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
+}
+
+/// `name`, when a data file of the model can have it that is not one of the `others`.
+pub(crate) fn new_data_name<'n>(
+    name: String,
+    model_name: &str,
+    mut others: impl Iterator<Item = &'n str>,
+) -> Result<String> {
+    if others.any(|other| fold_case(other) == fold_case(&name)) {
+        let reason = "another data file of the model has this name";
+        return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name));
+    }
+    valid_data_name(name, model_name)
+}
+
+/// Refuses what is no plain file name.
+pub(crate) fn check_model_name(name: &str) -> Result<()> {
+    refuse_nul(Path::new(name))?;
+    if Path::new(name).file_name().is_some_and(|file| file == name) && !name.contains('\\') {
+        return Ok(());
+    }
+    let reason = "a model's name is that of a file, without a folder";
     Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
 }
 

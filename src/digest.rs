@@ -39,7 +39,7 @@ use self::sha256::of_a_model;
 use crate::container::Container;
 use crate::error::{Errors, Result};
 use crate::graph::traversal;
-use crate::proto::ModelProto;
+use crate::proto::{ModelProto, TensorProto};
 
 /// A digest of what a model contains: see [`Container::digest`].
 ///
@@ -141,33 +141,15 @@ impl Container {
     /// when tensors overlap in part so often that each byte of the weights would be read many
     /// times.
     pub fn digest(&self) -> Result<ContentDigest> {
-        let Digests { model, tensors } = self.digests()?;
-        let named = traversal::iter(&self.model).zip(tensors);
-        let named = named.map(|((place, tensor), digest)| {
-            let name = place.qualified_name(tensor);
-            TensorDigest { name, digest }
-        });
-        Ok(ContentDigest { model, tensors: named.collect() })
+        Ok(self.digests()?.named(&self.model))
     }
 
     /// As [`digest`](Self::digest), without the names of tensors, which may take far more memory
     /// than the model.
     pub(crate) fn digests(&self) -> Result<Digests> {
         self.check_nesting()?;
-        let (mut tensors, mut errors) = (Vec::new(), Errors::default());
         let external = |tensor| self.initializer_of(tensor).map(|(_, found)| External::of(found));
-        for (place, tensor, digest) in hashed(&self.model, external) {
-            match digest {
-                Ok(digest) => tensors.push(digest),
-                Err(error) => {
-                    errors.push_with(|| error.with_tensor(place.qualified_name(tensor)));
-                }
-            }
-        }
-        match errors.join() {
-            Some(error) => Err(error),
-            None => Ok(Digests { model: structure::digest(&self.model, &tensors)?, tensors }),
-        }
+        Digests::of(&self.model, external)
     }
 }
 
@@ -178,6 +160,34 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
+    /// Those of `model`, whose external tensors have their elements where `external` says.
+    pub(crate) fn of<'c>(
+        model: &'c ModelProto,
+        external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
+    ) -> Result<Self> {
+        let (mut tensors, mut errors) = (Vec::new(), Errors::default());
+        for (place, tensor, digest) in hashed(model, external) {
+            match digest {
+                Ok(digest) => tensors.push(digest),
+                Err(error) => {
+                    errors.push_with(|| error.with_tensor(place.qualified_name(tensor)));
+                }
+            }
+        }
+        match errors.join() {
+            Some(error) => Err(error),
+            None => Ok(Self { model: structure::digest(model, &tensors)?, tensors }),
+        }
+    }
+
+    /// The digests with the names of the tensors of `model`, of which they are.
+    pub(crate) fn named(self, model: &ModelProto) -> ContentDigest {
+        let named = traversal::iter(model).zip(self.tensors).map(|((place, tensor), digest)| {
+            TensorDigest { name: place.qualified_name(tensor), digest }
+        });
+        ContentDigest { model: self.model, tensors: named.collect() }
+    }
+
     /// Stores the digests in `model`, of which they are.
     pub(crate) fn store_in(&self, model: &mut ModelProto) {
         stored::store(model, &self.model, &self.tensors);

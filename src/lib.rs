@@ -155,6 +155,8 @@ mod container;
 pub mod digest;
 mod files;
 pub mod graph;
+#[cfg(feature = "jobs")]
+pub mod job;
 pub mod load;
 pub mod model_files;
 mod outline;
@@ -218,7 +220,7 @@ pub mod inline {
 /// What is done after a save that was killed. Each load and each save does it for its own model.
 pub mod recovery {
     pub use crate::files::recovery::{
-        Recovery, interrupted_saves, is_left_by_saves, recover, recover_model,
+        Recovery, interrupted_saves, is_left_by_saves, is_of_job, recover, recover_model,
     };
 }
 

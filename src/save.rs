@@ -41,19 +41,20 @@ pub(crate) use {
     gather::attached::refuse_attached,
     gather::weights::GatheredWeights,
     plan::{ExportStyle, Exports, PlannedFile},
-    target::folder::Request,
     target::publish::Staging,
     write::meter::Meter,
     write::stage_files,
 };
 pub(crate) use {
-    gather::weights::NotLoaded, target::SaveTarget, target::folder::ModelFolder,
+    gather::weights::NotLoaded,
+    target::SaveTarget,
+    target::folder::{ModelFolder, Request},
     target::users::unless_passed,
 };
 // What moves and copies of models use.
 pub(crate) use {
     encoded::existing::Existing,
-    encoded::{EncodedSave, NewAccess},
+    encoded::{Done, EncodedSave, NewAccess},
     group::{Group, GroupModel, GroupSaved},
     target::access::Access,
     target::file_names::renamed_with_model,
@@ -61,6 +62,9 @@ pub(crate) use {
         FileId, file_ids, ids_of, is_any_of, is_at, is_one_folder, real_path, there,
     },
 };
+// What jobs use.
+#[cfg(feature = "jobs")]
+pub(crate) use {target::access::give_access_of, unchanged::is_copy, write::write_at};
 // What looks at whole folders uses.
 pub(crate) use {
     target::file_names::{is_default_name, is_name_of_one_weight},

@@ -387,6 +387,18 @@ impl serde::Serialize for DataType {
     }
 }
 
+/// By its name in onnx.proto.
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for DataType {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let name = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        let found = Self::ALL.iter().find(|dtype| dtype.to_string() == name);
+        found.copied().ok_or_else(|| {
+            serde::de::Error::custom(format!("`{name}` is no element type of onnx.proto"))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

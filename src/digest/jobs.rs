@@ -48,6 +48,9 @@ enum Bytes<'c> {
     Elsewhere(&'c Initializer),
     /// In the file at a location, from this byte on.
     InFile(Arc<Opened>, Arc<str>, u64),
+    /// Hashed already, by the process that wrote them.
+    #[cfg(feature = "jobs")]
+    Hashed(Digest),
 }
 
 /// Where the elements of an external tensor are, and how many bytes they have.
@@ -70,6 +73,14 @@ impl<'c> External<'c> {
     pub(crate) fn in_file(files: &Arc<Opened>, location: &Arc<str>, range: &Range<u64>) -> Self {
         let bytes = Bytes::InFile(files.clone(), location.clone(), range.start);
         Self(bytes, range.end.saturating_sub(range.start))
+    }
+}
+
+#[cfg(feature = "jobs")]
+impl External<'_> {
+    /// Those whose digest is known.
+    pub(crate) fn hashed(digest: Digest) -> Self {
+        Self(Bytes::Hashed(digest), 0)
     }
 }
 
@@ -165,6 +176,8 @@ impl<'c> Jobs<'c> {
         let key = match &bytes {
             Bytes::Here(bytes) => Some(Key::Memory(bytes.as_ptr().addr(), len, last)),
             Bytes::Typed(_) => None,
+            #[cfg(feature = "jobs")]
+            Bytes::Hashed(_) => None,
             Bytes::Elsewhere(found) => found.address().map(|place| Key::Source(place, len, last)),
             Bytes::InFile(_, location, start) => {
                 Some(Key::File(location.as_ptr().addr(), *start, len, last))
@@ -264,6 +277,8 @@ impl Job<'_> {
                 cancel::advance(self.len)?;
                 Ok(digest)
             }
+            #[cfg(feature = "jobs")]
+            Bytes::Hashed(digest) => Ok(*digest),
             Bytes::Elsewhere(initializer) => self.read(initializer),
             Bytes::InFile(files, location, start) => {
                 let file = files.file(location)?;

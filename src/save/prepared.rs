@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+#[cfg(feature = "jobs")]
+use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::container::{Container, Handle};
@@ -22,6 +24,8 @@ use crate::save::options::weight_files::WeightFiles;
 use crate::save::plan::{Inputs, Plan, PlannedFile, WeightPlace};
 use crate::save::target::SavedFile;
 use crate::save::target::file_names::{check_model_name, new_data_name};
+#[cfg(feature = "jobs")]
+use crate::save::write::{create_whole, write_at};
 use crate::tensor::initializer::Initializer;
 use crate::util::parallel;
 
@@ -288,6 +292,19 @@ impl Prepared {
     /// The length of the encoded model in bytes.
     pub fn model_len(&self) -> u64 {
         self.model_len
+    }
+
+    /// Makes the weights file of the index `file` at `path`, in its full length: with what is no
+    /// weight, and zeros where weights will be.
+    #[cfg(feature = "jobs")]
+    pub(crate) fn create_file(&self, file: usize, path: &Path, sync: bool) -> Result<()> {
+        let planned = self.file(file)?;
+        let fail = |error| Error::io(path, error);
+        let made = create_whole(path, planned.len).map_err(fail)?;
+        for header in planned.pieces.iter().filter(|piece| piece.handle.is_none()) {
+            write_at(&made, &header.initializer.to_buffer()?, header.offset).map_err(fail)?;
+        }
+        if sync { made.sync_all().map_err(fail) } else { Ok(()) }
     }
 
     /// The encoded model.

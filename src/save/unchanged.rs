@@ -70,6 +70,14 @@ fn regular(path: &Path, len: u64) -> Option<FileIdentity> {
     Some(FileIdentity::new(&metadata))
 }
 
+/// Whether the file at `path` is no link and has the `len` bytes that `source` reads.
+#[cfg(feature = "jobs")]
+pub(crate) fn is_copy(path: &Path, mut source: impl io::Read, len: u64) -> bool {
+    let has_len = regular(path, len).is_some();
+    let mut compared = || io::copy(&mut source, &mut Comparison::new(File::open(path)?));
+    has_len && compared().is_ok_and(|compared| compared == len)
+}
+
 /// Fails where the file at `path` has other bytes than `file`.
 fn has_bytes(path: &Path, identity: &FileIdentity, file: &PlannedFile<'_>) -> io::Result<()> {
     let mut comparison = Comparison::new(File::open(path)?);

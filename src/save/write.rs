@@ -37,6 +37,10 @@ use self::batch::{Batch, BatchPart};
 use self::direct::Bounces;
 use self::origin::{Origins, Run};
 use self::output::Output;
+#[cfg(feature = "jobs")]
+pub(in crate::save) use self::output::create_whole;
+#[cfg(feature = "jobs")]
+pub(crate) use self::output::write_at;
 
 /// The length of a share in bytes.
 const SHARE: u64 = 32 << 20;

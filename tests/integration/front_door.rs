@@ -42,6 +42,7 @@ const NAMES: &[&str] = &[
     "guide",
     "half",
     "inline",
+    "job",
     "load",
     "microfloat",
     "model_files",

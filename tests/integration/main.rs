@@ -43,6 +43,8 @@ mod inline_large;
 mod inline_names;
 mod inline_random;
 mod interop;
+#[cfg(feature = "jobs")]
+mod jobs;
 mod kept_weights;
 mod large_messages;
 mod large_tensors;

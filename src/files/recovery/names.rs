@@ -42,6 +42,30 @@ pub(super) fn may_be_staging_name(name: &str) -> bool {
     parts.is_some_and(|(_, random)| is_random(random))
 }
 
+/// The name of the folder of the job `id` of a model. No save and no recovery removes it: a job has
+/// no process.
+pub(crate) fn job_name(model_name: &str, id: &str) -> String {
+    format!(".{}.job-{id}", short(model_name))
+}
+
+/// Whether `id` may be that of a job.
+pub(crate) fn is_job_id(id: &str) -> bool {
+    is_random(id)
+}
+
+/// Whether a folder beside models that is called `name` may be that of a
+/// [job](crate::job::Job), which somebody may go on with.
+///
+/// ```
+/// use onnx_container::recovery::is_of_job;
+///
+/// assert!(is_of_job(".m.onnx.job-aB3xYz") && !is_of_job("m.onnx"));
+/// ```
+pub fn is_of_job(name: &str) -> bool {
+    let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(".job-"));
+    parts.is_some_and(|(_, random)| is_random(random))
+}
+
 /// Whether a file or folder beside models that is called `name` is one that a save makes and
 /// removes again: its staging folder, or the journal of a switch. Where no save is running, one
 /// that was interrupted left it, and [`recover`](crate::recovery::recover) completes that save or

@@ -221,7 +221,7 @@ fn parse(text: &[u8]) -> Option<HashSet<OsString>> {
 }
 
 /// Letters and digits, other ones each time.
-fn random() -> String {
+pub(crate) fn random() -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     // Each state has keys of its own.
     let mut number = RandomState::new().hash_one(std::process::id());

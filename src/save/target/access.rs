@@ -129,6 +129,14 @@ impl Access {
     }
 }
 
+/// Gives `file` the access to the first of `replaced` that is there; where there is none, it keeps
+/// its own.
+#[cfg(feature = "jobs")]
+pub(crate) fn give_access_of(replaced: &[std::path::PathBuf], file: &File) -> io::Result<()> {
+    let access = replaced.iter().find_map(|path| Access::of(path));
+    access.map_or(Ok(()), |access| access.give(file).map(drop))
+}
+
 /// The mode in which the group may do no more than all others.
 #[cfg(unix)]
 fn without_group(mode: u32) -> u32 {

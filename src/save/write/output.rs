@@ -141,25 +141,34 @@ fn is_fault(_: &io::Error) -> bool {
     false
 }
 
-/// Sets the file's length, and allocates its blocks if `allocate`. A small file gets both by being
-/// written.
-fn reserve(file: &File, plan: &PlannedFile<'_>, allocate: bool) -> io::Result<()> {
+/// Sets the file's length, and allocates its blocks if `is_allocated`. A small file gets both by
+/// being written.
+fn reserve(file: &File, plan: &PlannedFile<'_>, is_allocated: bool) -> io::Result<()> {
     let written = plan.pieces.last().map_or(0, |piece| piece.end());
     if plan.len >= SMALL || written < plan.len {
         file.set_len(plan.len)?;
     }
-    #[cfg(target_os = "linux")]
-    if allocate && plan.len >= SMALL {
-        use rustix::fs::{FallocateFlags, fallocate};
-        use rustix::io::Errno;
-        // Where the file system does not support this, blocks are allocated as they are written.
-        let taken = fallocate(file, FallocateFlags::empty(), 0, plan.len);
-        if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = taken {
-            return Err(error.into());
-        }
+    if is_allocated { allocate(file, plan.len) } else { Ok(()) }
+}
+
+/// Allocates `len` bytes of blocks of a file. Where the file system does not support this, or the
+/// file is small, blocks are allocated as they are written.
+#[cfg(target_os = "linux")]
+fn allocate(file: &File, len: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    if len < SMALL {
+        return Ok(());
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = allocate;
+    match fallocate(file, FallocateFlags::empty(), 0, len) {
+        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+#[allow(clippy::unnecessary_wraps)] // as on Linux
+fn allocate(_: &File, _: u64) -> io::Result<()> {
     Ok(())
 }
 
@@ -175,6 +184,21 @@ fn shares_extents(file: &File) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn shares_extents(_: &File) -> bool {
     false
+}
+
+/// Writes `bytes` to the offset `at` of `file`.
+#[cfg(feature = "jobs")]
+pub(crate) fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    write_all(file, &mut [io::IoSlice::new(bytes)], at)
+}
+
+/// Makes a file of `len` bytes, all zero, whose blocks are allocated where the file system can.
+#[cfg(feature = "jobs")]
+pub(in crate::save) fn create_whole(path: &std::path::Path, len: u64) -> io::Result<File> {
+    let file = File::create_new(path)?;
+    file.set_len(len)?;
+    allocate(&file, len)?;
+    Ok(file)
 }
 
 /// Writes all of `slices` to the offset `at`.

@@ -1,0 +1,229 @@
+//! [`Job::commit`]: all parts are there, and the model is put in place.
+
+use std::collections::HashMap;
+use std::fs::File;
+
+use super::description::Job;
+use super::receipt::{Receipt, part_name, part_of};
+use super::slice::{TensorSlice, check_cover};
+use super::staged::digests;
+use super::stamp::FileStamp;
+use crate::buffer::{Buffer, MmapChoice};
+use crate::buffers::FileIdentity;
+use crate::digest::ContentDigest;
+use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::proto::{Message, ModelProto};
+use crate::save::{
+    Done, EncodedFile, EncodedSave, Existing, ModelFolder, SaveTarget, SavedFile, file_ids,
+    give_access_of, is_copy,
+};
+
+/// What a commit has put in place.
+#[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
+pub struct Committed {
+    /// The files, the model last.
+    pub files: Vec<SavedFile>,
+    /// The length of all of them in bytes.
+    pub bytes: u64,
+    /// The [digest](crate::Container::digest) of the model, known from the receipts without
+    /// reading a weight; `None` where a tensor was written by several writers.
+    pub digest: Option<ContentDigest>,
+    /// Old weights files that were removed.
+    #[serde(serialize_with = "crate::util::as_text::paths")]
+    pub removed: Vec<std::path::PathBuf>,
+    /// Old weights files that only the replaced model needed, and that stay.
+    #[serde(serialize_with = "crate::util::as_text::paths")]
+    pub left_behind: Vec<std::path::PathBuf>,
+    /// Problems that did not prevent the commit.
+    pub warnings: Vec<Error>,
+}
+
+impl Job {
+    /// Puts the model and its weights files in place, with the receipts in the job's folder, and
+    /// removes that folder.
+    ///
+    /// The files that are there are replaced as by a save: all of them or none, whenever the
+    /// process ends. A commit that was killed is done again. The model that was there when the job
+    /// was planned is replaced, and no other.
+    ///
+    /// # Errors
+    /// One error for all tensors that are not written, or written twice, before anything is
+    /// changed ([`ErrorKind::MissingTensor`], [`ErrorKind::InvalidArgument`]);
+    /// [`ErrorKind::Changed`] where the model was replaced after the job was planned, or a part is
+    /// being written; [`ErrorKind::MissingFile`] where the job was committed or aborted; those of
+    /// [`save_encoded`](crate::save::save_encoded).
+    pub fn commit(&self) -> Result<Committed> {
+        self.job_folder().check()?;
+        self.commit_receipts(self.receipts()?)
+    }
+
+    /// As [`commit`](Self::commit), with the `receipts` that an engine has carried.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit); [`ErrorKind::InvalidArgument`] for a receipt of another
+    /// job.
+    pub fn commit_receipts(
+        &self,
+        receipts: impl IntoIterator<Item = Receipt>,
+    ) -> Result<Committed> {
+        let folder = self.job_folder();
+        folder.check()?;
+        let locks = self.parts().map(|part| folder.lock_or_refuse(&part_name(part)));
+        let locks: Vec<_> = locks.collect::<Result<_>>()?;
+        let receipts = self.of_this_job(receipts)?;
+        self.check_complete(&receipts)?;
+        let (model, digest) = self.final_model(&receipts)?;
+        let mut committed = self.publish(&model, digest)?;
+        drop(locks);
+        if let Err(error) = self.remove_folder() {
+            committed
+                .warnings
+                .push(error.because("the model is in place, but not all of the job is removed"));
+        }
+        Ok(committed)
+    }
+
+    /// The receipts in the folder.
+    pub(super) fn receipts(&self) -> Result<Vec<Receipt>> {
+        let writers = self.job_folder().writers()?;
+        let receipts = writers.iter().map(|writer| self.stored(writer).map(|it| it.into_iter()));
+        Ok(receipts.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// `receipts`, each writer's once, if all are of this job.
+    fn of_this_job(&self, receipts: impl IntoIterator<Item = Receipt>) -> Result<Vec<Receipt>> {
+        let mut by_writer = std::collections::BTreeMap::new();
+        for receipt in receipts {
+            let is_part = |part| self.parts().contains(&part);
+            if receipt.job != self.id || !part_of(&receipt.writer).is_none_or(is_part) {
+                let reason = format!("the receipt of {} is of another job", receipt.writer);
+                return Err(Error::new(ErrorKind::InvalidArgument, reason));
+            }
+            // A part that was written twice has equal bytes, or those of the last one.
+            by_writer.insert(receipt.writer.clone(), receipt);
+        }
+        Ok(by_writer.into_values().collect())
+    }
+
+    /// Refuses a job whose tensors are not all written, each element once.
+    fn check_complete(&self, receipts: &[Receipt]) -> Result<()> {
+        let mut written: HashMap<&str, Vec<Option<&TensorSlice>>> = HashMap::new();
+        for tensor in receipts.iter().flat_map(|receipt| &receipt.tensors) {
+            written.entry(&tensor.name).or_default().push(tensor.slice.as_ref());
+        }
+        let mut errors = Errors::default();
+        for tensor in &self.tensors {
+            let slices = written.remove(tensor.name.as_str()).unwrap_or_default();
+            let whole = TensorSlice::whole(&tensor.dims);
+            let mut slices: Vec<_> =
+                slices.into_iter().map(|slice| slice.unwrap_or(&whole)).collect();
+            let covered = match slices.is_empty() {
+                true => Err(Error::new(ErrorKind::MissingTensor, self.unwritten(tensor.part))),
+                false => check_cover(&mut slices, &tensor.dims),
+            };
+            if let Err(error) = covered {
+                errors.push(error.with_tensor(tensor.name.as_str()));
+            }
+        }
+        if let Some(name) = written.keys().next() {
+            let reason = "a receipt has a tensor that the job has not";
+            errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(*name));
+        }
+        errors.join().map_or(Ok(()), Err)
+    }
+
+    fn unwritten(&self, part: usize) -> String {
+        match self.parts().len() {
+            0 | 1 => "nobody has written it".to_owned(),
+            parts => format!("part {part} of {parts} is not written"),
+        }
+    }
+
+    /// The encoded model as it is put in place, and its digest.
+    fn final_model(&self, receipts: &[Receipt]) -> Result<(Buffer, Option<ContentDigest>)> {
+        let path = self.job_folder().model();
+        let encoded = MmapChoice::never().buffer(&path)?;
+        let mut model = ModelProto::decode(&encoded).map_err(|error| error.with_path(path))?;
+        let wanted = self.publishing.digests;
+        let Some(digests) = digests(self, &model, receipts, wanted)? else {
+            return Ok((encoded, None));
+        };
+        let encoded = match wanted {
+            true => {
+                digests.store_in(&mut model);
+                model.encode_to_vec()?.into()
+            }
+            false => encoded,
+        };
+        Ok((encoded, Some(digests.named(&model))))
+    }
+
+    /// Puts the files in place.
+    fn publish(&self, model: &Buffer, digest: Option<ContentDigest>) -> Result<Committed> {
+        let target = SaveTarget::new(&self.path())?;
+        let options = self.publishing.options();
+        // A commit that was killed may have come so far that this completes it.
+        let recovered = ModelFolder::of(&target).recover(&options)?;
+        if self.is_in_place(model)? {
+            return Ok(self.committed(model, digest, recovered));
+        }
+        let unchanged = || FileStamp::check(&self.path(), self.replaces);
+        unchanged()?;
+        let files = (0..self.files.len()).map(|number| self.staged(number));
+        let files: Vec<_> = files.collect::<Result<_>>()?;
+        let encoded = EncodedFile::new(self.name.as_str(), [model.clone()]);
+        let save = EncodedSave::new(target, &encoded, &files, &options)?;
+        let save = save.reading(Vec::new(), &unchanged);
+        let prepared = save.prepare()?;
+        let Done { removed, left_behind, warnings, .. } = save.write()?;
+        let warnings = [recovered, prepared, warnings].concat();
+        Ok(Committed { removed, left_behind, ..self.committed(model, digest, warnings) })
+    }
+
+    fn committed(
+        &self,
+        model: &Buffer,
+        digest: Option<ContentDigest>,
+        warnings: Vec<Error>,
+    ) -> Committed {
+        let mut files = self.files();
+        files.push(SavedFile::new(self.name.as_str(), model.len() as u64));
+        let bytes = files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum));
+        let (removed, left_behind) = (Vec::new(), Vec::new());
+        Committed { files, bytes, digest, removed, left_behind, warnings }
+    }
+
+    /// Whether the files are in place already: a commit of this job was killed after that.
+    fn is_in_place(&self, model: &Buffer) -> Result<bool> {
+        if !is_copy(&self.path(), &**model, model.len() as u64) {
+            return Ok(false);
+        }
+        for (number, file) in self.files.iter().enumerate() {
+            let (staged, there) = (self.staged_file(number)?, self.directory.join(&file.name));
+            let opened = File::open(&staged).map_err(|error| Error::io(&staged, error))?;
+            if file_ids(&staged)? != file_ids(&there)? && !is_copy(&there, opened, file.bytes) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The weights file of this index, as one that exists. It gets the access to what it replaces.
+    fn staged(&self, number: usize) -> Result<EncodedFile> {
+        let path = self.staged_file(number)?;
+        let fail = |error| Error::io(&path, error);
+        let file: File = self.open_file(number)?;
+        let name = self.files.get(number).map(|file| file.name.clone()).unwrap_or_default();
+        give_access_of(&[self.directory.join(&name), self.path()], &file).map_err(fail)?;
+        let metadata = file.metadata().map_err(fail)?;
+        let existing = Existing {
+            identity: FileIdentity::new(&metadata),
+            modified: None,
+            len: metadata.len(),
+            may_link: true,
+            path: path.clone(),
+        };
+        Ok(EncodedFile::existing(name, existing).replace_unneeded(self.publishing.named))
+    }
+}

@@ -1,0 +1,290 @@
+//! [`Job`]: what is written, by whom, and where it goes, as a value that any process can hold.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::folder::{JobFolder, read_text};
+use super::source::RewriteSource;
+use super::stamp::FileStamp;
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::external_data::check_location;
+use crate::files::recovery::is_job_id;
+use crate::save::{SaveOptions, SavedFile};
+
+const FORMAT: &str = "onnx-container job";
+const VERSION: u32 = 1;
+
+/// A save that many processes write together: each writes its part into files of full length, and
+/// one commit puts all of them in place.
+///
+/// A job is a value: it has no process, no lock and no connection, and goes to other machines as
+/// [JSON](Self::to_json) or by the path of its [folder](Self::folder), which all of them reach.
+/// Nothing is visible at the model's path before the [commit](Self::commit), which is crash-safe as
+/// a save is.
+///
+/// ```
+/// use onnx_container::job::{Job, JobOptions};
+/// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+/// use onnx_container::{Container, DataType, Initializer, MmapChoice};
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let path = folder.path().join("m.onnx");
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("a", TensorProto::UINT8, [2], "#a"));
+/// graph.initializer.push(TensorProto::external("b", TensorProto::UINT8, [3], "#b"));
+/// let mut container = Container::new(ModelProto::new(graph));
+/// container.insert("#a", Initializer::declared(DataType::Uint8, [2])?)?;
+/// container.insert("#b", Initializer::declared(DataType::Uint8, [3])?)?;
+///
+/// // One process plans,
+/// let job = Job::plan(&container, &path, JobOptions::from(2))?.to_json()?;
+/// // others write, in any order, each part once or more often,
+/// for part in 0..2 {
+///     let job = Job::from_json(&job)?;
+///     job.write_from(part, &|name: &str| {
+///         let elements = if name == "a" { vec![1_u8, 2] } else { vec![3, 4, 5] };
+///         Ok(elements.into())
+///     })?;
+/// }
+/// // and one commits.
+/// assert!(!path.exists());
+/// Job::from_json(&job)?.commit()?;
+/// let model = Container::load(&path, MmapChoice::never())?;
+/// assert_eq!(model.get("#b").unwrap().to_buffer()?[..], [3, 4, 5]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    pub(super) id: String,
+    /// The folder of the model, absolute.
+    pub(super) directory: PathBuf,
+    /// The file name of the model.
+    pub(super) name: String,
+    pub(super) parts: usize,
+    /// Whether processes write slices, and no parts.
+    pub(super) slices: bool,
+    pub(super) files: Vec<JobFile>,
+    pub(super) tensors: Vec<PlannedTensor>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) source: Option<RewriteSource>,
+    /// The model that the commit replaces; none where there was none.
+    pub(super) replaces: Option<FileStamp>,
+    pub(super) publishing: Publishing,
+}
+
+/// A weights file of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobFile {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+}
+
+/// A tensor of a job, and its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PlannedTensor {
+    /// The name: that of the handle, without `#`. Tensors of one handle are one.
+    pub name: String,
+    /// The element type.
+    pub dtype: DataType,
+    /// The dimensions.
+    pub dims: Vec<u64>,
+    /// The index of the weights file in [`Job::files`].
+    pub file: usize,
+    /// The offset in that file in bytes.
+    pub offset: u64,
+    /// The part that has it.
+    pub part: usize,
+}
+
+impl PlannedTensor {
+    /// The length in bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] where it is over 2^64.
+    pub fn byte_len(&self) -> Result<u64> {
+        self.dtype.byte_len(&self.signed_dims()?)
+    }
+
+    pub(super) fn signed_dims(&self) -> Result<Vec<i64>> {
+        let too_long = |_| Error::new(ErrorKind::Shape, "a dimension is over 2^63");
+        let dims = self.dims.iter().map(|length| i64::try_from(*length).map_err(too_long));
+        dims.collect()
+    }
+}
+
+/// How the commit puts the files in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Publishing {
+    pub(super) overwrite: bool,
+    pub(super) sync: bool,
+    pub(super) digests: bool,
+    /// Whether the caller named the weights files, so that they replace what is there.
+    pub(super) named: bool,
+    pub(super) remove_superseded: bool,
+    pub(super) remove_left_behind: bool,
+}
+
+impl Publishing {
+    pub(super) fn of(options: &SaveOptions) -> Self {
+        Self {
+            overwrite: options.overwrite,
+            sync: options.sync,
+            digests: options.digests,
+            named: options.data_name.is_some(),
+            remove_superseded: options.remove_superseded,
+            remove_left_behind: options.remove_left_behind,
+        }
+    }
+
+    pub(super) fn options(self) -> SaveOptions {
+        let Self { overwrite, sync, remove_superseded, remove_left_behind, .. } = self;
+        let options = SaveOptions::new().overwrite(overwrite).sync(sync);
+        options.remove_superseded(remove_superseded).remove_left_behind(remove_left_behind)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stamped<J> {
+    format: String,
+    version: u32,
+    job: J,
+}
+
+impl Job {
+    /// What tells the job from others of the model.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where the model will be.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    /// The folder beside the model that has what is written until the commit.
+    pub fn folder(&self) -> PathBuf {
+        self.job_folder().path().to_path_buf()
+    }
+
+    pub(super) fn job_folder(&self) -> JobFolder {
+        JobFolder::of(&self.directory, &self.name, &self.id)
+    }
+
+    /// The numbers of the parts; none where the job is written in slices.
+    pub fn parts(&self) -> std::ops::Range<usize> {
+        0..if self.slices { 0 } else { self.parts }
+    }
+
+    /// The weights files, with their lengths in bytes.
+    pub fn files(&self) -> Vec<SavedFile> {
+        self.files.iter().map(|file| SavedFile::new(file.name.as_str(), file.bytes)).collect()
+    }
+
+    /// All tensors, in the order of the files and of their offsets.
+    pub fn tensors(&self) -> &[PlannedTensor] {
+        &self.tensors
+    }
+
+    /// Where the weights file of this index is until the commit.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] where there is no such file.
+    pub fn staged_file(&self, file: usize) -> Result<PathBuf> {
+        let found = self.files.get(file).ok_or_else(|| {
+            let reason = format!("the job has no weights file of the index {file}");
+            Error::new(ErrorKind::InvalidArgument, reason)
+        })?;
+        Ok(self.job_folder().data(&found.name))
+    }
+
+    /// The job as JSON: some 100 bytes for each tensor.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] where the path of the model is not UTF-8.
+    pub fn to_json(&self) -> Result<String> {
+        let stamped = Stamped { format: FORMAT.to_owned(), version: VERSION, job: self };
+        serde_json::to_string(&stamped).map_err(|_| {
+            let reason = "the path is not UTF-8, and a job is JSON";
+            Error::new(ErrorKind::InvalidArgument, reason).with_path(&self.directory)
+        })
+    }
+
+    /// The job of a JSON text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`] for text that is no such JSON, [`ErrorKind::Unsupported`] for another
+    /// version of it, [`ErrorKind::InvalidModel`] for places that are not within the files.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let wrong =
+            |error: serde_json::Error| Error::new(ErrorKind::Decode, format!("not a job: {error}"));
+        // The version first: what else there is depends on it.
+        let Stamped { format, version, .. }: Stamped<serde::de::IgnoredAny> =
+            serde_json::from_str(text).map_err(wrong)?;
+        if format != FORMAT {
+            let reason = format!("not a job: its format is `{format}`, not `{FORMAT}`");
+            return Err(Error::new(ErrorKind::Decode, reason));
+        }
+        if version != VERSION {
+            let reason = format!("version {version} of a job; {VERSION} is known");
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
+        let Stamped { job, .. }: Stamped<Self> = serde_json::from_str(text).map_err(wrong)?;
+        job.check()?;
+        Ok(job)
+    }
+
+    /// The job whose folder, or the `job.json` in it, is at `path`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingFile`] where it is not there, and those of
+    /// [`from_json`](Self::from_json).
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let json = if path.is_dir() { JobFolder::at(path).json() } else { path.to_path_buf() };
+        Self::from_json(&read_text(&json)?).map_err(|error| error.with_path(json))
+    }
+
+    /// Refuses a job that no plan makes: it may come from anywhere.
+    fn check(&self) -> Result<()> {
+        let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidModel, reason));
+        let is_name = |name: &str| check_location(name).is_ok() && !name.contains('/');
+        if !is_job_id(&self.id) || !self.directory.is_absolute() || !is_name(&self.name) {
+            return invalid("the job names no model of a folder".to_owned());
+        }
+        if let Some(file) = self.files.iter().find(|file| !is_name(&file.name)) {
+            return invalid(format!("the job has a weights file called `{}`", file.name));
+        }
+        for tensor in &self.tensors {
+            let end = tensor.offset.checked_add(tensor.byte_len()?);
+            let file = self.files.get(tensor.file);
+            let is_inside = file.zip(end).is_some_and(|(file, end)| end <= file.bytes);
+            if !is_inside || tensor.part >= self.parts {
+                return invalid(format!("the tensor `{}` is outside the files", tensor.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// A weights file of the job, open to be written to.
+    pub(super) fn open_file(&self, file: usize) -> Result<File> {
+        let path = self.staged_file(file)?;
+        let wrong = || {
+            let reason = "the file of the job is not the one that was planned";
+            Error::new(ErrorKind::Changed, reason).with_path(&path)
+        };
+        let metadata = fs::symlink_metadata(&path).map_err(|error| Error::io(&path, error))?;
+        let is_planned = self.files.get(file).is_some_and(|file| file.bytes == metadata.len());
+        if !metadata.is_file() || !is_planned {
+            return Err(wrong());
+        }
+        File::options().write(true).open(&path).map_err(|error| Error::io(path, error))
+    }
+}

@@ -1,0 +1,190 @@
+//! [`Job::plan`] and [`Job::rewrite`]: the layout is made, the work divided, and the files are
+//! there in their full length, before anybody writes.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::io;
+use std::path::Path;
+
+use super::description::{Job, JobFile, PlannedTensor, Publishing};
+use super::options::{JobOptions, Recast};
+use super::source::RewriteSource;
+use super::stamp::FileStamp;
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::files::recovery::{flush_folder, random};
+use crate::save::{ModelFolder, Prepared, PreparedPiece, Request, SaveTarget, SavedFile};
+
+/// How many names are tried before something else is wrong.
+const MOST_NAMES: usize = 1000;
+
+impl Job {
+    /// Plans a save of `container` to `path`, whose weights others write.
+    ///
+    /// Of weights only type and dimensions are needed, so they may be
+    /// [declared](crate::Initializer::declared). The folder of the job is made beside the model,
+    /// with the weights files in their full length; nothing else changes. The largest tensor goes
+    /// to the part that has the least so far, then the next one.
+    ///
+    /// # Errors
+    /// Those of [`Container::prepare`] and those of a save before it writes: a file that must not
+    /// be replaced, too little space; [`ErrorKind::InvalidArgument`](crate::ErrorKind) for what a
+    /// job cannot do.
+    pub fn plan(
+        container: &Container,
+        path: impl AsRef<Path>,
+        options: impl Into<JobOptions>,
+    ) -> Result<Self> {
+        Self::planned(container, path.as_ref(), &options.into(), None)
+    }
+
+    /// Plans a rewrite of the model at `source` to `path`: in another layout, and cast where
+    /// `recast` says so. Every part reads what it writes from `source`, so callers need no weights:
+    /// [`write`](Self::write).
+    ///
+    /// # Errors
+    /// Those of a load, of [`plan`](Self::plan), and of [`Container::cast`].
+    pub fn rewrite(
+        source: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+        recast: Option<Recast>,
+        options: impl Into<JobOptions>,
+    ) -> Result<Self> {
+        let (source, container) = RewriteSource::new(source.as_ref(), recast)?;
+        Self::planned(&container, path.as_ref(), &options.into(), Some(source))
+    }
+
+    fn planned(
+        container: &Container,
+        path: &Path,
+        options: &JobOptions,
+        source: Option<RewriteSource>,
+    ) -> Result<Self> {
+        options.check()?;
+        let target = SaveTarget::new(path)?;
+        let folder = ModelFolder::of(&target);
+        folder.recover(&options.save)?;
+        let prepared = container.prepare(target.name.as_str(), options.layout())?;
+        check(container, &target, &folder, &prepared, options)?;
+        let directory = std::path::absolute(&target.directory);
+        let directory = directory.map_err(|error| Error::io(&target.directory, error))?;
+        let mut job = Self {
+            id: String::new(),
+            directory,
+            name: target.name.clone(),
+            parts: 0,
+            slices: options.slices,
+            files: prepared.files().into_iter().map(JobFile::from).collect(),
+            tensors: prepared
+                .pieces()
+                .filter_map(|piece| tensor(&piece).transpose())
+                .collect::<Result<_>>()?,
+            source,
+            replaces: FileStamp::of(path)?,
+            publishing: Publishing::of(&options.save),
+        };
+        job.divide(options.parts)?;
+        job.make_folder()?;
+        match job.fill_folder(&prepared) {
+            Ok(()) => Ok(job),
+            Err(error) => {
+                drop(job.remove_folder());
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives each tensor its part: the largest first, to the part that has the least.
+    fn divide(&mut self, parts: usize) -> Result<()> {
+        let lengths = self.tensors.iter().map(PlannedTensor::byte_len);
+        let lengths: Vec<_> = lengths.collect::<Result<_>>()?;
+        let mut order: Vec<_> = (0..lengths.len()).collect();
+        // Of equal ones the first in the file first: the order is stable.
+        order.sort_by_key(|number| Reverse(lengths.get(*number).copied()));
+        self.parts = parts.min(lengths.len()).max(1);
+        let mut least: BinaryHeap<_> = (0..self.parts).map(|part| Reverse((0_u64, part))).collect();
+        for number in order {
+            let tensor = self.tensors.get_mut(number).zip(lengths.get(number)).zip(least.pop());
+            let Some(((tensor, length), Reverse((has, part)))) = tensor else {
+                return Err(Error::internal("a job without parts"));
+            };
+            tensor.part = part;
+            least.push(Reverse((has.saturating_add(*length), part)));
+        }
+        Ok(())
+    }
+
+    /// Makes the folder of the job under a name that no other has.
+    fn make_folder(&mut self) -> Result<()> {
+        for _ in 0..MOST_NAMES {
+            self.id = random();
+            match self.job_folder().create() {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map_err(|error| Error::io(self.folder(), error)),
+            }
+        }
+        Err(Error::io(self.folder(), io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Makes the files of the job.
+    fn fill_folder(&self, prepared: &Prepared) -> Result<()> {
+        let folder = self.job_folder();
+        let sync = self.publishing.sync;
+        for number in 0..self.files.len() {
+            prepared.create_file(number, &self.staged_file(number)?, sync)?;
+        }
+        let mut model = Vec::new();
+        prepared.encode_model(&mut model)?;
+        folder.put(&folder.model(), &model, sync)?;
+        folder.put(&folder.json(), self.to_json()?.as_bytes(), sync)?;
+        if sync { flush_folder(&self.directory, &self.directory) } else { Ok(()) }
+    }
+
+    /// Removes the folder of the job with all that is in it.
+    pub(super) fn remove_folder(&self) -> Result<()> {
+        self.job_folder().remove(self.files.iter().map(|file| file.name.as_str()))
+    }
+}
+
+impl From<SavedFile> for JobFile {
+    fn from(file: SavedFile) -> Self {
+        Self { name: file.name, bytes: file.bytes }
+    }
+}
+
+/// The tensor of a piece; none for a header.
+fn tensor(piece: &PreparedPiece<'_>) -> Result<Option<PlannedTensor>> {
+    let Some(handle) = piece.handle else { return Ok(None) };
+    let negative = |_| Error::internal("an initializer with a negative dimension");
+    let dims = piece.initializer.dims().iter().map(|length| u64::try_from(*length));
+    Ok(Some(PlannedTensor {
+        name: handle.name().to_owned(),
+        dtype: piece.initializer.dtype(),
+        dims: dims.collect::<Result<_, _>>().map_err(negative)?,
+        file: piece.file,
+        offset: piece.offset,
+        part: 0,
+    }))
+}
+
+/// Refuses what a save to `target` refuses before it writes.
+fn check(
+    container: &Container,
+    target: &SaveTarget,
+    folder: &ModelFolder,
+    prepared: &Prepared,
+    options: &JobOptions,
+) -> Result<()> {
+    let mut files = prepared.files();
+    files.push(SavedFile::new(target.name.as_str(), prepared.model_len()));
+    let request = Request {
+        files: &files,
+        is_model: true,
+        asked: &BTreeSet::new(),
+        overwrite: options.save.overwrite,
+        container,
+        protected: &options.save.protected,
+    };
+    folder.check_recovered(&request, &options.save)?;
+    target.check_space(files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum)))
+}

@@ -1,0 +1,82 @@
+//! [`Receipt`]: what one writer of a job has written.
+
+use serde::{Deserialize, Serialize};
+
+use super::slice::TensorSlice;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What one writer of a job has written, flushed to the disk: the answer of
+/// [`Job::write`](super::Job::write).
+///
+/// It is stored in the folder of the job too, so no engine has to carry it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// The [id](super::Job::id) of the job.
+    pub job: String,
+    /// Who has written: `part-00017`, or the name of a writer of slices.
+    pub writer: String,
+    /// How many bytes.
+    pub bytes: u64,
+    /// What of which tensors.
+    pub tensors: Vec<WrittenTensor>,
+}
+
+/// A tensor, or a part of one, that a writer has written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct WrittenTensor {
+    /// The name of the tensor in the job.
+    pub name: String,
+    /// The part of it; `None` for the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<TensorSlice>,
+    /// The SHA-256 of the bytes of a whole tensor, 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+impl Receipt {
+    /// The receipt as JSON.
+    ///
+    /// # Errors
+    /// None that a receipt of names that are text can have.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(Error::internal)
+    }
+
+    /// The receipt of a JSON text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`] for any other text.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let wrong = |error| Error::new(ErrorKind::Decode, format!("no receipt of a job: {error}"));
+        serde_json::from_str(text).map_err(wrong)
+    }
+}
+
+/// The name of the writer of a part.
+pub(super) fn part_name(part: usize) -> String {
+    format!("part-{part:05}")
+}
+
+/// The part that a writer of this name has written.
+pub(super) fn part_of(writer: &str) -> Option<usize> {
+    writer.strip_prefix("part-").and_then(|number| number.parse().ok())
+}
+
+/// Refuses a name of a writer that cannot be the name of a file, or that a part has.
+pub(super) fn check_writer(writer: &str) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let is_name = (1..=100).contains(&writer.len()) && writer.bytes().all(is_plain);
+    if is_name && !writer.starts_with("part-") {
+        return Ok(());
+    }
+    let reason = format!(
+        "`{writer}` is no name of a writer: 1 to 100 letters, digits, `-` and `_`, and not \
+         `part-`, which parts have"
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, reason))
+}

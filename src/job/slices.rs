@@ -1,0 +1,150 @@
+//! [`SliceWriter`]: parts of tensors, from a process that has only these, such as a rank of a
+//! training job.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+
+use super::description::{Job, PlannedTensor};
+use super::receipt::{Receipt, WrittenTensor, check_writer};
+use super::slice::{Runs, TensorSlice};
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::save::write_at;
+use crate::util::cancel;
+
+/// Writes slices of the tensors of a job: see [`Job::slice_writer`]. Several threads may.
+#[derive(Debug)]
+pub struct SliceWriter<'j> {
+    job: &'j Job,
+    name: String,
+    by_name: HashMap<&'j str, &'j PlannedTensor>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<usize, Arc<File>>,
+    written: Vec<WrittenTensor>,
+    bytes: u64,
+}
+
+impl Job {
+    /// A writer of slices called `writer`: `rank-3`, or the name of a machine. A receipt of that
+    /// name, as of a run that was killed, is gone: its slices are written again.
+    ///
+    /// ```
+    /// use onnx_container::job::{Job, JobOptions, TensorSlice};
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, DataType, Initializer, MmapChoice};
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("m.onnx");
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2, 3], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", Initializer::declared(DataType::Uint8, [2, 3])?)?;
+    /// let job = Job::plan(&container, &path, JobOptions::new().slices(true))?;
+    ///
+    /// // Two ranks have the columns of a matrix of two rows and three columns.
+    /// let left = job.slice_writer("rank-0")?;
+    /// left.write("w", &TensorSlice::new([0, 0], [2, 2]), &[1, 2, 4, 5])?;
+    /// left.finish()?;
+    /// let right = job.slice_writer("rank-1")?;
+    /// right.write("w", &TensorSlice::new([0, 2], [2, 1]), &[3, 6])?;
+    /// right.finish()?;
+    ///
+    /// job.commit()?;
+    /// let model = Container::load(&path, MmapChoice::never())?;
+    /// assert_eq!(model.get("#w").unwrap().to_buffer()?[..], [1, 2, 3, 4, 5, 6]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a name that no file can have, and where the job is not
+    /// [written in slices](super::JobOptions::slices); [`ErrorKind::MissingFile`] where the job was
+    /// committed or aborted.
+    pub fn slice_writer(&self, writer: impl Into<String>) -> Result<SliceWriter<'_>> {
+        let name = writer.into();
+        check_writer(&name)?;
+        if !self.slices {
+            let reason = "the job is written in parts: plan one that is written in slices";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        let folder = self.job_folder();
+        folder.check()?;
+        folder.forget(&name)?;
+        let by_name = self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+        Ok(SliceWriter { job: self, name, by_name, state: Mutex::default() })
+    }
+}
+
+impl SliceWriter<'_> {
+    /// Writes `bytes`, the elements of `slice` of the tensor `name` in row-major order,
+    /// little-endian, packed as in `raw_data`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingTensor`] for a name that the job has not, [`ErrorKind::OutOfBounds`] for
+    /// a slice that is not within the tensor, [`ErrorKind::Shape`] for another number of bytes,
+    /// [`ErrorKind::Unsupported`] for a slice that begins or ends within a byte, and those of the
+    /// disk.
+    pub fn write(&self, name: &str, slice: &TensorSlice, bytes: &[u8]) -> Result<()> {
+        let tensor = self.by_name.get(name).copied().ok_or_else(|| {
+            let reason = "the job has no tensor of this name";
+            Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
+        })?;
+        self.write_runs(tensor, slice, bytes).map_err(|error| error.with_tensor(name))?;
+        let slice = Some(slice.clone()).filter(|it| *it != TensorSlice::whole(&tensor.dims));
+        let is_hashed = slice.is_none() && self.job.publishing.digests;
+        let sha256 =
+            is_hashed.then(|| Digest::of_bytes(Sha256::new_with_prefix(bytes)).to_string());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.written.push(WrittenTensor { name: name.to_owned(), slice, sha256 });
+        state.bytes = state.bytes.saturating_add(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn write_runs(&self, tensor: &PlannedTensor, slice: &TensorSlice, bytes: &[u8]) -> Result<()> {
+        let runs = Runs::of(slice, tensor.dtype, &tensor.dims)?;
+        if runs.total() != bytes.len() as u64 {
+            let reason = format!("the slice has {} bytes, {} are given", runs.total(), bytes.len());
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        let file = self.file(tensor.file)?;
+        let len = usize::try_from(runs.byte_len()).unwrap_or(usize::MAX).max(1);
+        let fail = |error| Error::io(self.job.folder(), error);
+        for (offset, run) in runs.offsets().zip(bytes.chunks(len)) {
+            write_at(&file, run, tensor.offset.saturating_add(offset)).map_err(fail)?;
+        }
+        cancel::advance(bytes.len() as u64)
+    }
+
+    fn file(&self, number: usize) -> Result<Arc<File>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = state.files.get(&number) {
+            return Ok(file.clone());
+        }
+        let file = Arc::new(self.job.open_file(number)?);
+        state.files.insert(number, file.clone());
+        Ok(file)
+    }
+
+    /// Flushes what was written, and leaves the receipt.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn finish(self) -> Result<Receipt> {
+        let State { files, written, bytes } =
+            self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let sync = self.job.publishing.sync;
+        if sync {
+            self.job.flush(files.values().map(|file| &**file))?;
+        }
+        let (job, writer) = (self.job.id.clone(), self.name);
+        let receipt = Receipt { job, writer, bytes, tensors: written };
+        self.job.job_folder().put_receipt(&receipt.writer, &receipt.to_json()?, sync)?;
+        Ok(receipt)
+    }
+}

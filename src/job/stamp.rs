@@ -1,0 +1,49 @@
+//! Whether a file is still the one that was there when a job was planned, asked by processes on
+//! other machines: by its length and its time, which all of them see.
+
+use std::fs::Metadata;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::util::retry::retried;
+
+/// The length and the time of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileStamp {
+    bytes: u64,
+    /// The time of the last change of the file in nanoseconds since 1970; `None` where the system
+    /// has none.
+    modified: Option<u64>,
+}
+
+impl FileStamp {
+    /// That of the file at `path`, links followed; `None` where there is none.
+    pub(super) fn of(path: &Path) -> Result<Option<Self>> {
+        match retried(|| path.metadata()) {
+            Ok(metadata) => Ok(Some(Self::new(&metadata))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(path, error)),
+        }
+    }
+
+    fn new(metadata: &Metadata) -> Self {
+        let time = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified = time.and_then(|time| u64::try_from(time.as_nanos()).ok());
+        Self { bytes: metadata.len(), modified }
+    }
+
+    /// Refuses where `was` is not what is at `path` now: a file, or none.
+    pub(super) fn check(path: &Path, was: Option<Self>) -> Result<()> {
+        let reason = match (was, Self::of(path)?) {
+            (was, now) if was == now => return Ok(()),
+            (None, _) => "was not there when the job was planned: another process has made it",
+            (Some(_), None) => "was there when the job was planned, and is gone",
+            (Some(_), Some(_)) => "was changed after the job was planned",
+        };
+        Err(Error::new(ErrorKind::Changed, reason).with_path(path))
+    }
+}

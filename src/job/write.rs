@@ -1,0 +1,254 @@
+//! [`Job::write`]: one part, written at the places that the plan gave it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Mutex;
+
+use sha2::Digest as _;
+use sha2::Sha256;
+
+use super::description::{Job, PlannedTensor};
+use super::receipt::{Receipt, WrittenTensor, part_name};
+use crate::buffer::{Alignment, BufferMut};
+use crate::container::{Container, Handle};
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::save::write_at;
+use crate::tensor::initializer::Initializer;
+use crate::util::{cancel, parallel};
+
+/// How much is written at a time, in bytes: what is hashed is still in the cache when it is
+/// written.
+const CHUNK: usize = 1 << 20;
+/// More threads than this do not write faster.
+const MAX_THREADS: usize = 4;
+
+/// Weights by the names of the tensors of a job: a [`Container`], a map, or a function.
+pub trait Weights: Sync {
+    /// The weights of the tensor `name`. It is asked once for each tensor of a part.
+    ///
+    /// # Errors
+    /// Why there are none; the part is then not written.
+    fn weights_of(&self, name: &str) -> Result<Initializer>;
+}
+
+impl Weights for Container {
+    fn weights_of(&self, name: &str) -> Result<Initializer> {
+        self.get(Handle::of_name(name).as_str()).cloned().ok_or_else(|| missing(name))
+    }
+}
+
+impl<S: std::hash::BuildHasher + Sync> Weights for HashMap<String, Initializer, S> {
+    fn weights_of(&self, name: &str) -> Result<Initializer> {
+        self.get(name).cloned().ok_or_else(|| missing(name))
+    }
+}
+
+impl<F: Fn(&str) -> Result<Initializer> + Sync> Weights for F {
+    fn weights_of(&self, name: &str) -> Result<Initializer> {
+        self(name)
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::MissingHandle, "no weights of this name are there").with_tensor(name)
+}
+
+impl Job {
+    /// Writes the part of a [rewrite](Self::rewrite).
+    ///
+    /// Any number of processes may write a part, at once or again: one that is written is not
+    /// written again, and one that was killed halfway is written from its beginning.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] where the job is no rewrite or has no such part,
+    /// [`ErrorKind::Changed`] where the source is another one now, [`ErrorKind::MissingFile`] where
+    /// the job was committed or aborted, and those of a load and of the disk.
+    pub fn write(&self, part: usize) -> Result<Receipt> {
+        let source = self.source.as_ref().ok_or_else(|| {
+            let reason = "the job is no rewrite: write its parts from weights";
+            Error::new(ErrorKind::InvalidArgument, reason)
+        })?;
+        self.write_part(
+            part,
+            || {
+                let container = source.open()?;
+                Ok(move |name: &str| container.weights_of(name))
+            },
+            || source.check(),
+        )
+    }
+
+    /// Writes the part `part` from `weights`; as [`write`](Self::write) otherwise.
+    ///
+    /// # Errors
+    /// One error for all weights of another dtype or shape ([`ErrorKind::DataType`],
+    /// [`ErrorKind::Shape`]), before a byte is written; those of `weights`, and those of
+    /// [`write`](Self::write).
+    pub fn write_from(&self, part: usize, weights: &impl Weights) -> Result<Receipt> {
+        self.write_part(part, || Ok(|name: &str| weights.weights_of(name)), || Ok(()))
+    }
+
+    /// Writes a part unless that was done. `open` opens the weights, and `check` tells at the end
+    /// whether they are still those.
+    fn write_part<W: Weights>(
+        &self,
+        part: usize,
+        open: impl FnOnce() -> Result<W>,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Receipt> {
+        if !self.parts().contains(&part) {
+            let reason = match self.slices {
+                true => "the job is written in slices, not in parts".to_owned(),
+                false => format!("the job has the parts 0 to {}, not {part}", self.parts - 1),
+            };
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        let (folder, writer) = (self.job_folder(), part_name(part));
+        let lock = folder.lock(&writer)?;
+        if let Some(receipt) = self.stored(&writer)? {
+            return Ok(receipt);
+        }
+        let tensors: Vec<_> = self.tensors.iter().filter(|tensor| tensor.part == part).collect();
+        let weights = self.checked(&tensors, &open()?)?;
+        let receipt = self.write_tensors(&writer, &weights)?;
+        check()?;
+        folder.put_receipt(&writer, &receipt.to_json()?, self.publishing.sync)?;
+        drop(lock);
+        Ok(receipt)
+    }
+
+    /// The receipt of `writer` that is stored, if it is of this job.
+    pub(super) fn stored(&self, writer: &str) -> Result<Option<Receipt>> {
+        let Some(text) = self.job_folder().stored_receipt(writer)? else { return Ok(None) };
+        let receipt = Receipt::from_json(&text)?;
+        if receipt.job == self.id && receipt.writer == writer {
+            return Ok(Some(receipt));
+        }
+        let reason = format!("the receipt of {writer} is of another job or writer");
+        Err(Error::new(ErrorKind::Changed, reason).with_path(self.folder()))
+    }
+
+    /// The weights of `tensors`, whose types and shapes are the planned ones.
+    fn checked<'j>(
+        &self,
+        tensors: &[&'j PlannedTensor],
+        weights: &impl Weights,
+    ) -> Result<Vec<(&'j PlannedTensor, Initializer)>> {
+        let mut errors = Errors::default();
+        let mut found = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            let weights = weights.weights_of(&tensor.name).and_then(|it| fits(tensor, it));
+            match weights {
+                Ok(initializer) => found.push((*tensor, initializer)),
+                Err(error) => errors.push(error.with_tensor(tensor.name.as_str())),
+            }
+        }
+        errors.join().map_or(Ok(found), Err)
+    }
+
+    /// Writes tensors whole, and flushes their files.
+    fn write_tensors(
+        &self,
+        writer: &str,
+        weights: &[(&PlannedTensor, Initializer)],
+    ) -> Result<Receipt> {
+        let files = self.open_files(weights.iter().map(|(tensor, _)| tensor.file))?;
+        let bytes = weights.iter().map(|(_, initializer)| initializer.byte_len());
+        let bytes = bytes.fold(0, u64::saturating_add);
+        cancel::begin(bytes);
+        let written = Mutex::new(vec![None; weights.len()]);
+        let threads = parallel::cores(MAX_THREADS);
+        parallel::for_each(
+            threads,
+            weights.iter().enumerate(),
+            |(number, (tensor, initializer))| {
+                let file =
+                    files.get(&tensor.file).ok_or_else(|| Error::internal("a file is closed"))?;
+                let digest = copy(initializer, file, tensor.offset);
+                let digest = digest.map_err(|error| error.with_tensor(tensor.name.as_str()))?;
+                let mut written = written.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if let Some(slot) = written.get_mut(number) {
+                    *slot = Some(digest);
+                }
+                Ok(())
+            },
+        )?;
+        if self.publishing.sync {
+            self.flush(files.values())?;
+        }
+        let digests = written.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let tensors = weights.iter().zip(digests).map(|((tensor, _), digest)| WrittenTensor {
+            name: tensor.name.clone(),
+            slice: None,
+            sha256: digest.map(|digest| digest.to_string()),
+        });
+        let (job, writer) = (self.id.clone(), writer.to_owned());
+        Ok(Receipt { job, writer, bytes, tensors: tensors.collect() })
+    }
+
+    /// The files of these numbers, open to be written to.
+    fn open_files(&self, numbers: impl Iterator<Item = usize>) -> Result<HashMap<usize, File>> {
+        let mut files = HashMap::new();
+        for number in numbers {
+            if let std::collections::hash_map::Entry::Vacant(slot) = files.entry(number) {
+                slot.insert(self.open_file(number)?);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Waits until what was written to `files` is on the disk.
+    pub(super) fn flush<'f>(&self, mut files: impl Iterator<Item = &'f File>) -> Result<()> {
+        files.try_for_each(|file| file.sync_all()).map_err(|e| Error::io(self.folder(), e))
+    }
+}
+
+/// `initializer`, if it has the type and shape of `tensor`.
+fn fits(tensor: &PlannedTensor, initializer: Initializer) -> Result<Initializer> {
+    let (dtype, dims) = (initializer.dtype(), tensor.signed_dims()?);
+    if dtype != tensor.dtype {
+        let reason = format!("the weights are {dtype}, the job has {}", tensor.dtype);
+        return Err(Error::new(ErrorKind::DataType, reason));
+    }
+    if initializer.dims() != dims {
+        let reason =
+            format!("the weights have the shape {:?}, the job {dims:?}", initializer.dims());
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    Ok(initializer)
+}
+
+/// Writes all bytes of `initializer` to the offset `at` of `file`; returns their SHA-256.
+fn copy(initializer: &Initializer, file: &File, at: u64) -> Result<Digest> {
+    let mut hasher = Sha256::new();
+    let mut done = 0_u64;
+    let mut put = |bytes: &[u8]| {
+        hasher.update(bytes);
+        write_at(file, bytes, at.saturating_add(done))
+            .map_err(|e| Error::io("a weights file of the job", e))?;
+        done = done.saturating_add(bytes.len() as u64);
+        cancel::advance(bytes.len() as u64)
+    };
+    let in_memory = initializer.as_buffer();
+    let made = in_memory.map_or_else(
+        || initializer.is_lazy().then(|| initializer.to_buffer()).transpose(),
+        |b| Ok(Some(b)),
+    )?;
+    if let Some(bytes) = made {
+        bytes.chunks(CHUNK).try_for_each(put)?;
+        return Ok(Digest::of_bytes(hasher));
+    }
+    let len = initializer.byte_len();
+    let mut from = 0;
+    let mut chunk =
+        BufferMut::zeroed(usize::try_from(len).unwrap_or(CHUNK).min(CHUNK), Alignment::PAGE)?;
+    while from < len {
+        let left = usize::try_from(len.saturating_sub(from)).unwrap_or(CHUNK).min(chunk.len());
+        let part = chunk.get_mut(..left).unwrap_or_default();
+        initializer.read_at(from, part)?;
+        put(part)?;
+        from = from.saturating_add(left as u64);
+    }
+    Ok(Digest::of_bytes(hasher))
+}

@@ -1,0 +1,580 @@
+//! Jobs: many writers, one model, in place by one commit.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+
+use onnx_container::job::{Job, JobOptions, Recast, Receipt, TensorSlice, jobs_in};
+use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+use onnx_container::{
+    Alignment, Container, DataType, ErrorKind, Initializer, LoadOptions, Result, SaveOptions,
+    WeightFiles,
+};
+
+use crate::support::{self, container_of, external_everywhere};
+
+/// The layouts that a job can have.
+fn layouts() -> Vec<(&'static str, SaveOptions)> {
+    let layouts = all_layouts().into_iter();
+    layouts.map(|(name, options)| (name, options.sync(false))).collect()
+}
+
+fn all_layouts() -> Vec<(&'static str, SaveOptions)> {
+    let mut layouts = vec![
+        ("packed", SaveOptions::from(true)),
+        ("page by page", SaveOptions::from(true).alignment(Alignment::PAGE)),
+        ("per tensor", SaveOptions::from(WeightFiles::PerTensor)),
+        ("shards", SaveOptions::from(WeightFiles::Sharded { max_bytes: 1500 })),
+        ("named", SaveOptions::from(true).data_name("weights.bin")),
+        ("with digests", SaveOptions::from(true).digests(true)),
+        ("inline tensors too", SaveOptions::from(true).externalize(true)),
+        ("deduplicated", SaveOptions::from(true).dedup(true)),
+    ];
+    #[cfg(feature = "safetensors")]
+    layouts.push(("safetensors", SaveOptions::from(WeightFiles::Safetensors)));
+    layouts
+}
+
+/// The weights of `container` by name, declared only.
+fn declared(container: &Container) -> Container {
+    let mut declared = container.clone();
+    let weights: Vec<_> = container
+        .iter()
+        .map(|(handle, it)| (handle.clone(), Initializer::declared(it.dtype(), it.dims()).unwrap()))
+        .collect();
+    for (handle, weight) in weights {
+        declared.insert(handle.as_str(), weight).unwrap();
+    }
+    declared
+}
+
+fn job_file(container: &Container, folder: &Path, options: impl Into<JobOptions>) -> Job {
+    Job::plan(container, folder.join("m.onnx"), options).unwrap()
+}
+
+/// The files of a folder that readers of models see.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = support::contents(folder);
+    files.retain(|name, _| !name.starts_with('.'));
+    files
+}
+
+/// Whether no job is left in the folder.
+fn is_clean(folder: &Path) {
+    let left: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name()).collect();
+    let left: Vec<_> = left.iter().filter(|it| it.to_string_lossy().starts_with('.')).collect();
+    assert!(left.is_empty() && jobs_in(folder).unwrap().is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_files_are_those_of_a_save() {
+    for (container, what) in [(container_of(7), "seven"), (external_everywhere(), "everywhere")] {
+        for (layout, options) in layouts() {
+            let saved = tempfile::tempdir().unwrap();
+            container.save(saved.path().join("m.onnx"), options.clone()).unwrap();
+            for parts in [1, 3, 100] {
+                let folder = tempfile::tempdir().unwrap();
+                let plan = JobOptions::from(parts).save(options.clone());
+                // What a layout needs to know of the elements, declared weights do not have.
+                let planned = match layout {
+                    "inline tensors too" | "deduplicated" => container.clone(),
+                    _ => declared(&container),
+                };
+                let mut weights = container.clone();
+                if layout == "inline tensors too" {
+                    let all = onnx_container::edit::ExternalizeOptions::new().min_bytes(0);
+                    weights.externalize(all).unwrap();
+                }
+                let job = job_file(&planned, folder.path(), plan);
+                assert!(
+                    job.parts().len() <= parts && job.parts().len() <= job.tensors().len().max(1)
+                );
+                let job = Job::from_json(&job.to_json().unwrap()).unwrap();
+                // From the last part to the first, and one twice.
+                for part in job.parts().rev().chain([0]) {
+                    job.write_from(part, &weights).unwrap();
+                }
+                assert!(contents(folder.path()).is_empty(), "nothing is visible before the commit");
+                let committed = job.commit().unwrap();
+                let what = format!("{what}, {layout}, {parts} parts");
+                assert!(contents(folder.path()) == contents(saved.path()), "{what}");
+                assert_eq!(committed.digest, Some(container.digest().unwrap()), "{what}");
+                is_clean(folder.path());
+            }
+        }
+    }
+}
+
+/// A model whose only weight is a matrix.
+fn matrix(rows: i64, columns: i64) -> Container {
+    let mut graph = GraphProto::new("g");
+    graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [rows, columns], "#w"));
+    graph.initializer.push(TensorProto::external("b", TensorProto::FLOAT, [columns], "#b"));
+    let mut container = Container::new(ModelProto::new(graph));
+    let elements = |count: i64| (0..count).map(|i| i as f32).collect::<Vec<_>>();
+    let w = ndarray::Array2::from_shape_vec(
+        (rows as usize, columns as usize),
+        elements(rows * columns),
+    );
+    container.insert("#w", w.unwrap()).unwrap();
+    container.insert("#b", elements(columns)).unwrap();
+    container
+}
+
+/// The bytes of a slice of the matrix.
+fn slice_of(columns: u64, slice: &TensorSlice) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for row in slice.offsets[0]..slice.offsets[0] + slice.shape[0] {
+        for column in slice.offsets[1]..slice.offsets[1] + slice.shape[1] {
+            bytes.extend(((row * columns + column) as f32).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn ranks_write_slices_on_any_axis() {
+    let container = matrix(6, 10);
+    let saved = tempfile::tempdir().unwrap();
+    container.save(saved.path().join("m.onnx"), true).unwrap();
+    type Slices = Vec<([u64; 2], [u64; 2])>;
+    let ways: [(&str, Slices); 4] = [
+        ("rows", vec![([0, 0], [4, 10]), ([4, 0], [2, 10])]),
+        ("columns", vec![([0, 0], [6, 3]), ([0, 3], [6, 7])]),
+        ("both", vec![([0, 0], [3, 5]), ([0, 5], [3, 5]), ([3, 0], [3, 5]), ([3, 5], [3, 5])]),
+        ("one has nothing", vec![([0, 0], [6, 10]), ([6, 0], [0, 10])]),
+    ];
+    for (way, slices) in ways {
+        for digests in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let save = SaveOptions::from(true).digests(digests);
+            let options = JobOptions::from(save).slices(true);
+            let job = job_file(&declared(&container), folder.path(), options);
+            for (rank, (offsets, shape)) in slices.iter().enumerate() {
+                let writer = job.slice_writer(format!("rank-{rank}")).unwrap();
+                let slice = TensorSlice::new(*offsets, *shape);
+                writer.write("w", &slice, &slice_of(10, &slice)).unwrap();
+                if rank == 0 {
+                    let b = container.get("#b").unwrap().to_buffer().unwrap();
+                    writer.write("b", &TensorSlice::new([0], [10]), &b).unwrap();
+                }
+                let receipt = writer.finish().unwrap();
+                assert_eq!(Receipt::from_json(&receipt.to_json().unwrap()).unwrap(), receipt);
+            }
+            let committed = job.commit().unwrap();
+            if digests {
+                assert_eq!(committed.digest, Some(container.digest().unwrap()), "{way}");
+                let verify = LoadOptions::new().verify_digests(true);
+                Container::load(folder.path().join("m.onnx"), verify).unwrap();
+            } else {
+                assert!(contents(folder.path()) == contents(saved.path()), "{way}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_written_once_is_not_committed() {
+    type Write = fn(&Job) -> Result<()>;
+    const ALL: [u64; 2] = [6, 10];
+    fn put(job: &Job, rank: &str, name: &str, slice: &TensorSlice, bytes: &[u8]) -> Result<()> {
+        let writer = job.slice_writer(rank)?;
+        writer.write(name, slice, bytes)?;
+        writer.finish().map(drop)
+    }
+    fn w(job: &Job, rank: &str, offsets: [u64; 2], shape: [u64; 2]) -> Result<()> {
+        let slice = TensorSlice::new(offsets, shape);
+        put(job, rank, "w", &slice, &slice_of(10, &slice))
+    }
+    fn b(job: &Job, rank: &str, from: u64, count: u64) -> Result<()> {
+        put(job, rank, "b", &TensorSlice::new([from], [count]), &vec![0; count as usize * 4])
+    }
+    let parts = JobOptions::from(2);
+    let slices = JobOptions::new().slices(true);
+    let cases: [(&str, &JobOptions, Write, ErrorKind, &[&str]); 7] = [
+        ("nothing", &parts, |_| Ok(()), ErrorKind::MissingTensor, &["`w`", "`b`"]),
+        ("nothing", &slices, |_| Ok(()), ErrorKind::MissingTensor, &["nobody has written it"]),
+        (
+            "one part",
+            &parts,
+            |job| job.write_from(0, &matrix(6, 10)).map(drop),
+            ErrorKind::MissingTensor,
+            &["part 1 of 2 is not written"],
+        ),
+        (
+            "a part of a tensor",
+            &slices,
+            |job| w(job, "r", [0, 0], [5, 10]).and_then(|()| b(job, "s", 0, 10)),
+            ErrorKind::MissingTensor,
+            &["`w`", "50 of its 60 elements"],
+        ),
+        (
+            "twice",
+            &slices,
+            |job| {
+                w(job, "r", [0, 0], ALL)?;
+                b(job, "s", 0, 10)?;
+                b(job, "t", 3, 1)
+            },
+            ErrorKind::InvalidArgument,
+            &["`b`", "two writers"],
+        ),
+        (
+            "all and a part",
+            &slices,
+            |job| {
+                w(job, "r", [0, 0], ALL)?;
+                b(job, "s", 0, 10)?;
+                w(job, "t", [5, 9], [1, 1])
+            },
+            ErrorKind::InvalidArgument,
+            &["`w`", "two writers"],
+        ),
+        (
+            "not finished",
+            &slices,
+            |job| {
+                b(job, "s", 0, 10)?;
+                let slice = TensorSlice::new([0, 0], ALL);
+                job.slice_writer("r")?.write("w", &slice, &slice_of(10, &slice))
+            },
+            ErrorKind::MissingTensor,
+            &["`w`"],
+        ),
+    ];
+    for (case, options, write, kind, says) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        container_of(2).save(folder.path().join("m.onnx"), true).unwrap();
+        let old = contents(folder.path());
+        let job = job_file(&declared(&matrix(6, 10)), folder.path(), options.clone());
+        write(&job).unwrap();
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.kind(), kind, "{case}: {error}");
+        assert!(says.iter().all(|text| error.to_string().contains(text)), "{case}: {error}");
+        assert!(contents(folder.path()) == old, "{case}");
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused_before_a_byte_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&declared(&matrix(6, 10)), folder.path(), 1);
+    let before = fs::read(job.staged_file(0).unwrap()).unwrap();
+    let of =
+        |w: Initializer, b: Initializer| HashMap::from([("w".to_owned(), w), ("b".to_owned(), b)]);
+    let floats = |dims: &[i64]| Initializer::declared(DataType::Float, dims).unwrap();
+    let cases = [
+        (of(floats(&[10, 6]), floats(&[10])), ErrorKind::Shape),
+        (
+            of(floats(&[6, 10]), Initializer::declared(DataType::Float16, [10]).unwrap()),
+            ErrorKind::DataType,
+        ),
+        (HashMap::from([("w".to_owned(), floats(&[6, 10]))]), ErrorKind::MissingHandle),
+        // The elements are asked for after all weights are known to fit.
+        (of(floats(&[6, 10]), floats(&[10])), ErrorKind::MissingHandle),
+    ];
+    for (weights, kind) in cases {
+        let error = job.write_from(0, &weights).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert_eq!(fs::read(job.staged_file(0).unwrap()).unwrap(), before);
+        assert_eq!(job.status().unwrap().missing, [0]);
+    }
+    assert_eq!(job.slice_writer("r").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(job.write_from(1, &matrix(6, 10)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(job.write(0).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn slices_that_do_not_fit_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = JobOptions::new().slices(true);
+    let job = job_file(&declared(&matrix(6, 10)), folder.path(), options);
+    let before = fs::read(job.staged_file(0).unwrap()).unwrap();
+    let writer = job.slice_writer("r").unwrap();
+    for (name, slice, bytes, kind) in [
+        ("nope", TensorSlice::new([0], [1]), 4, ErrorKind::MissingTensor),
+        ("w", TensorSlice::new([6, 0], [1, 10]), 40, ErrorKind::OutOfBounds),
+        ("w", TensorSlice::new([0], [10]), 40, ErrorKind::OutOfBounds),
+        ("w", TensorSlice::new([0, 0], [1, 10]), 39, ErrorKind::Shape),
+        ("w", TensorSlice::new([0, 0], [1, 10]), 0, ErrorKind::Shape),
+    ] {
+        let error = writer.write(name, &slice, &vec![1; bytes]).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    assert_eq!(fs::read(job.staged_file(0).unwrap()).unwrap(), before);
+    for name in ["", "part-00000", "a/b", "..", "é", &"x".repeat(101)] {
+        assert_eq!(
+            job.slice_writer(name).unwrap_err().kind(),
+            ErrorKind::InvalidArgument,
+            "{name}"
+        );
+    }
+    assert_eq!(job.write_from(0, &matrix(6, 10)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(job.parts().len(), 0);
+}
+
+#[test]
+fn a_part_is_written_once_and_its_receipt_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&declared(&matrix(6, 10)), folder.path(), 2);
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let weights = |name: &str| {
+        asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(matrix(6, 10).get(format!("#{name}").as_str()).unwrap().clone())
+    };
+    // Two processes and more at once.
+    let receipts: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| job.write_from(0, &weights).unwrap())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(receipts.iter().all(|receipt| *receipt == receipts[0]));
+    assert_eq!(asked.into_inner(), 1);
+    let status = job.status().unwrap();
+    assert_eq!((status.done, status.missing, status.bytes), (vec![0], vec![1], 280));
+    assert_eq!(status.bytes_written, 240);
+    job.abort().unwrap();
+    is_clean(folder.path());
+}
+
+#[test]
+fn a_rewrite_needs_no_weights_of_its_caller() {
+    for recast in [None, Some(Recast::new(DataType::Float16))] {
+        for parts in [1, 4] {
+            let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let expected = tempfile::tempdir().unwrap();
+            let source = from.path().join("m.onnx");
+            container_of(6).save(&source, WeightFiles::PerTensor).unwrap();
+            let mut container = Container::load(&source, LoadOptions::new()).unwrap();
+            if recast.is_some() {
+                let options = onnx_container::edit::CastOptions::new().compute(true).keep_io(false);
+                container.cast(DataType::Float16, options).unwrap();
+            }
+            container.save(expected.path().join("n.onnx"), true).unwrap();
+            let job =
+                Job::rewrite(&source, to.path().join("n.onnx"), recast.clone(), parts).unwrap();
+            let folder = job.folder();
+            for part in job.parts() {
+                // As another process does: by the path of the folder.
+                Job::open(&folder).unwrap().write(part).unwrap();
+            }
+            let committed = Job::open(folder.join("job.json")).unwrap().commit().unwrap();
+            assert!(contents(to.path()) == contents(expected.path()), "{recast:?} {parts}");
+            assert_eq!(committed.digest, Some(container.digest().unwrap()));
+        }
+    }
+}
+
+#[test]
+fn a_source_that_changes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("m.onnx");
+    container_of(4).save(&source, true).unwrap();
+    let job = Job::rewrite(&source, folder.path().join("n.onnx"), None, 2).unwrap();
+    job.write(0).unwrap();
+    let weights = folder.path().join("m.onnx.data");
+    let mut bytes = fs::read(&weights).unwrap();
+    bytes[0] ^= 1;
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    fs::write(&weights, bytes).unwrap();
+    let error = job.write(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    assert_eq!(error.path(), Some(weights.as_path()));
+    assert_eq!(job.commit().unwrap_err().kind(), ErrorKind::MissingTensor);
+}
+
+#[test]
+fn another_model_that_came_between_stays() {
+    let plan = |folder: &Path| {
+        let job = job_file(&matrix(6, 10), folder, 1);
+        job.write_from(0, &matrix(6, 10)).unwrap();
+        job
+    };
+    // Where there was none, where there was one, and where it is gone.
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (plan(folder.path()), plan(folder.path()));
+    let third = job_file(&matrix(6, 9), folder.path(), 1);
+    third.write_from(0, &matrix(6, 9)).unwrap();
+    assert_eq!(jobs_in(folder.path()).unwrap().len(), 3);
+    first.commit().unwrap();
+    let old = contents(folder.path());
+    let error = third.commit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    assert!(contents(folder.path()) == old);
+    third.abort().unwrap();
+    // What is in place is what this one would put there.
+    second.commit().unwrap();
+    assert!(contents(folder.path()) == old);
+    is_clean(folder.path());
+
+    let over = plan(folder.path());
+    container_of(1).save(folder.path().join("m.onnx"), true).unwrap();
+    let old = contents(folder.path());
+    assert_eq!(over.commit().unwrap_err().kind(), ErrorKind::Changed);
+    fs::remove_file(folder.path().join("m.onnx")).unwrap();
+    assert_eq!(over.commit().unwrap_err().kind(), ErrorKind::Changed);
+    fs::write(folder.path().join("m.onnx"), &old["m.onnx"]).unwrap();
+    over.abort().unwrap();
+    assert!(contents(folder.path()) == old);
+
+    // What the plan saw is replaced.
+    let again = plan(folder.path());
+    again.commit().unwrap();
+    let loaded = Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
+    assert_eq!(loaded.digest().unwrap(), matrix(6, 10).digest().unwrap());
+    for gone in [
+        again.commit().map(drop),
+        again.status().map(drop),
+        again.write_from(0, &matrix(6, 10)).map(drop),
+    ] {
+        assert_eq!(gone.unwrap_err().kind(), ErrorKind::MissingFile);
+    }
+}
+
+#[test]
+fn what_a_job_cannot_do_is_refused_by_the_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let plan = |options: JobOptions| Job::plan(&container_of(3), &path, options).unwrap_err();
+    for (options, kind) in [
+        (JobOptions::from(0), ErrorKind::InvalidArgument),
+        (JobOptions::from(JobOptions::MAX_PARTS + 1), ErrorKind::InvalidArgument),
+        (WeightFiles::Embedded.into(), ErrorKind::InvalidArgument),
+        (WeightFiles::AsLoaded.into(), ErrorKind::InvalidArgument),
+        (SaveOptions::from(true).checksums(true).into(), ErrorKind::InvalidArgument),
+        (SaveOptions::from(true).data_name("../x").into(), ErrorKind::InvalidArgument),
+    ] {
+        let error = plan(options);
+        assert_eq!(error.kind(), kind, "{error}");
+        is_clean(folder.path());
+    }
+    container_of(3).save(&path, true).unwrap();
+    let error = plan(SaveOptions::from(true).overwrite(false).into());
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    // Another model needs the weights that this one would replace.
+    fs::copy(&path, folder.path().join("other.onnx")).unwrap();
+    assert_eq!(plan(1.into()).kind(), ErrorKind::AlreadyExists);
+    is_clean(folder.path());
+    let missing = Job::plan(&container_of(1), folder.path().join("none/m.onnx"), 1).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::MissingFile);
+}
+
+#[test]
+fn what_is_no_job_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 2);
+    let json = job.to_json().unwrap();
+    assert_eq!(Job::from_json(&json).unwrap(), job);
+    let changed = |from: &str, to: &str| {
+        assert!(json.contains(from), "{from} in {json}");
+        json.replacen(from, to, 1)
+    };
+    for (text, kind) in [
+        (String::new(), ErrorKind::Decode),
+        ("{}".into(), ErrorKind::Decode),
+        (changed("onnx-container job", "other"), ErrorKind::Decode),
+        (changed("\"version\":1", "\"version\":2"), ErrorKind::Unsupported),
+        (changed(job.id(), "../../x"), ErrorKind::InvalidModel),
+        (changed("\"name\":\"m.onnx\"", "\"name\":\"../m.onnx\""), ErrorKind::InvalidModel),
+        (changed("\"m.onnx.data\"", "\"../w\""), ErrorKind::InvalidModel),
+        (changed("\"directory\":\"/", "\"directory\":\""), ErrorKind::InvalidModel),
+        (changed("\"offset\":0", "\"offset\":18446744073709551615"), ErrorKind::InvalidModel),
+        (changed("\"file\":0", "\"file\":7"), ErrorKind::InvalidModel),
+        (changed("\"part\":0", "\"part\":2"), ErrorKind::InvalidModel),
+        (changed("\"FLOAT\"", "\"FLOAT17\""), ErrorKind::Decode),
+        (changed("\"parts\":2", "\"parts\":2,\"more\":1"), ErrorKind::Decode),
+    ] {
+        let error = Job::from_json(&text).unwrap_err();
+        assert_eq!(error.kind(), kind, "{text}: {error}");
+    }
+    assert_eq!(Job::open(folder.path()).unwrap_err().kind(), ErrorKind::MissingFile);
+    for text in ["", "{}", "[]"] {
+        assert_eq!(Receipt::from_json(text).unwrap_err().kind(), ErrorKind::Decode);
+    }
+}
+
+#[test]
+fn receipts_of_others_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 2);
+    let other = job_file(&matrix(6, 10), folder.path(), 2);
+    let of = |job: &Job| -> Vec<_> {
+        job.parts().map(|part| job.write_from(part, &matrix(6, 10)).unwrap()).collect()
+    };
+    let (own, foreign) = (of(&job), of(&other));
+    let error = job.commit_receipts(foreign).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let mut odd = own.clone();
+    odd[0].writer = "part-00007".into();
+    assert_eq!(job.commit_receipts(odd).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let error = job.commit_receipts(own[..1].to_vec()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingTensor);
+    // A part that was run twice is one.
+    let twice = [own.clone(), own].concat();
+    job.commit_receipts(twice).unwrap();
+}
+
+#[test]
+fn what_no_job_put_there_keeps_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for note in ["notes", "new/notes", "receipts/notes"] {
+        let job = job_file(&matrix(6, 10), folder.path(), 1);
+        job.write_from(0, &matrix(6, 10)).unwrap();
+        let (kept, path) = (job.folder().join(note), job.folder());
+        fs::write(&kept, "the user's").unwrap();
+        let error = job.clone().abort().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "the user's");
+        fs::remove_dir_all(path).unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_new_files_have_the_access_of_the_old_ones() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    container_of(2).save(&path, true).unwrap();
+    for name in ["m.onnx", "m.onnx.data"] {
+        fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let job = job_file(&matrix(6, 10), folder.path(), SaveOptions::from(WeightFiles::PerTensor));
+    assert_eq!(job.folder().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    for part in job.parts() {
+        job.write_from(part, &matrix(6, 10)).unwrap();
+    }
+    for file in job.commit().unwrap().files {
+        let mode = folder.path().join(&file.name).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.name);
+    }
+}
+
+#[test]
+fn a_save_leaves_the_folder_of_a_job_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 1);
+    job.write_from(0, &matrix(6, 10)).unwrap();
+    container_of(1).save(folder.path().join("other.onnx"), true).unwrap();
+    onnx_container::recovery::recover(folder.path()).unwrap();
+    job.commit().unwrap();
+}
+
+#[test]
+fn weights_without_elements_need_nobody() {
+    let mut graph = GraphProto::new("g");
+    graph.initializer.push(TensorProto::external("e", TensorProto::FLOAT, [0, 3], "#e"));
+    graph.initializer.push(TensorProto::external("s", TensorProto::FLOAT, [], "#s"));
+    let mut container = Container::new(ModelProto::new(graph));
+    container.insert("#e", Initializer::declared(DataType::Float, [0, 3]).unwrap()).unwrap();
+    container.insert("#s", Initializer::declared(DataType::Float, []).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&container, folder.path(), JobOptions::new().slices(true));
+    let writer = job.slice_writer("r").unwrap();
+    writer.write("s", &TensorSlice::new([], []), &1.0_f32.to_le_bytes()).unwrap();
+    writer.finish().unwrap();
+    job.commit().unwrap();
+    let loaded = Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
+    assert_eq!(loaded.get("#s").unwrap().to_tensor().unwrap().as_slice::<f32>().unwrap(), [1.0]);
+    assert_eq!(loaded.get("#e").unwrap().byte_len(), 0);
+}

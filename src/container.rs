@@ -7,6 +7,7 @@
 pub(crate) mod add_delete;
 pub(crate) mod cast;
 pub(crate) mod consolidate;
+mod declare;
 mod declare_type;
 pub(crate) mod externalize;
 pub(crate) mod extract_model;

@@ -46,6 +46,7 @@ from ._core import (
     model_that_needs,
 )
 from ._dtypes import DataType
+from ._job import Committed, Job, JobStatus, PlannedTensor, Receipt
 from ._looks import Histogram, ModelDiff, Summary, TensorStats, TensorSummary, ValueSummary, diff, inspect, stats
 from ._model_files import ModelFiles, SharedWeights, copy, delete, move, share
 from ._onnx import load_model, load_model_from_string, save_model
@@ -113,6 +114,7 @@ __all__ = [
     "Checked",
     "CheckedFolder",
     "CheckedModel",
+    "Committed",
     "Container",
     "DataType",
     "EqualWeights",
@@ -124,12 +126,16 @@ __all__ = [
     "Histogram",
     "Inlined",
     "IsAFolderError",
+    "Job",
+    "JobStatus",
     "MissingFileError",
     "ModelContainer",
     "ModelDiff",
     "ModelFiles",
     "Orphan",
     "Patch",
+    "PlannedTensor",
+    "Receipt",
     "Recovered",
     "Saved",
     "Scan",

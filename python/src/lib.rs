@@ -15,6 +15,7 @@ mod files;
 mod functions;
 mod initializer;
 mod interrupt;
+mod job;
 mod looks;
 mod mapping;
 mod model_files;
@@ -61,6 +62,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::initializer::Initializer;
+    #[pymodule_export]
+    use crate::job::Job;
     #[pymodule_export]
     use crate::looks::{diff, inspect};
     #[pymodule_export]

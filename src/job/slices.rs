@@ -13,6 +13,7 @@ use super::slice::{Runs, TensorSlice};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::write_at;
+use crate::tensor::initializer::Initializer;
 use crate::util::cancel;
 
 /// Writes slices of the tensors of a job: see [`Job::slice_writer`]. Several threads may.
@@ -104,6 +105,30 @@ impl SliceWriter<'_> {
         state.written.push(WrittenTensor { name: name.to_owned(), slice, sha256 });
         state.bytes = state.bytes.saturating_add(bytes.len() as u64);
         Ok(())
+    }
+
+    /// Writes all elements of `weights` as the slice of the tensor `name` that begins at `offsets`
+    /// (elements) and has their dimensions.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] where they have another type than the tensor; those of
+    /// [`write`](Self::write) and of reading `weights`.
+    pub fn write_from(
+        &self,
+        name: &str,
+        offsets: impl Into<Vec<u64>>,
+        weights: &Initializer,
+    ) -> Result<()> {
+        if let Some(tensor) = self.by_name.get(name).filter(|it| it.dtype != weights.dtype()) {
+            let reason =
+                format!("the weights are {}, the job has {}", weights.dtype(), tensor.dtype);
+            return Err(Error::new(ErrorKind::DataType, reason).with_tensor(name));
+        }
+        let negative = |_| Error::internal("an initializer with a negative dimension");
+        let shape = weights.dims().iter().map(|length| u64::try_from(*length).map_err(negative));
+        let slice = TensorSlice::new(offsets, shape.collect::<Result<Vec<_>>>()?);
+        let bytes = weights.to_buffer().map_err(|error| error.with_tensor(name))?;
+        self.write(name, &slice, &bytes)
     }
 
     fn write_runs(&self, tensor: &PlannedTensor, slice: &TensorSlice, bytes: &[u8]) -> Result<()> {

@@ -1,0 +1,225 @@
+//! [`Job`]: a save that many processes write together.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use onnx_container::job::{JobOptions, Recast, Receipt, Weights};
+use onnx_container::{DataType, Error, Initializer, Result};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::container::Container;
+use crate::error::OrRaise;
+use crate::initializer::converted;
+use crate::interrupt::detached;
+use crate::options::Save;
+use crate::saved::{files, names};
+
+/// A job, as the library has it.
+#[derive(Debug)]
+#[pyclass(frozen, module = "onnx_container._core")]
+pub struct Job(onnx_container::job::Job);
+
+/// A tensor: name, type, dimensions, file, offset, length in bytes, part.
+type Planned = (String, i32, Vec<u64>, String, u64, u64, usize);
+
+#[pymethods]
+impl Job {
+    /// Plans a save of a container. Tensors without weights are declared.
+    #[staticmethod]
+    fn plan(
+        py: Python<'_>,
+        container: &Container,
+        path: PathBuf,
+        parts: usize,
+        slices: bool,
+        options: Save,
+    ) -> PyResult<Self> {
+        let ((options, _), now) = (options.options()?, container.now(py)?);
+        let options = JobOptions::from(parts).slices(slices).save(options);
+        let planned = detached(py, move || {
+            let mut declared = onnx_container::Container::clone(&now);
+            declared.declare()?;
+            onnx_container::job::Job::plan(&declared, path, options)
+        });
+        planned.map(Self)
+    }
+
+    /// Plans a rewrite of the model at `source`.
+    #[staticmethod]
+    fn rewrite(
+        py: Python<'_>,
+        source: PathBuf,
+        path: PathBuf,
+        parts: usize,
+        cast: Option<(i32, bool, Vec<String>)>,
+        options: Save,
+    ) -> PyResult<Self> {
+        let (options, _) = options.options()?;
+        let recast = cast.map(|(to, keep_io, except)| {
+            let to = DataType::try_from(to).or_raise()?;
+            Ok::<_, PyErr>(Recast::new(to).keep_io(keep_io).except(except))
+        });
+        let recast = recast.transpose()?;
+        let options = JobOptions::from(parts).save(options);
+        let planned =
+            detached(py, move || onnx_container::job::Job::rewrite(source, path, recast, options));
+        planned.map(Self)
+    }
+
+    #[staticmethod]
+    fn open(path: PathBuf) -> PyResult<Self> {
+        onnx_container::job::Job::open(path).or_raise().map(Self)
+    }
+
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        onnx_container::job::Job::from_json(text).or_raise().map(Self)
+    }
+
+    fn to_json(&self) -> PyResult<String> {
+        self.0.to_json().or_raise()
+    }
+
+    #[getter]
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.path()
+    }
+
+    #[getter]
+    fn folder(&self) -> PathBuf {
+        self.0.folder()
+    }
+
+    #[getter]
+    fn parts(&self) -> usize {
+        self.0.parts().len()
+    }
+
+    #[getter]
+    fn files(&self) -> Vec<(String, u64)> {
+        files(&self.0.files())
+    }
+
+    #[getter]
+    fn tensors(&self) -> PyResult<Vec<Planned>> {
+        let files = self.0.files();
+        let planned = self.0.tensors().iter().map(|it| {
+            let file = files.get(it.file).map(|file| file.name.clone()).unwrap_or_default();
+            let (dims, nbytes) = (it.dims.clone(), it.byte_len()?);
+            Ok((it.name.clone(), it.dtype.number(), dims, file, it.offset, nbytes, it.part))
+        });
+        planned.collect::<Result<_>>().or_raise()
+    }
+
+    /// Writes a part: from the source of a rewrite, from a container, or from what `weights`, a
+    /// function of names, returns.
+    fn write(
+        &self,
+        py: Python<'_>,
+        part: usize,
+        container: Option<&Container>,
+        weights: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<String> {
+        let receipt = match (container, weights) {
+            (Some(container), _) => {
+                let now = container.now(py)?;
+                detached(py, || self.0.write_from(part, &*now))
+            }
+            (None, Some(weights)) => {
+                // Python is asked by this thread, before others write.
+                let given = Given::of(&self.0, part, &weights)?;
+                detached(py, || self.0.write_from(part, &given))
+            }
+            (None, None) => detached(py, || self.0.write(part)),
+        };
+        receipt?.to_json().or_raise()
+    }
+
+    /// Writes slices: names, offsets, and anything that can be weights.
+    fn write_slices(
+        &self,
+        py: Python<'_>,
+        writer: String,
+        slices: &Bound<'_, PyAny>,
+    ) -> PyResult<String> {
+        let writer = self.0.slice_writer(writer).or_raise()?;
+        for slice in slices.try_iter()? {
+            let (name, offsets, weights): (String, Vec<u64>, Bound<'_, PyAny>) =
+                slice?.extract()?;
+            let weights = converted(&weights)?.get().0.clone();
+            detached(py, || writer.write_from(&name, offsets, &weights))?;
+        }
+        let receipt = detached(py, move || writer.finish())?;
+        receipt.to_json().or_raise()
+    }
+
+    /// How far the job is: parts that are written, parts that are not, writers of slices, bytes
+    /// that are written, all bytes.
+    #[allow(clippy::type_complexity)]
+    fn status(&self) -> PyResult<(Vec<usize>, Vec<usize>, Vec<String>, u64, u64)> {
+        let status = self.0.status().or_raise()?;
+        Ok((status.done, status.missing, status.writers, status.bytes_written, status.bytes))
+    }
+
+    /// Puts the model in place, with the receipts that are given as JSON, or with those in the
+    /// folder.
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        receipts: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let committed = detached(py, || match receipts {
+            None => self.0.commit(),
+            Some(given) => {
+                let receipts = given.iter().map(|text| Receipt::from_json(text));
+                self.0.commit_receipts(receipts.collect::<Result<Vec<_>>>()?)
+            }
+        })?;
+        let report = PyDict::new(py);
+        report.set_item("files", files(&committed.files))?;
+        report.set_item("nbytes", committed.bytes)?;
+        report.set_item("digest", committed.digest.map(|digest| digest.to_string()))?;
+        report.set_item("removed", &committed.removed)?;
+        report.set_item("left_behind", &committed.left_behind)?;
+        report.set_item("warnings", names(&committed.warnings))?;
+        Ok(report)
+    }
+
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, || self.0.clone().abort())
+    }
+}
+
+/// Weights that a Python function has returned.
+struct Given(HashMap<String, Initializer>);
+
+impl Given {
+    /// Those of a part, unless it is written.
+    fn of(
+        job: &onnx_container::job::Job,
+        part: usize,
+        weights: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let status = job.status().or_raise()?;
+        let mut given = HashMap::new();
+        if status.missing.contains(&part) {
+            for tensor in job.tensors().iter().filter(|tensor| tensor.part == part) {
+                let found = converted(&weights.call1((tensor.name.as_str(),))?)?;
+                given.insert(tensor.name.clone(), found.get().0.clone());
+            }
+        }
+        Ok(Self(given))
+    }
+}
+
+impl Weights for Given {
+    fn weights_of(&self, name: &str) -> Result<Initializer> {
+        self.0.get(name).cloned().ok_or_else(|| Error::other(format!("`{name}` was not asked for")))
+    }
+}

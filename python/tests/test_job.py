@@ -1,0 +1,152 @@
+"""Jobs: a save that many processes write together."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_container
+import pytest
+from onnx import TensorProto, helper
+from onnx_container import Container, DataType, Job
+
+
+def model() -> Any:
+    """Two weights behind handles, without elements."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 40])],
+    )
+    for name, dims in (("w", [16, 40]), ("b", [40])):
+        tensor = graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=dims)
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=f"#{name}")
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+def weights() -> dict[str, Any]:
+    return {"w": np.arange(640, dtype=np.float32).reshape(16, 40), "b": np.ones(40, np.float32)}
+
+
+def filled() -> Container:
+    container = Container(model())
+    container.update({f"#{name}": it for name, it in weights().items()})
+    return container
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {it.name: it.read_bytes() for it in folder.iterdir() if it.is_file()}
+
+
+def write(folder: str, part: int) -> onnx_container.Receipt:
+    """In another process, which has no more than the path."""
+    return Job.open(folder).write(part, weights())
+
+
+def write_pickled(job: Job, part: int) -> onnx_container.Receipt:
+    return job.write(part, weights())
+
+
+@pytest.mark.parametrize("options", [{}, {"files": "per-tensor"}, {"files": "safetensors"}, {"digests": True}])
+def test_the_files_are_those_of_a_save(tmp_path: Path, options: Any) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "job").mkdir()
+    filled().save(tmp_path / "saved/m.onnx", **options)
+    job = Job.plan(model(), tmp_path / "job/m.onnx", parts=2, **options)
+    assert [it.name for it in job.tensors] and len(job.parts) == 2
+    with concurrent.futures.ProcessPoolExecutor(2) as pool:
+        receipts = [
+            pool.submit(write, job.folder, 1).result(),
+            pool.submit(write_pickled, job, 0).result(),
+            pool.submit(write_pickled, job, 0).result(),
+        ]
+    assert job.status().missing == [] and job.status().bytes_written == 2720
+    committed = job.commit(pickle.loads(pickle.dumps(receipts)))
+    assert committed.digest == filled().digest()
+    assert contents(tmp_path / "job") == contents(tmp_path / "saved")
+    assert os.listdir(tmp_path / "job") == [*contents(tmp_path / "job")]
+    onnx.checker.check_model(str(tmp_path / "job/m.onnx"), full_check=True)
+
+
+@pytest.mark.parametrize(
+    "given", [lambda it: it, lambda it: it.__getitem__, lambda _: filled()], ids=["mapping", "function", "container"]
+)
+def test_weights_come_by_name(tmp_path: Path, given: Any) -> None:
+    job = Job.plan(model(), tmp_path / "m.onnx", parts=2)
+    for part in job.parts:
+        job.write(part, given(weights()))
+    job.commit()
+    assert np.array_equal(Container.load(tmp_path / "m.onnx").tensor("w").numpy(), weights()["w"])
+
+
+def test_slices_of_any_array(tmp_path: Path) -> None:
+    job = Job.plan(model(), tmp_path / "m.onnx", slices=True)
+    assert list(job.parts) == []
+    w, b = weights()["w"], weights()["b"]
+    job.write_slices("rank-0", [("w", (0, 0), w[:, :3]), ("b", [0], b)])
+    job.write_slices("rank-1", iter([("w", (0, 3), w[:, 3:][::-1][::-1])]))
+    assert job.status().writers == ["rank-0", "rank-1"]
+    assert job.commit().digest is None
+    assert Container.load(tmp_path / "m.onnx").digest() == filled().digest()
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    job = Job.plan(model(), tmp_path / "m.onnx")
+    for wrong, said in (
+        ({"w": np.zeros((40, 16), np.float32), "b": np.zeros(40, np.float32)}, "shape"),
+        ({"w": np.zeros((16, 40), np.float16), "b": np.zeros(40, np.float32)}, "FLOAT16"),
+    ):
+        with pytest.raises(onnx_container.Error, match=said):
+            job.write(0, wrong)
+    with pytest.raises(KeyError):
+        job.write(0, {})
+    with pytest.raises(onnx_container.Error, match="w"):
+        job.commit()
+    assert contents(tmp_path) == {}
+    job.abort()
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(FileNotFoundError):
+        job.status()
+    sliced = Job.plan(model(), tmp_path / "m.onnx", slices=True)
+    for slices, said in (
+        ([("w", [0, 0], np.zeros((16, 40), np.int32))], "INT32"),
+        ([("w", [1, 0], np.zeros((16, 40), np.float32))], "not within"),
+        ([("v", [0], np.zeros(1, np.float32))], "no tensor of this name"),
+    ):
+        with pytest.raises(onnx_container.Error, match=said):
+            sliced.write_slices("r", slices)
+    with pytest.raises(TypeError, match="status"):
+        Job.plan(model(), tmp_path / "n.onnx", progress=True)
+
+
+def test_a_rewrite_casts_and_runs(tmp_path: Path) -> None:
+    import onnxruntime
+
+    filled().save(tmp_path / "m.onnx")
+    job = Job.rewrite(tmp_path / "m.onnx", tmp_path / "half.onnx", parts=3, cast="float16", keep_io=True, files="per-tensor")
+    for part in Job.from_json(job.to_json()).parts:
+        job.write(part)
+    job.commit()
+    assert Container.load(tmp_path / "half.onnx").nbytes == 2720 - 1280
+    x = np.ones((2, 16), np.float32)
+    half, full = (
+        onnxruntime.InferenceSession(str(tmp_path / name)).run(None, {"x": x})[0] for name in ("half.onnx", "m.onnx")
+    )
+    assert np.allclose(half, full, rtol=1e-3)
+
+
+def test_what_a_job_is(tmp_path: Path) -> None:
+    job = Job.plan(model(), tmp_path / "m.onnx", parts=2)
+    assert job == Job.from_json(job.to_json()) == Job.open(job.folder) == pickle.loads(pickle.dumps(job))
+    assert hash(job) == hash(Job.open(job.folder)) and job != 1
+    assert repr(job) == f"<Job {job.id} of {job.path!r}: 2 parts, 2 tensors>"
+    first = next(it for it in job.tensors if it.name == "w")
+    assert (first.dtype, first.shape, first.file, first.nbytes) == (DataType.FLOAT, (16, 40), "m.onnx.data", 2560)
+    assert job.files == [("m.onnx.data", max(it.offset + it.nbytes for it in job.tensors))]

@@ -12,8 +12,8 @@ use crate::tensor::initializer::Initializer;
 
 impl Container {
     /// Declares the weights of every external tensor that has none: behind its handle, or, where it
-    /// names a file that was not loaded, behind a handle of its own. Returns how many. Tensors on one
-    /// range of a file that was not loaded get weights of their own.
+    /// names a file that was not loaded, behind a handle of its own. Returns how many. Tensors on
+    /// one range of a file that was not loaded get weights of their own.
     ///
     /// ```
     /// use onnx_container::Container;

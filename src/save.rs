@@ -46,15 +46,13 @@ pub(crate) use {
     write::stage_files,
 };
 pub(crate) use {
-    gather::weights::NotLoaded,
-    target::SaveTarget,
-    target::folder::{ModelFolder, Request},
+    gather::weights::NotLoaded, target::SaveTarget, target::folder::ModelFolder,
     target::users::unless_passed,
 };
 // What moves and copies of models use.
 pub(crate) use {
     encoded::existing::Existing,
-    encoded::{Done, EncodedSave, NewAccess},
+    encoded::{EncodedSave, NewAccess},
     group::{Group, GroupModel, GroupSaved},
     target::access::Access,
     target::file_names::renamed_with_model,
@@ -63,8 +61,12 @@ pub(crate) use {
     },
 };
 // What jobs use.
+#[cfg(any(feature = "jobs", feature = "safetensors"))]
+pub(crate) use target::folder::Request;
 #[cfg(feature = "jobs")]
-pub(crate) use {target::access::give_access_of, unchanged::is_copy, write::write_at};
+pub(crate) use {
+    encoded::Done, target::access::give_access_of, unchanged::is_copy, write::write_at,
+};
 // What looks at whole folders uses.
 pub(crate) use {
     target::file_names::{is_default_name, is_name_of_one_weight},

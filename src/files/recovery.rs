@@ -28,9 +28,13 @@ use std::time::Duration;
 pub use abandoned::interrupted_saves;
 pub(crate) use abandoned::{LeftState, is_staging_folder, left_by_saves};
 pub(crate) use lock::FolderLock;
-pub(crate) use names::{is_job_id, job_name, staged_name, staging_prefix};
+#[cfg(feature = "jobs")]
+pub(crate) use names::{is_job_id, job_name};
 pub use names::{is_left_by_saves, is_of_job};
-pub(crate) use staging::{StagingFolder, random};
+pub(crate) use names::{staged_name, staging_prefix};
+pub(crate) use staging::StagingFolder;
+#[cfg(feature = "jobs")]
+pub(crate) use staging::random;
 pub(crate) use switch::announced::interrupted;
 pub(crate) use switch::{Switch, flush_folder};
 

@@ -167,6 +167,8 @@ const CALLS: &[(&str, On, Call)] = &[
     ("replace_retyped", On::Done, |m| {
         unit(m.clone().replace_retyped("w", vec![1.0_f64; 2], Tied::Refuse))
     }),
+    ("declare", On::Refused, |m| unit(m.clone().declare())),
+    ("prepare", On::Refused, |m| unit(m.prepare("m.onnx", true))),
     ("fill", On::Done, |m| {
         let weights = [("w".to_owned(), vec![1.0_f32; 4].into())];
         unit(m.clone().fill(weights, FillOptions::new()))

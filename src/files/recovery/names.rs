@@ -44,17 +44,19 @@ pub(super) fn may_be_staging_name(name: &str) -> bool {
 
 /// The name of the folder of the job `id` of a model. No save and no recovery removes it: a job has
 /// no process.
+#[cfg(feature = "jobs")]
 pub(crate) fn job_name(model_name: &str, id: &str) -> String {
     format!(".{}.job-{id}", short(model_name))
 }
 
 /// Whether `id` may be that of a job.
+#[cfg(feature = "jobs")]
 pub(crate) fn is_job_id(id: &str) -> bool {
     is_random(id)
 }
 
 /// Whether a folder beside models that is called `name` may be that of a
-/// [job](crate::job::Job), which somebody may go on with.
+/// job (`Job`), which somebody may go on with.
 ///
 /// ```
 /// use onnx_container::recovery::is_of_job;

@@ -6,7 +6,9 @@
 //! those that take one type only (`Resize`, `Range`, ...). `convert` converts the numbers when a
 //! save or a reader reads them, and `graph` adds the nodes.
 
+mod at_run_time;
 mod compute;
+mod computed;
 mod convert;
 mod graph;
 mod options;
@@ -22,9 +24,10 @@ use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::files::external_data::{self, ExternalData, is_external};
 use crate::graph::operands::{ShapeOperands, ShapeUse};
 use crate::graph::traversal::{self, Place, Position, Site};
-use crate::proto::{GraphProto, Str, TensorProto};
+use crate::proto::{GraphProto, ModelProto, Str, TensorProto};
 use crate::tensor::Tensor;
 use crate::tensor::initializer::{Address, Initializer};
+use computed::Computed;
 use convert::{Converted, Float};
 use graph::{Renamed, Values, add_casts, check_opsets};
 use options::float;
@@ -103,31 +106,29 @@ impl Container {
             true => Some((values.names, graph::node_names(&self.model)?)),
             false => None,
         };
+        check_nodes_back(&self.model, &changes, &from, to)?;
         if compute.is_some() {
-            check_opsets(&self.model, if options.has_bfloat16(to) { 13 } else { 6 })?;
-        } else if changes
-            .iter()
-            .any(|change| change.from == Float::Bf16 || change.to == Float::Bf16)
-        {
-            check_opsets(&self.model, 13)?;
-        } else if !changes.is_empty() {
-            check_opsets(&self.model, 6)?;
+            check_opsets(&self.model, options.given_source().as_slice(), to)?;
         }
         // Without weights to cast, types of values may change, or nothing may.
         let before = changes.is_empty().then(|| self.model.graph.clone());
         let renamed = self.apply(changes)?;
+        let mut casts = HashSet::new();
         if let Some(names) = compute {
+            let model = &mut *self.model;
             let conversion = compute::Conversion::new(
                 (options.keep_io, &options.keep_ops),
                 from.clone(),
                 to,
                 &renamed,
                 names,
+                Computed::with(&model.functions),
             );
-            let version = graph::version(&self.model.opset_import);
-            let graph = self.model.graph.as_mut();
-            (report.nodes, report.kept_nodes) =
-                graph.map_or_else(Default::default, |graph| conversion.convert(graph, version));
+            let version = graph::version(&model.opset_import);
+            let graph = model.graph.as_mut();
+            let done = graph.map(|graph| conversion.convert(graph, version)).unwrap_or_default();
+            (report.nodes, report.kept_nodes, report.calls) = (done.nodes, done.kept, done.calls);
+            casts = done.casts;
         }
         let is_none = |before: &Option<Box<GraphProto>>| match options.keep_io {
             true => report.nodes == 0,
@@ -137,6 +138,7 @@ impl Container {
             self.model.graph = graph;
             return Err(nothing_to_cast(&options, &from, to, &report.uncast));
         }
+        at_run_time::list(self, &casts, to, &mut report.overflows)?;
         // With `compute`, the main graph uses the cast weights directly; bodies of functions need
         // nodes.
         let graph = self.model.graph.take_if(|_| options.compute);
@@ -173,6 +175,21 @@ impl Container {
         self.initializers.retain(|handle, _| !left.contains(handle));
         Ok(renamed)
     }
+}
+
+/// Checks that the operator sets have the `Cast` that turns each of the `changes` back.
+fn check_nodes_back(
+    model: &ModelProto,
+    changes: &[Change],
+    from: &[Float],
+    to: Float,
+) -> Result<()> {
+    for from in from {
+        let Some(change) = changes.iter().find(|change| change.from == *from) else { continue };
+        check_opsets(model, &[*from], to)
+            .map_err(|error| error.with_tensor(change.old.to_string_lossy()))?;
+    }
+    Ok(())
 }
 
 /// The error when no weight is cast.

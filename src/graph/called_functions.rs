@@ -16,6 +16,12 @@ pub(crate) fn key_of(function: &FunctionProto) -> FunctionKey<'_> {
     (opset::normalized(bytes(domain.as_ref())), bytes(name.as_ref()), bytes(overload.as_deref()))
 }
 
+/// The function that `node` calls, where the model has one of this key.
+pub(crate) fn key_of_call(node: &NodeProto) -> FunctionKey<'_> {
+    let domain = opset::normalized(bytes(node.domain.as_ref()));
+    (domain, bytes(node.op_type.as_ref()), bytes(node.overload.as_deref()))
+}
+
 fn bytes(text: Option<&Str>) -> &[u8] {
     text.map(Str::as_bytes).unwrap_or_default()
 }
@@ -29,9 +35,7 @@ pub(crate) fn called<'n, 'm>(
         functions.iter().enumerate().map(|(i, f)| (key_of(f), i)).collect();
     let (mut found, mut pending) = (HashSet::new(), Vec::new());
     let mut call = |node: &NodeProto, pending: &mut Vec<usize>| {
-        let domain = opset::normalized(bytes(node.domain.as_ref()));
-        let overload = bytes(node.overload.as_deref());
-        let number = numbers.get(&(domain, bytes(node.op_type.as_ref()), overload));
+        let number = numbers.get(&key_of_call(node));
         if let Some(number) = number.filter(|number| found.insert(**number)) {
             pending.push(*number);
         }

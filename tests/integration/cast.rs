@@ -467,7 +467,8 @@ fn bodies_of_functions_compute_as_they_did() {
     let body = vec![constant("c", floats("", 0, 2)), node("Add", &["a", "c"], &["b"], vec![])];
     let main = with_io(graph(vec![], vec![call("f", &["x"], &["y"], vec![])]), &["x"], &["y"]);
     let mut container = Container::new(model_of(main, vec![function("f", &["a"], &["b"], body)]));
-    container.cast(DataType::Float16, all().compute(true)).unwrap();
+    let report = container.cast(DataType::Float16, all().compute(true)).unwrap();
+    assert_eq!((report.kept_nodes, report.calls), (vec!["f y".to_owned()], 1));
     let expected = ["f(x) y", "Constant() c_float16", "Cast(c_float16) c", "Add(a,c) b"];
     assert_eq!(nodes(container.model()), expected);
 }
@@ -477,7 +478,11 @@ fn a_model_that_imports_no_operator_set_is_refused_as_such() {
     for (imports, reason) in [
         (vec![], "the model imports no operator set for the domain `ai.onnx`"),
         (vec![("local", 1)], "the model imports no operator set for the domain `ai.onnx`"),
-        (vec![("", 5)], "operator set 5 has no Cast"),
+        (
+            vec![("", 5)],
+            "tensor `w`: operator set 5 has no Cast between float types: convert the model to 6 or \
+             later",
+        ),
     ] {
         let mut model = model(graph(vec![floats("w", 0, 2)], vec![]));
         model.opset_import =

@@ -14,6 +14,7 @@ mod ambiguity;
 #[cfg(feature = "safetensors")]
 mod cancel;
 mod cast;
+mod cast_infinite;
 mod cast_names;
 mod checks;
 mod checks_bodies;

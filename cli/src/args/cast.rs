@@ -22,6 +22,9 @@ pub struct CastArgs {
     /// The new type
     #[arg(long, value_name = "TYPE")]
     pub to: FloatType,
+    /// Cast this type alone: float, float16 or bfloat16
+    #[arg(long, value_name = "TYPE", hide_possible_values = true)]
+    pub from: Option<FloatType>,
     /// Store the weights in the new type, and compute in the old one
     #[arg(long, conflicts_with_all = ["keep_io", "keep_op"])]
     pub weights_only: bool,
@@ -39,8 +42,10 @@ pub struct CastArgs {
     /// Cast weights of N bytes or more; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Check the model once it is written, run both models on the same random inputs, and print the
-    /// largest difference of each output. OUT may not be IN then
+    /// Check OUT, and compare what it computes with IN
+    ///
+    /// Both models run on the same random inputs, and the largest difference of each output is
+    /// printed. OUT may not be IN then.
     #[cfg(feature = "machine")]
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,

@@ -46,6 +46,7 @@ impl Execute for CastArgs {
 /// Casts, writes and prints a report.
 fn run(args: &CastArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.paths.output, None)?;
+    refuse_one_type(args)?;
     #[cfg(feature = "machine")]
     refuse_unverified(args)?;
     let reading = reading::of(&args.read);
@@ -89,10 +90,25 @@ fn refuse_unverified(args: &CastArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses to cast a type to itself.
+fn refuse_one_type(args: &CastArgs) -> Result<(), Failure> {
+    match args.from {
+        Some(from) if from == args.to => {
+            let reason = "--from and --to are the same type: nothing would be cast";
+            Err(Failure::Usage(reason.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What is cast.
 fn options(container: &Container, args: &CastArgs) -> Result<CastOptions, Failure> {
     let options = CastOptions::new().min_bytes(args.min_bytes).compute(!args.weights_only);
     refuse_unknown_operators(container, args)?;
+    let options = match args.from {
+        Some(from) => options.from_dtype(from.into()),
+        None => options,
+    };
     let options = options.keep_io(args.keep_io).keep_ops(args.keep_op.clone());
     Ok(options.except(excepted(container, args)?))
 }

@@ -146,6 +146,65 @@ fn weights_that_become_infinite_are_told() {
     assert_eq!(json["infinite"], serde_json::json!(["large", "large_too"]));
 }
 
+/// A small constant is not cast, and a new node converts it all the same.
+#[test]
+fn a_small_constant_that_becomes_infinite_is_told() {
+    let folder = Folder::new();
+    let mut model = adds();
+    let bytes = [1e9_f32; 4].map(f32::to_le_bytes).concat();
+    model.graph.as_mut().unwrap().initializer[0] =
+        TensorProto::new("w", TensorProto::FLOAT, [4]).with_raw_data(bytes);
+    folder.save("m.onnx", &model);
+    folder.run(&["cast", "m.onnx", "o.onnx", "--to", "float16"]).done().says(&[
+        "infinite  1 tensor with numbers beyond the largest FLOAT16: leave them out with --except, \
+         with their nodes in --keep-op, or cast to bfloat16\n          w\n",
+    ]);
+    let kept = ["cast", "m.onnx", "o.onnx", "--to", "float16", "--keep-op", "Add", "--json"];
+    assert_eq!(folder.run(&kept).done().json()["infinite"], serde_json::json!([]));
+}
+
+#[test]
+fn calls_that_stay_are_counted() {
+    let folder = Folder::new();
+    let mut model = adds();
+    let mut body = onnx_container::proto::FunctionProto::new("local", "f");
+    body.input = vec!["a".into()];
+    body.output = vec!["b".into()];
+    body.opset_import.push(onnx_container::proto::OperatorSetIdProto::new("", 21));
+    body.node.push(NodeProto::new("Abs", ["a"], ["b"]));
+    model.functions.push(body);
+    model.opset_import.push(onnx_container::proto::OperatorSetIdProto::new("local", 1));
+    let mut call = NodeProto::new("f", ["x"], ["z"]);
+    call.domain = Some("local".into());
+    model.graph.as_mut().unwrap().node[1] = call;
+    folder.save("m.onnx", &model);
+    let args = ["cast", "m.onnx", "o.onnx", "--to", "float16", "--min-bytes", "0"];
+    let run = folder.run(&args).done();
+    run.says(&["kept      1 node in the old type\n          f z_float\n", "inline-functions"]);
+    assert_eq!(folder.run(&[&args[..], &["--json"]].concat()).done().json()["calls"], 1);
+    folder.run(&["inline-functions", "m.onnx", "i.onnx"]).done();
+    let args = ["cast", "i.onnx", "o.onnx", "--to", "float16", "--min-bytes", "0", "--json"];
+    assert_eq!(folder.run(&args).done().json()["calls"], 0);
+}
+
+#[test]
+fn one_type_alone_is_cast() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &adds());
+    let all = ["--min-bytes", "0", "--weights-only", "--to"];
+    let cast = |args: &[&str]| folder.run(&[&["cast"], args].concat());
+    cast(&[&["m.onnx", "b.onnx", "--except", "norm.w"], &all[..], &["bfloat16"]].concat()).done();
+    let only = [&["b.onnx", "o.onnx"], &all[..], &["float16", "--from"]].concat();
+    for (from, expected) in [
+        ("float", [("w_bfloat16", DataType::Bfloat16), ("norm.w_float16", DataType::Float16)]),
+        ("bf16", [("w_bfloat16_float16", DataType::Float16), ("norm.w", DataType::Float)]),
+    ] {
+        cast(&[&only[..], &[from]].concat()).done();
+        assert_eq!(types(&folder, "o.onnx").0, expected.map(|(name, ty)| (name.to_owned(), ty)));
+    }
+    cast(&[&only[..], &["fp16"]].concat()).misused(&["--from and --to are the same type"]);
+}
+
 #[test]
 fn what_is_not_cast_is_told() {
     let folder = Folder::new();

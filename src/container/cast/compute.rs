@@ -9,8 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::computed::Computed;
 use super::convert::Float;
-use super::graph::{Renamed, called, is_constant, is_standard, named, tensor_of};
+use super::graph::{Renamed, is_constant, is_standard, named, tensor_of};
 use super::types::{attribute_type, bit, elem_type, retype, suffix_of};
 use crate::dtype::DataType;
 use crate::graph::opset::{Formal, Signature};
@@ -59,8 +60,7 @@ pub(super) struct Conversion<'o> {
     /// form. A value of a subgraph may have the same name, and is another one.
     flipped: HashMap<Str, Str>,
     scopes: Vec<Scope>,
-    converted: usize,
-    kept: Vec<String>,
+    done: Computed<'o>,
 }
 
 impl<'o> Conversion<'o> {
@@ -70,6 +70,7 @@ impl<'o> Conversion<'o> {
         to: Float,
         renamed: &'o Renamed,
         (names, node_names): (UniqueNames, UniqueNames),
+        done: Computed<'o>,
     ) -> Self {
         let from = from.into_iter().filter(|from| *from != to);
         Self {
@@ -83,19 +84,18 @@ impl<'o> Conversion<'o> {
             node_names,
             flipped: HashMap::new(),
             scopes: Vec::new(),
-            converted: 0,
-            kept: Vec::new(),
+            done,
         }
     }
 
-    /// Converts the main graph. Returns how many nodes were converted, and the names of the others.
-    pub(super) fn convert(mut self, graph: &mut GraphProto, version: i64) -> (usize, Vec<String>) {
+    /// Converts the main graph and returns what was done.
+    pub(super) fn convert(mut self, graph: &mut GraphProto, version: i64) -> Computed<'o> {
         self.version = version;
         if !self.keep_io {
             self.flip(graph);
         }
         self.graph(graph);
-        (self.converted, self.kept)
+        self.done
     }
 
     /// Gives the inputs and outputs of the main graph the new type.
@@ -318,7 +318,7 @@ impl<'o> Conversion<'o> {
             let dtype = self.output_type(name, formal, bound);
             *name = self.made(name, dtype, form);
         }
-        self.converted += 1;
+        self.done.nodes += 1;
         self.push(node);
     }
 
@@ -375,6 +375,9 @@ impl<'o> Conversion<'o> {
         };
         let made = self.name_of(name, Some(dtype), form, found == Some(0));
         let to = if form == Form::New { self.to.dtype().number() } else { dtype };
+        if form == Form::New {
+            self.done.casts.insert(made.clone());
+        }
         let mut cast = NodeProto::new("Cast", [other], [made.clone()]);
         cast.name = Some(self.node_names.name(&made.to_string_lossy(), "_cast").into());
         cast.attribute = vec![AttributeProto::int("to", i64::from(to))];
@@ -410,7 +413,7 @@ impl<'o> Conversion<'o> {
         for name in &mut node.output {
             *name = self.made(name, dtype, Form::New);
         }
-        self.converted += 1;
+        self.done.nodes += 1;
         self.push(node);
     }
 
@@ -442,7 +445,7 @@ impl<'o> Conversion<'o> {
             *name = self.made(name, dtype, Form::Old);
         }
         if old && !is_constant(&node) {
-            self.kept.push(called(&node));
+            self.done.keep(&node);
         }
         self.push(node);
     }

@@ -163,6 +163,15 @@ fn each<const N: usize, const M: usize>(
     converted.iter_mut().zip(elements).for_each(|(out, x)| *out = convert(*x));
 }
 
+/// Whether a finite number of `input` is infinite as `to`.
+pub(super) fn becomes_infinite(from: Float, to: Float, input: &[u8]) -> bool {
+    input.chunks(CHUNK * from.width()).any(|input| {
+        let mut output = vec![0; input.len() / from.width() * to.width()];
+        convert(from, to, input, &mut output);
+        has_new_infinities(from, to, input, &output)
+    })
+}
+
 /// Whether an element of `output` is infinite that is finite in `input`.
 fn has_new_infinities(from: Float, to: Float, input: &[u8], output: &[u8]) -> bool {
     use Float::{Bf16, F16, F32};

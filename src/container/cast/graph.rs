@@ -5,12 +5,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::convert::Float;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::{self, Body, BodyMut};
 use crate::graph::value_names::{Names, Role};
 use crate::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str, TensorProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str,
+    TensorProto,
 };
 use crate::util::names::UniqueNames;
 
@@ -77,7 +79,7 @@ impl Values {
 }
 
 /// The initializers of a graph, and the values of the sparse ones.
-fn initializers(graph: &GraphProto) -> impl Iterator<Item = &TensorProto> {
+pub(super) fn initializers(graph: &GraphProto) -> impl Iterator<Item = &TensorProto> {
     let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
     graph.initializer.iter().chain(sparse)
 }
@@ -183,22 +185,41 @@ fn back(tensor: &TensorProto, renamed: &Renamed, names: &mut UniqueNames) -> Opt
 }
 
 /// Refuses a model without the standard operator set, and one where the model or a function imports
-/// a version of it below `least`.
-pub(super) fn check_opsets(model: &ModelProto, least: i64) -> Result<()> {
-    let functions = model.functions.iter().flat_map(|function| &function.opset_import);
-    let all = model.opset_import.iter().chain(functions);
-    let standard = all.filter(|import| is_standard(import.domain.as_ref()));
-    let reason = match standard.map(|import| import.version.unwrap_or(0)).min() {
+/// a version of it that has no `Cast` from `from` to `to`.
+pub(super) fn check_opsets(model: &ModelProto, from: &[Float], to: Float) -> Result<()> {
+    let brain = to == Float::Bf16 || from.contains(&Float::Bf16);
+    let least = if brain { 13 } else { 6 };
+    let functions = model.functions.iter().flat_map(|function| {
+        function.opset_import.iter().map(move |import| (import, Some(function)))
+    });
+    let all = model.opset_import.iter().map(|import| (import, None)).chain(functions);
+    let standard = all.filter(|(import, _)| is_standard(import.domain.as_ref()));
+    let version = |import: &OperatorSetIdProto| import.version.unwrap_or(0);
+    let reason = match standard.min_by_key(|(import, _)| version(import)) {
         None => format!(
             "the model imports no operator set for the domain `ai.onnx`: {least} or later is needed, \
              which has Cast for these types"
         ),
-        Some(found) if found < least => {
-            format!("operator set {found} has no Cast for these types, {least} is needed")
+        Some((import, function)) if version(import) < least => {
+            no_cast(version(import), function, least, to)
         }
         Some(_) => return Ok(()),
     };
     Err(Error::new(ErrorKind::Unsupported, reason))
+}
+
+/// That the operator set of the model, or of a function, is too old, and what to do.
+fn no_cast(found: i64, function: Option<&FunctionProto>, least: i64, to: Float) -> String {
+    let of = function.map_or_else(String::new, |function| {
+        let name = function.name.as_ref().map(ToString::to_string).unwrap_or_default();
+        format!(" of function `{name}`")
+    });
+    let types = if least == 13 { "with BFLOAT16" } else { "between float types" };
+    let or = if to == Float::Bf16 && found >= 6 { ", or cast to FLOAT16" } else { "" };
+    format!(
+        "operator set {found}{of} has no Cast {types}: convert the model to {least} or later, such as \
+         by onnx.version_converter{or}"
+    )
 }
 
 /// The version of the standard domain that is imported, 0 for none.

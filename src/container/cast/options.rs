@@ -124,9 +124,9 @@ impl CastOptions {
         self
     }
 
-    /// Whether BFLOAT16 is cast, or cast to.
-    pub(super) fn has_bfloat16(&self, to: Float) -> bool {
-        to == Float::Bf16 || self.from == Some(DataType::Bfloat16)
+    /// The type that is cast, where the caller gave it.
+    pub(super) fn given_source(&self) -> Option<Float> {
+        self.from.and_then(Float::of)
     }
 
     /// The types that are cast to `to`.
@@ -182,13 +182,18 @@ pub struct CastReport {
     /// Nodes that read or write the old type and are unchanged: their names, or operator and first
     /// output where they have none.
     pub kept_nodes: Vec<String>,
+    /// How many of `kept_nodes` call local functions. Call
+    /// [`Container::inline_functions`](crate::Container::inline_functions) first to convert what
+    /// these compute.
+    pub calls: usize,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) overflows: Overflows,
 }
 
 impl CastReport {
     /// The weights, by their old names, of which finite numbers became infinite: they are beyond
-    /// the largest of the new type, 65504 of FLOAT16.
+    /// the largest of the new type, 65504 of FLOAT16. Those that are not cast are listed too where
+    /// a new `Cast` node converts them when the model runs: small ones, and those left out.
     ///
     /// Weights behind handles are converted when they are read, so this is known after a save, and
     /// before it only of inline weights.

@@ -131,14 +131,34 @@ impl<'a> CastInfo<'a> {
         }
         let (tensors, to) = (count(self.infinite.len(), "tensor"), &self.to);
         let or = if self.to == "FLOAT16" { ", or cast to bfloat16" } else { "" };
+        // A weight that is left out is converted all the same by a node that computes in the new
+        // type.
+        let nodes = if self.cast.nodes > 0 { ", with their nodes in --keep-op" } else { "" };
         out.row(
             "infinite",
             format_args!(
-                "{tensors} with numbers beyond the largest {to}: leave them out with --except{or}"
+                "{tensors} with numbers beyond the largest {to}: leave them out with \
+                 --except{nodes}{or}"
             ),
         )?;
         let lines = self.infinite.iter().map(|name| format!("{:>10}{name}", ""));
         self.written.list(lines, out)
+    }
+
+    /// Prints how many of the nodes that stay call functions, and what converts those.
+    fn print_calls(&self, out: &mut Output) -> io::Result<()> {
+        let calls = match self.cast.calls {
+            0 => return Ok(()),
+            1 => "1 of these nodes calls a local function".to_owned(),
+            calls => format!("{calls} of these nodes call local functions"),
+        };
+        out.prose_row(
+            "",
+            format_args!(
+                "{calls}, whose body computes in the old type: `onnx-container inline-functions` \
+                 first, and the cast converts it too"
+            ),
+        )
     }
 
     /// Prints what has the old type still.
@@ -159,6 +179,7 @@ impl<'a> CastInfo<'a> {
         if !nodes.is_empty() {
             out.row("kept", format_args!("{} in the old type", count(nodes.len(), "node")))?;
             self.written.list(nodes.iter().map(|node| format!("{:>10}{node}", "")), out)?;
+            self.print_calls(out)?;
         }
         Ok(())
     }

@@ -11,7 +11,8 @@ use super::{InOut, PackedArgs, WriteArgs, equation, typed};
 #[command(after_help = "\
 Values are those of the main graph: inputs, initializers, and outputs of nodes. What the outputs need is kept \
 up to the inputs, with the local functions, declared types, operator sets and metadata. An input that no output \
-needs is refused, and so is an output that needs an input of the model that is not among --inputs.\n\n\
+needs is refused, and so is an output that needs an input of the model that is not among --inputs. \
+A text with commas that the model allows to split in two ways is refused: double the commas of a name.\n\n\
 The new inputs and outputs need types. Where the model does not declare one, it is taken from the values before \
 it if common operators say enough; else --type gives it.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
@@ -41,7 +42,7 @@ pub struct ExtractModelArgs {
 #[command(after_help = "\
 The result has the inputs and outputs of both models, except those that are connected; --same-input makes \
 one input of two. Both have to use the same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
-the name of a value of the other: a prefix keeps them apart. Connections and same inputs are by the names without prefixes. An open \
+the name of a value of the other: a prefix keeps them apart. Connections and same inputs are by the names without prefixes; double the = of a name where there are two ways to split. An open \
 dimension that both models name alike is one dimension in the result, of one size.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]

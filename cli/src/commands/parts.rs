@@ -75,11 +75,11 @@ fn extract(args: &ExtractModelArgs, out: &mut Output) -> Result<Outcome, Failure
     let values = Values::of(&whole);
     let outputs = match args.outputs.as_slice() {
         [] => graph(&whole).map(|graph| names(&graph.output)).unwrap_or_default(),
-        given => values.split(given),
+        given => values.split("--outputs", given)?,
     };
     let part = match args.inputs.as_slice() {
         [] => whole.extract_model_for(&outputs),
-        given => whole.extract_model(&values.split(given), &outputs),
+        given => whole.extract_model(&values.split("--inputs", given)?, &outputs),
     };
     let part = part.map_err(|error| untyped(error, &whole, input))?;
     let target = Target { output, packed: &args.packed, write: &args.write };
@@ -156,9 +156,9 @@ fn merge(args: &MergeArgs, out: &mut Output) -> Result<Outcome, Failure> {
     };
     let (inputs, outputs) = (list(&first, |it| &it.input), list(&first, |it| &it.output));
     let of_second = list(&second, |it| &it.input);
-    let connected = pairs(&args.connect, &outputs, &of_second);
+    let connected = pairs("--connect", &args.connect, &outputs, &of_second)?;
     let options = connected.iter().fold(MergeOptions::new(), |all, (a, b)| all.connect(a, b));
-    let same = pairs(&args.same_input, &inputs, &of_second);
+    let same = pairs("--same-input", &args.same_input, &inputs, &of_second)?;
     let options = same.iter().fold(options, |options, (a, b)| options.same_input(a, b));
     let options = options.prefixes(&*args.prefix_a, &*args.prefix_b);
     let both = first.into_merged(second, options).map_err(|error| not_apart(error, args))?;

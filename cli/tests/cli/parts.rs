@@ -160,6 +160,60 @@ fn names_may_have_the_characters_that_separate_them() {
     folder.run(&[&merge[..], &["none=a=b"]].concat()).failed(&["`none`"]);
 }
 
+/// A text is refused where the values allow two ways to split it, and only there.
+#[test]
+fn a_text_that_can_be_split_in_two_ways_is_refused() {
+    let folder = Folder::new();
+    let vector = |name: &str| ValueInfoProto::tensor(name, TensorProto::FLOAT, [4]);
+    let model = |inputs: &[&str], outputs: &[&str]| {
+        let mut graph = GraphProto::new("g");
+        graph.input = inputs.iter().map(|name| vector(name)).collect();
+        graph.output = outputs.iter().map(|name| vector(name)).collect();
+        graph.node =
+            outputs.iter().map(|name| NodeProto::new("Abs", [inputs[0]], [*name])).collect();
+        ModelProto::new(graph).with_operator_set("", 21)
+    };
+    folder.save("m.onnx", &model(&["x"], &["a", "b", "a,b", "c"]));
+    let extract =
+        |given: &str| folder.run(&["extract-model", "m.onnx", "o.onnx", "--outputs", given]);
+    for (given, outputs) in [
+        ("a", "a\n"),
+        ("a,,b", "a,b\n"),
+        ("b,a", "b, a\n"),
+        ("a,c", "a, c\n"),
+        ("c,a,,b", "c, a,b\n"),
+    ] {
+        extract(given).done().says(&[&format!("outputs   {outputs}")]);
+    }
+    let both = ["extract-model", "m.onnx", "o.onnx", "--outputs=a", "--outputs=b"];
+    folder.run(&both).done().says(&["outputs   a, b\n"]);
+    for (given, said) in [
+        (
+            "a,b",
+            "--outputs a,b can mean two things: `a` and `b` is --outputs a --outputs b; `a,b` is \
+             --outputs a,,b",
+        ),
+        ("c,a,b", "`c` and `a,b` is --outputs c --outputs a,,b"),
+    ] {
+        // The shell quotes a comma.
+        let said = said.replace("a,b can", "'a,b' can").replace("a,,b", "'a,,b'");
+        extract(given).misused(&[&said]);
+    }
+    extract("a,none").failed(&["`none`"]);
+    // Outputs of the first and inputs of the second.
+    folder.save("a.onnx", &model(&["x"], &["p", "p=q"]));
+    folder.save("b.onnx", &model(&["q=r", "r"], &["y"]));
+    let merge =
+        |given: &str| folder.run(&["merge", "a.onnx", "b.onnx", "o.onnx", "--connect", given]);
+    merge("p=q=r").misused(&[
+        "--connect 'p=q=r' can mean two things: `p` and `q=r` is --connect 'p=q==r'; `p=q` and `r` \
+         is --connect 'p==q=r'",
+    ]);
+    merge("p=q==r").done().says(&["inputs    x, r\n"]);
+    merge("p==q=r").done().says(&["inputs    x, q=r\n"]);
+    merge("p=r").done();
+}
+
 #[test]
 fn two_models_have_one_input() {
     let folder = folder();

@@ -6,6 +6,7 @@
 
 mod agreement;
 mod connections;
+mod constants;
 mod defaults;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -13,6 +14,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use crate::container::lookup::list;
 use crate::container::merge::agreement::{check_models, domain};
 use crate::container::merge::connections::check_connections;
+use crate::container::merge::constants::{equal_constants, remove_constants};
 use crate::container::merge::defaults::{check_defaults, name_of_sparse};
 use crate::container::rename::renamed;
 use crate::container::{Container, Handle, HandleNames};
@@ -81,8 +83,9 @@ impl Container {
     /// connected. The weights are shared with the two containers.
     ///
     /// What the model says of itself is what this one says; metadata are those of both, and the IR
-    /// version the greater one. A local function that both have is there once. Open dimensions of
-    /// one name are one dimension in the result, of one size.
+    /// version the greater one. A local function that both have is there once, and so is a constant
+    /// of one name and equal elements. Open dimensions of one name are one dimension in the result,
+    /// of one size.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -105,11 +108,11 @@ impl Container {
     /// # Errors
     /// One error for all that does not fit: [`ErrorKind::MissingTensor`] for what is no
     /// output or input; [`ErrorKind::DataType`] and [`ErrorKind::Shape`] for connections of values
-    /// with different declared types; [`ErrorKind::AlreadyExists`] for names of values that
-    /// both models have; [`ErrorKind::InvalidArgument`] for operator sets of two versions,
-    /// functions and metadata of one name with different contents, inputs that become one and have
-    /// different defaults, and an input that is connected twice; [`ErrorKind::Unsupported`] for
-    /// training graphs.
+    /// with different declared types; [`ErrorKind::AlreadyExists`] for names of values that both
+    /// models have, unless they are equal constants; [`ErrorKind::InvalidArgument`] for operator
+    /// sets of two versions, functions and metadata of one name with different contents, inputs
+    /// that become one and have different defaults, and an input that is connected twice;
+    /// [`ErrorKind::Unsupported`] for training graphs.
     pub fn merge(&self, second: &Self, options: MergeOptions) -> Result<Self> {
         self.clone().into_merged(second.clone(), options)
     }
@@ -194,19 +197,33 @@ fn joined(
     [connections, same]: [&[(String, String)]; 2],
 ) -> Result<Container> {
     take_handles(&mut first, &mut second, prefix)?;
+    let used = used_handles(&second.model);
     first.attached.append(&mut second.attached);
     second.weights_files.retain(|file| !first.weights_files.contains(file));
     first.weights_files.append(&mut second.weights_files);
     let mut model = second.model.into_inner();
     let of_second = model.graph.take().ok_or_else(|| Error::internal("a graph is gone"))?;
-    let of_second = connected(*of_second, &[connections, same].concat());
+    let mut of_second = connected(*of_second, &[connections, same].concat());
+    let equal = equal_constants(&first, graph_of(&first)?, &of_second);
+    remove_constants(&mut of_second, &equal);
+    forget_strangers(&mut of_second);
     let of_first = first.model.graph.as_deref_mut();
     let of_first = of_first.ok_or_else(|| Error::internal("a graph is gone"))?;
     forget_strangers(of_first);
     refuse_collisions(of_first, &of_second)?;
     append_graph(of_first, of_second, connections);
     append_model(&mut first.model, model);
+    let left = used_handles(&first.model);
+    first
+        .initializers
+        .retain(|handle, _| !used.contains(handle.as_str()) || left.contains(handle.as_str()));
     Ok(first)
+}
+
+/// The handles that tensors of `model` name.
+fn used_handles(model: &ModelProto) -> HashSet<String> {
+    let handles = traversal::iter(model).filter_map(|(_, tensor)| handle_of(tensor));
+    handles.map(str::to_owned).collect()
 }
 
 /// Moves the initializers of `second` to `first`, under handles that are free there and begin with
@@ -252,7 +269,6 @@ fn connected(mut graph: GraphProto, connections: &[(String, String)]) -> GraphPr
     for ((output, _), name) in renames().zip(&between) {
         renamed(BodyMut::Graph(&mut graph), name, output);
     }
-    forget_strangers(&mut graph);
     graph
 }
 

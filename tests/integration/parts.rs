@@ -3,8 +3,8 @@
 use onnx_container::edit::{ExternalizeOptions, MergeOptions};
 use onnx_container::proto::tensor_shape_proto::Dimension;
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
-    TensorProto, TypeProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, SparseTensorProto,
+    StringStringEntryProto, TensorProto, TypeProto, ValueInfoProto,
 };
 use onnx_container::{Container, DataType, Error, ErrorKind};
 
@@ -599,10 +599,127 @@ fn inputs_that_become_one_have_one_default() {
             Ok(both) => {
                 assert_eq!(said, "", "{of_first:?} {of_second:?}");
                 assert_eq!(weights(&both), of_first.map_or(vec![], |_| vec!["x"]));
+                assert_eq!(both.len(), usize::from(handles[0] && of_first.is_some()));
             }
             Err(error) => {
                 let error = error.to_string();
                 assert!(!said.is_empty() && error.contains(said), "{error}");
+            }
+        }
+    }
+}
+
+/// A default may be stored sparse or dense: what counts is the elements.
+#[test]
+fn sparse_defaults_are_compared_by_their_elements() {
+    let half = |input: &str, output: &str, default: Elements| {
+        let nodes = vec![node("Neg", &[input], &[output], vec![])];
+        let mut main = graph_of(&[input], &[output], nodes);
+        main.input[0] = ValueInfoProto::tensor(input, TensorProto::INT64, [2, 2]);
+        match default {
+            Elements::Dense(values) => {
+                let mut dense = int64s(input, values);
+                dense.dims = vec![2, 2];
+                main.initializer.push(dense);
+            }
+            Elements::Sparse(values, indices, width) => {
+                let mut indices = int64s("", indices);
+                if width > 1 {
+                    indices.dims = vec![i64::try_from(values.len()).unwrap(), width];
+                }
+                let sparse = SparseTensorProto::new(int64s(input, values), indices, [2, 2]);
+                main.sparse_initializer.push(sparse);
+            }
+        }
+        Container::new(model(main))
+    };
+    use Elements::{Dense, Sparse};
+    let dense = Dense(&[0, 5, 0, 7]);
+    for (one, other, is_equal) in [
+        (dense, Sparse(&[5, 7], &[1, 3], 1), true),
+        (dense, Sparse(&[5, 7], &[0, 1, 1, 1], 2), true),
+        (dense, Sparse(&[0, 5, 7], &[0, 1, 3], 1), true),
+        (Sparse(&[5, 7], &[1, 3], 1), Sparse(&[5, 7], &[0, 1, 1, 1], 2), true),
+        (dense, Sparse(&[5], &[1], 1), false),
+        (dense, Sparse(&[5, 7], &[1, 2], 1), false),
+        (dense, Sparse(&[5, 7, 1], &[1, 3, 2], 1), false),
+        (dense, Sparse(&[5, 7], &[1, 9], 1), false),
+        (Sparse(&[5], &[1], 1), Sparse(&[5], &[2], 1), false),
+    ] {
+        for (one, other) in [(one, other), (other, one)] {
+            let options = MergeOptions::new().same_input("x", "a");
+            let merged = half("x", "y", one).merge(&half("a", "b", other), options);
+            assert_eq!(merged.is_ok(), is_equal, "{one:?} {other:?}");
+        }
+    }
+}
+
+/// The elements of a default: all, or values, their indices, and how many indices each has.
+#[derive(Debug, Clone, Copy)]
+enum Elements {
+    Dense(&'static [i64]),
+    Sparse(&'static [i64], &'static [i64], i64),
+}
+
+/// Both models have `w`, and what `nodes` and `initializers` say.
+#[test]
+fn equal_constants_of_one_name_are_there_once() {
+    type Fill = fn(&mut GraphProto);
+    let half = |input: &str, output: &str, fill: Fill, handles: bool| {
+        let nodes = vec![node("Add", &[input, "w"], &[output], vec![])];
+        let mut main = graph_of(&[input], &[output], nodes);
+        fill(&mut main);
+        let mut container = Container::new(model(main));
+        if handles {
+            container.externalize(ExternalizeOptions::new().min_bytes(1)).unwrap();
+        }
+        container
+    };
+    let dense: Fill = |graph| graph.initializer.push(floats("w", 0, 2));
+    let other: Fill = |graph| graph.initializer.push(floats("w", 1, 2));
+    let constant: Fill = |graph| {
+        let value = AttributeProto::tensor("value", floats("", 0, 2));
+        graph.node.insert(0, node("Constant", &[], &["w"], vec![value]));
+    };
+    let number: Fill = |graph| {
+        let value = AttributeProto::float("value_float", 2.0);
+        graph.node.insert(0, node("Constant", &[], &["w"], vec![value]));
+    };
+    let output: Fill = |graph| {
+        graph.initializer.push(floats("w", 0, 2));
+        graph.output.push(ValueInfoProto::tensor("w", TensorProto::FLOAT, [2]));
+    };
+    let input: Fill = |graph| {
+        graph.initializer.push(floats("w", 0, 2));
+        graph.input.push(ValueInfoProto::tensor("w", TensorProto::FLOAT, [2]));
+    };
+    for (one, two, is_merged) in [
+        (dense, dense, true),
+        (dense, constant, true),
+        (constant, constant, true),
+        (number, number, true),
+        (dense, output, true),
+        (dense, other, false),
+        (dense, number, false),
+        (output, output, false),
+        (input, dense, false),
+        (input, input, false),
+    ] {
+        for handles in [[false, false], [true, true], [false, true]] {
+            let first = half("x", "h", one, handles[0]);
+            let second = half("g", "y", two, handles[1]);
+            let merged = first.merge(&second, MergeOptions::new().connect("h", "g"));
+            match merged {
+                Ok(both) => {
+                    assert!(is_merged);
+                    let graph = both.model().graph.as_ref().unwrap();
+                    let nodes = graph.node.iter().filter(|node| node.output[0] == "w").count();
+                    assert_eq!(graph.initializer.len() + nodes, 1);
+                    let used = graph.initializer.iter().filter(|it| it.raw_data.is_none()).count();
+                    assert!(both.len() <= 1 && used <= both.len(), "no weights of what is gone");
+                    both.check().unwrap();
+                }
+                Err(error) => assert!(!is_merged && error.to_string().contains("`w`"), "{error}"),
             }
         }
     }

@@ -42,7 +42,7 @@ pub struct ExtractModelArgs {
 #[command(after_help = "\
 The result has the inputs and outputs of both models, except those that are connected; --same-input makes \
 one input of two. Both have to use the same versions of operators. Functions and metadata of one name have to be equal, and no value of one may have \
-the name of a value of the other: a prefix keeps them apart. Connections and same inputs are by the names without prefixes; double the = of a name where there are two ways to split. An open \
+the name of a value of the other, unless both are equal constants, which become one: a prefix keeps them apart. Connections and same inputs are by the names without prefixes; double the = of a name where there are two ways to split. An open \
 dimension that both models name alike is one dimension in the result, of one size.\n\n\
 Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT.")]

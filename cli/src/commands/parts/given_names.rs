@@ -91,7 +91,7 @@ impl<'t> Splits<'t> {
             let is_name =
                 |take: &usize| splits.is_end(first + take) && splits.name(first, *take).is_some();
             let mut takes = (1..=most.min(parts - first)).filter(is_name);
-            let step = takes.next().map(|least| (least, takes.last().unwrap_or(least)));
+            let step = takes.next().map(|least| (least, takes.next_back().unwrap_or(least)));
             splits.steps.push(step);
         }
         splits

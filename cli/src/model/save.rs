@@ -2,6 +2,7 @@
 //!
 //! A model file over 2 GiB is refused before anything is written, unless it was asked for.
 
+mod links;
 mod loaded;
 
 use std::io;
@@ -15,6 +16,7 @@ pub use loaded::Loaded;
 
 use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
 use crate::model::data_files;
+use crate::model::save::links::Links;
 use crate::terminal::failure::Failure;
 use crate::terminal::output::{Output, count, lossy, lossy_or_null, print_on_stderr, tidy};
 use crate::terminal::progress;
@@ -89,11 +91,13 @@ pub fn try_save(
     args: &TargetArgs,
 ) -> Result<Saved, Error> {
     let options = options.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
-    let saved = if args.dry_run {
+    let links = Links::beside(path);
+    let mut saved = if args.dry_run {
         loaded.dry_run(path, progress::reporting_waits(options))?
     } else {
         progress::shown(options, path, |options| loaded.save(path, options))?
     };
+    saved.warnings.extend(links.replaced(&saved, args.dry_run));
     print_warnings(&saved.warnings);
     Ok(saved)
 }

@@ -33,6 +33,8 @@ mod json;
 #[cfg(feature = "machine")]
 mod kinds;
 mod leftovers;
+#[cfg(unix)]
+mod links;
 mod mistakes;
 #[cfg(unix)]
 mod model_files;

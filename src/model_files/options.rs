@@ -24,6 +24,7 @@ pub struct FileOptions {
     pub(super) dry_run: bool,
     pub(super) gone: Vec<PathBuf>,
     pub(super) together: Vec<PathBuf>,
+    pub(super) along: Vec<PathBuf>,
 }
 
 impl FileOptions {
@@ -63,6 +64,15 @@ impl FileOptions {
     #[must_use]
     pub fn together_with<P: AsRef<Path>>(mut self, models: impl IntoIterator<Item = P>) -> Self {
         self.together.extend(models.into_iter().map(|model| real_path(model.as_ref())));
+        self
+    }
+
+    /// Files below the model's folder that stayed because this model needs them, when another model
+    /// was moved or removed: they are removed with this one, unless a third model needs them.
+    /// Default none.
+    #[must_use]
+    pub fn along<P: AsRef<Path>>(mut self, files: impl IntoIterator<Item = P>) -> Self {
+        self.along.extend(files.into_iter().map(|file| real_path(file.as_ref())));
         self
     }
 

@@ -230,7 +230,8 @@ struct Found {
 impl Found {
     fn of(source: &Source) -> Self {
         let mut found = Self { files: BTreeMap::new(), warnings: source.unread.clone() };
-        for location in source.locations.iter().filter(|location| **location != source.name) {
+        let all: BTreeSet<_> = source.locations.union(&source.along).collect();
+        for location in all.into_iter().filter(|location| **location != source.name) {
             match FoundFile::at(source, location) {
                 Ok(file) => found.files.extend(file.map(|file| (location.clone(), file))),
                 Err(error) => found.warnings.push(error.because("this file is not removed")),

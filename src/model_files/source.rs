@@ -37,6 +37,8 @@ pub(super) struct Source {
     gone: Vec<PathBuf>,
     /// Models that go where this one goes.
     together: Vec<PathBuf>,
+    /// The locations of files that stayed because of this model, and that go with it.
+    pub(super) along: BTreeSet<String>,
     /// The model's file as it was before it was read.
     identity: FileIdentity,
 }
@@ -86,6 +88,7 @@ impl Source {
         let identity = FileIdentity::new(&metadata);
         let path = path.to_path_buf();
         let (gone, together) = (options.gone().to_vec(), options.together.clone());
+        let along = below(&directory, &options.along);
         Ok(Self {
             path,
             directory,
@@ -96,6 +99,7 @@ impl Source {
             load,
             gone,
             together,
+            along,
             identity,
         })
     }
@@ -207,6 +211,13 @@ pub fn other_models_that_need(
     let path = path.as_ref();
     refuse_nul(path)?;
     ModelFolder::new(&directory_of(path), "").users_below(locations, Some(path))
+}
+
+/// Those of `files`, which are real paths, that are below `directory`, as locations.
+fn below(directory: &Path, files: &[PathBuf]) -> BTreeSet<String> {
+    let Ok(directory) = retried(|| directory.canonicalize()) else { return BTreeSet::new() };
+    let locations = files.iter().filter_map(|file| file.strip_prefix(&directory).ok()?.to_str());
+    locations.map(|location| location.replace(std::path::MAIN_SEPARATOR, "/")).collect()
 }
 
 /// How many bytes of two files are compared at once.

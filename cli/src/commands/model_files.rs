@@ -3,6 +3,8 @@
 //! Several models are looked at before the first one is changed, so that what is refused is refused
 //! in time.
 
+mod together;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -17,6 +19,7 @@ use onnx_container_signing::signatures_of;
 use serde::Serialize;
 
 use crate::args::{CpArgs, MvArgs, PlaceArgs, RmArgs, TransferArgs};
+use crate::commands::model_files::together::{Stayed, real, users_first};
 use crate::commands::{Execute, leftovers};
 use crate::model::reading;
 use crate::model::save::print_warnings;
@@ -87,10 +90,14 @@ fn transfer(
     refuse_targets(args)?;
     let save = SaveOptions::new().overwrite(!args.no_clobber).remove_superseded(true);
     let save = save.remove_left_behind(!args.old.keep_old);
+    let stayed = Stayed::because_of(args.from());
     let run = |path: &Path, options: FileOptions| match command {
         "mv" => {
             let others = args.from().iter().filter(|other| *other != path);
-            move_model(path, args.to(), options.together_with(others))
+            let options = options.together_with(others).along(stayed.files());
+            let moved = move_model(path, args.to(), options)?;
+            stayed.add(&moved.kept);
+            Ok(moved)
         }
         _ => copy_model(path, args.to(), options),
     };
@@ -147,20 +154,16 @@ fn agree_on_places(plans: &mut [Transferred]) -> Result<(), Failure> {
 
 /// Removes the models, each after the other.
 fn remove(args: &RmArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let run = |path: &Path, options: FileOptions| remove_model(path, options);
-    let models = without_repeats(&args.models);
+    let models = users_first(without_repeats(&args.models));
+    let stayed = Stayed::because_of(&models);
+    let run = |path: &Path, options: FileOptions| {
+        let removed = remove_model(path, options.along(stayed.files()))?;
+        stayed.add(&removed.kept);
+        Ok(removed)
+    };
     let mut done = each(&models, &args.place, "was removed", SaveOptions::new(), run, |_| Ok(()))?;
     forget_removed(&mut done.reports);
     report("rm", &args.place, done, &models, out)
-}
-
-/// The path by way of the real folder.
-fn real(path: &Path) -> PathBuf {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match (folder.unwrap_or(Path::new(".")).canonicalize(), path.file_name()) {
-        (Ok(folder), Some(name)) => folder.join(name),
-        _ => path.to_path_buf(),
-    }
 }
 
 /// The models, each once.
@@ -169,12 +172,15 @@ fn without_repeats(models: &[PathBuf]) -> Vec<PathBuf> {
     models.iter().filter(|path| seen.insert(real(path))).cloned().collect()
 }
 
-/// A file that stayed with the first models may go with a later one.
+/// A file that stayed with the first models may go with a later one, and may be one.
 fn forget_removed(reports: &mut [RemovedModel]) {
     let removed: HashSet<_> =
-        reports.iter().flat_map(|report| &report.removed).map(|file| file.path.clone()).collect();
+        reports.iter().flat_map(|report| &report.removed).map(|file| real(&file.path)).collect();
     for report in reports {
-        report.kept.retain(|file| !removed.contains(&file.path));
+        report.kept.retain(|file| !removed.contains(&real(&file.path)));
+        let is_of_removed =
+            |warning: &Error| warning.path().is_some_and(|path| removed.contains(&real(path)));
+        report.warnings.retain(|warning| !is_of_removed(warning));
     }
 }
 

@@ -75,6 +75,63 @@ fn names_that_a_caller_chose_stay_where_both_models_are_in_one_folder() {
     assert_eq!(files(&folder), [""; 0]);
 }
 
+/// What a model of one call needs goes with it, however it needs it and whatever the order is.
+#[test]
+fn models_of_one_call_go_together() {
+    type Make = fn(&Folder);
+    let shared: Make = |folder| {
+        with_files(folder, "t/a.onnx", &["w"]);
+        folder.save("t/b.onnx", &external(&["w"]));
+    };
+    let linked: Make = |folder| {
+        with_files(folder, "t/a.onnx", &["w"]);
+        folder.save("t/b.onnx", &external(&["v"]));
+        symlink("w", folder.path("t/v")).unwrap();
+    };
+    let model: Make = |folder| {
+        with_files(folder, "t/a.onnx", &["w"]);
+        folder.save("t/b.onnx", &external(&["a.onnx"]));
+    };
+    for (number, make) in [shared, linked, model].into_iter().enumerate() {
+        for order in
+            [["t/a.onnx", "t/b.onnx"], ["t/b.onnx", "t/a.onnx"], ["t/a.onnx", "./t/b.onnx"]]
+        {
+            for command in ["rm", "mv"] {
+                let moves = command == "mv";
+                if moves && number == 2 {
+                    continue;
+                }
+                let folder = Folder::new();
+                for name in ["t", "to"] {
+                    fs::create_dir(folder.path(name)).unwrap();
+                }
+                make(&folder);
+                let args = [&[command][..], &order, if moves { &["to"] } else { &[] }].concat();
+                let case = format!("{number} {args:?}");
+                let dry = folder.run(&[&args[..], &["--dry-run"]].concat()).done();
+                assert!(!dry.stdout().contains("stays"), "{case}: {dry:?}");
+                let run = folder.run(&args).done();
+                assert!(!run.stdout().contains("stays"), "{case}: {run:?}");
+                assert_eq!(fs::read_dir(folder.path("t")).unwrap().count(), 0, "{case}: {run:?}");
+                if moves {
+                    folder.run(&["check", "to/a.onnx", "to/b.onnx"]).done();
+                }
+            }
+        }
+    }
+}
+
+/// A third model is asked too.
+#[test]
+fn what_a_model_outside_of_the_call_needs_stays() {
+    let folder = Folder::new();
+    with_files(&folder, "a.onnx", &["w"]);
+    folder.save("b.onnx", &external(&["w"]));
+    folder.save("c.onnx", &external(&["w"]));
+    let run = folder.run(&["rm", "a.onnx", "./b.onnx"]).done().says(&["w: `c.onnx` needs it"]);
+    assert_eq!(files(&folder), ["c.onnx", "w"], "{run:?}");
+}
+
 /// A folder in the form of the Hugging Face cache, with links into `blobs`.
 fn hub() -> Folder {
     let folder = Folder::new();

@@ -239,7 +239,8 @@ pub enum TraceCommand {
 #[command(after_help = "\
 Values are matched by content, not by name: models that are renamed, reordered or inlined have \
 the same values. How much values differ is printed for models, which are run again, and for traces \
-with --dump-a and --dump-b.\n\n\
+with --dump-a and --dump-b. With --rtol or --atol both have to be models: B gets the inputs of A, in its own types, \
+and a step differs where its counterpart wrote numbers that are farther apart. A Cast without a counterpart is none.\n\n\
 Exit code: 1 when the runs differ.")]
 pub struct TraceDiffArgs {
     /// One trace, or a model to trace
@@ -250,6 +251,14 @@ pub struct TraceDiffArgs {
     pub b: PathBuf,
     #[command(flatten)]
     pub inputs: InputArgs,
+    /// Allow this difference relative to the element of A, between models, also of other float
+    /// types. Integers and BOOL have to be equal
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = tolerance)]
+    pub rtol: f64,
+    /// Allow this absolute difference, which is added to the relative one. Integers and BOOL have
+    /// to be equal
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = tolerance)]
+    pub atol: f64,
     /// The folder that trace --dump wrote for A
     #[arg(long, value_name = "DIR")]
     pub dump_a: Option<PathBuf>,
@@ -263,6 +272,13 @@ pub struct TraceDiffArgs {
     pub json: bool,
     #[command(flatten)]
     pub read: ReadArgs,
+}
+
+impl TraceDiffArgs {
+    /// Whether differences are allowed.
+    pub fn has_tolerance(&self) -> bool {
+        self.rtol > 0.0 || self.atol > 0.0
+    }
 }
 
 /// A name and a file: `x=in/x.npy`. The name may not contain `=`.

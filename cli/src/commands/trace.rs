@@ -2,6 +2,8 @@
 
 mod diff;
 mod dump;
+mod side;
+mod tolerance;
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};

@@ -79,6 +79,8 @@ mod strip;
 mod support;
 #[cfg(feature = "machine")]
 mod trace;
+#[cfg(feature = "machine")]
+mod trace_tolerance;
 mod troubles;
 mod usage;
 #[cfg(feature = "machine")]

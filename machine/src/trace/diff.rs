@@ -29,7 +29,9 @@ pub struct TraceDiff {
     pub outputs: Vec<usize>,
     /// How many steps of A and of B differ.
     pub steps: [usize; 2],
-    /// The first step that differs.
+    /// Every step that differs: those of A in their order, then those of B without a counterpart.
+    pub parts: Vec<Part>,
+    /// The first of these.
     pub first: Option<Part>,
 }
 
@@ -65,22 +67,21 @@ impl TraceDiff {
                 None => new.map(|output| Part { a: Some(i), b: None, output, same_inputs: false }),
             }
         };
-        let differing: Vec<_> = pairs.iter().enumerate().filter_map(of_a).collect();
+        let mut parts: Vec<_> = pairs.iter().enumerate().filter_map(of_a).collect();
         let paired: HashSet<_> = pairs.iter().flatten().copied().collect();
         let alone = new_b.iter().enumerate().filter(|(j, _)| !paired.contains(j));
-        let only_b: Vec<_> = alone.filter_map(|(j, new)| Some((j, (*new)?))).collect();
-        let first_b = only_b.first().map(|(j, output)| Part {
-            a: None,
-            b: Some(*j),
-            output: *output,
-            same_inputs: false,
+        let only_b = alone.filter_map(|(j, new)| {
+            Some(Part { a: None, b: Some(j), output: (*new)?, same_inputs: false })
         });
-        let both = differing.iter().filter(|part| part.b.is_some()).count();
+        let of_a = parts.len();
+        parts.extend(only_b);
+        let of_b = parts.iter().filter(|part| part.b.is_some()).count();
         Self {
             inputs: unequal(&a.head.inputs, &b.head.inputs),
             outputs: unequal(&a.end.outputs, &b.end.outputs),
-            steps: [differing.len(), both + only_b.len()],
-            first: differing.first().copied().or(first_b),
+            steps: [of_a, of_b],
+            first: parts.first().copied(),
+            parts,
         }
     }
 

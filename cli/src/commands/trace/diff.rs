@@ -1,38 +1,40 @@
 //! `trace diff A B`: the first step at which two runs differ, and by how much.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read as _};
+use std::fmt::Display;
+use std::io;
 use std::path::Path;
 
-use onnx_container::Error;
-use onnx_container_machine::compare::{Distance, distance};
-use onnx_container_machine::trace::{Part, Step, Trace, TraceDiff, TraceOptions, TracedValue};
-use onnx_container_machine::{Profile, Value};
+use onnx_container_machine::compare::Tolerance;
+use onnx_container_machine::trace::{Part, Step, Trace, TraceDiff, TracedValue};
 use serde::Serialize;
 
-use super::{with_digest, write};
+use super::side::Side;
+use super::tolerance;
 use crate::args::TraceDiffArgs;
-use crate::commands::evaluate::Model;
-use crate::commands::evaluate::inputs::{Input, inputs};
-use crate::model::reading;
+use crate::commands::evaluate::apart::Apart;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Number, Output, count, lossy};
 
 /// Compares and prints.
 pub fn run(args: &TraceDiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let (a, b) = (Side::open(&args.a, args)?, Side::open(&args.b, args)?);
+    let [a, b] = Side::both(args)?;
     if a.model.is_none() && b.model.is_none() && args.has_options_of_runs() {
         return Err(Failure::Usage(
             "A and B are traces, which are not run: inputs, sizes and limits are for models"
                 .to_owned(),
         ));
     }
-    let diff = TraceDiff::new(&a.trace, &b.trace);
+    let mut diff = TraceDiff::new(&a.trace, &b.trace);
+    if let (true, Some(of_a), Some(of_b)) = (args.has_tolerance(), &a.model, &b.model) {
+        let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
+        let traces = [&a.trace, &b.trace];
+        tolerance::apply(&mut diff, traces, [of_a, of_b], tolerance, &args.limits)?;
+    }
     let amount = match diff.first {
         Some(Part { a: Some(i), b: Some(j), output, .. }) => {
             let left = a.value(i, output, args.dump_a.as_deref(), args)?;
             let right = b.value(j, output, args.dump_b.as_deref(), args)?;
-            left.zip(right).map(|(a, b)| distance(&b, &a)).transpose()?.flatten()
+            left.zip(right).map(|(a, b)| Apart::of("", &b, &a)).transpose()?.flatten()
         }
         _ => None,
     };
@@ -45,64 +47,6 @@ pub fn run(args: &TraceDiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.same))
 }
 
-/// A trace, and its model if this command made the trace.
-struct Side {
-    trace: Trace,
-    model: Option<(Model, Vec<Input>)>,
-}
-
-impl Side {
-    /// The trace at `path`, or that of the model at `path`.
-    fn open(path: &Path, args: &TraceDiffArgs) -> Result<Self, Failure> {
-        let mut file = File::open(path).map_err(|error| Error::io(path, error))?;
-        let mut first = [0];
-        let read = file.read(&mut first).map_err(|error| Error::io(path, error))?;
-        // No message of a model begins with a brace.
-        if read == 0 || first == *b"{" {
-            let lines = first.get(..read).unwrap_or_default().chain(BufReader::new(file));
-            let trace = Trace::read(lines).map_err(|error| Failure::from(error).about(path))?;
-            return Ok(Self { trace, model: None });
-        }
-        let load = || Model::load(path, reading::of(&args.read));
-        let (model, digest) = with_digest(path, load)?;
-        let inputs = inputs(&model.program, &args.inputs, &args.limits)?;
-        let mut lines = Vec::new();
-        let machine = model.machine(inputs.clone(), Profile::Strict, &args.limits)?;
-        write(&model, machine, TraceOptions::new().model(digest), None, &mut lines)?;
-        Ok(Self { trace: Trace::read(&lines[..])?, model: Some((model, inputs)) })
-    }
-
-    /// Output `output` of step `step`, if the model can be run again or the output was dumped.
-    fn value(
-        &self,
-        step: usize,
-        output: usize,
-        dump: Option<&Path>,
-        args: &TraceDiffArgs,
-    ) -> Result<Option<Value>, Failure> {
-        if let Some(folder) = dump {
-            return Ok(self.trace.dumped(folder, step, output)?);
-        }
-        let Some((model, inputs)) = &self.model else { return Ok(None) };
-        let mut machine = model.machine(inputs.clone(), Profile::Strict, &args.limits)?;
-        let (mut done, mut found) = (0, None);
-        while found.is_none() {
-            let went_on = machine.step_with(&mut |record, memory| {
-                if done == step {
-                    let written = record.writes.get(output);
-                    found = written.map(|value| value.entry.to_value(memory)).transpose()?;
-                }
-                done += 1;
-                Ok(())
-            })?;
-            if went_on.is_none() {
-                break;
-            }
-        }
-        Ok(found)
-    }
-}
-
 /// How two runs compare, for people and as JSON.
 #[derive(Serialize)]
 struct TraceDiffReport<'a> {
@@ -112,6 +56,9 @@ struct TraceDiffReport<'a> {
     #[serde(serialize_with = "lossy")]
     b: &'a Path,
     same: bool,
+    /// The tolerance of the comparison.
+    rtol: f64,
+    atol: f64,
     /// The numeric profile of each run.
     profiles: [&'a str; 2],
     /// The inputs of the graph, by name, that differ.
@@ -157,9 +104,9 @@ struct Amount {
     max_rel: f64,
 }
 
-impl From<Distance> for Amount {
-    fn from(distance: Distance) -> Self {
-        let Distance { elements, differing, max_abs, max_rel, .. } = distance;
+impl From<Apart> for Amount {
+    fn from(apart: Apart) -> Self {
+        let Apart { elements, differing, max_abs, max_rel, .. } = apart;
         Self { elements, differing, max_abs, max_rel }
     }
 }
@@ -170,20 +117,22 @@ impl<'a> TraceDiffReport<'a> {
         a: &'a Trace,
         b: &'a Trace,
         diff: &TraceDiff,
-        amount: Option<Distance>,
+        amount: Option<Apart>,
     ) -> Self {
         let first = diff.first.map(|part| {
             let info = |trace: &'a Trace, step: Option<usize>| {
                 trace.steps.get(step?).map(|step| StepInfo::new(step, part.output))
             };
             let (a, b) = (info(a, part.a), info(b, part.b));
-            First { a, b, same_inputs: part.same_inputs, by: amount.map(Amount::from) }
+            First { a, b, same_inputs: part.same_inputs, by: amount.clone().map(Amount::from) }
         });
         Self {
             command: "trace diff",
             a: &args.a,
             b: &args.b,
             same: diff.is_same(),
+            rtol: args.rtol,
+            atol: args.atol,
             profiles: [&a.head.profile, &b.head.profile],
             inputs: names(&diff.inputs, &a.head.inputs, &b.head.inputs),
             outputs: names(&diff.outputs, &a.end.outputs, &b.end.outputs),
@@ -196,7 +145,11 @@ impl<'a> TraceDiffReport<'a> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let [a, b] = self.steps.map(|steps| count(steps, "step"));
         if self.same {
-            return out.row("same", format_args!("all values of {a} and {b}"));
+            let within = match self.rtol > 0.0 || self.atol > 0.0 {
+                true => format!(", within the tolerance (rtol {}, atol {})", self.rtol, self.atol),
+                false => String::new(),
+            };
+            return out.row("same", format_args!("all values of {a} and {b}{within}"));
         }
         let [of_a, of_b] = self.profiles;
         if of_a != of_b {
@@ -260,7 +213,7 @@ impl<'a> StepInfo<'a> {
     }
 }
 
-impl std::fmt::Display for StepInfo<'_> {
+impl Display for StepInfo<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { path, node, op, output, dtype, shape, .. } = self;
         let node = if node.is_empty() { String::new() } else { format!(" `{node}`") };

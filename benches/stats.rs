@@ -1,27 +1,36 @@
-//! `Container::stats` beside the limit of the machine: to read the same file and add up its words.
+//! `Container::stats` beside the limit of the machine: to read the same file and add it up.
 //!
-//! `cargo bench --bench stats [MB]`. The two take turns on all cores, and a row has the least time
-//! of each: read the ratio, not the seconds. The file is in memory after the first turn.
+//! `cargo bench --bench stats [MB] [TYPE]...`. Three take turns on all cores: a plain read of the
+//! file that adds up its words of 64 bits, one that adds up the elements in their own type, and
+//! `stats`. A row has the most that each reached: read the ratios, not the speeds. The file is in
+//! memory after the first turn. The last column is `numpy.fromfile(..).sum()`, on one core, where
+//! `.venv` has numpy and numpy has the type.
 #![allow(
     missing_docs,
     unsafe_code,
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::cast_precision_loss,
-    clippy::cast_possible_truncation
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss
 )]
 
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::ops::Add;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 use onnx_container::{Alignment, BufferMut, Container, DataType, LoadOptions, MmapChoice, Tensor};
+use pulp::Arch;
 
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 30;
 
 /// Types of every way to add up: floats, codes, integers.
 const TYPES: [DataType; 12] = [
@@ -40,9 +49,14 @@ const TYPES: [DataType; 12] = [
 ];
 
 fn main() {
-    let megabytes = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(256);
-    println!("{:14}  {:>9}  {:>9}  sum/stats", "", "sum, GB/s", "stats");
-    for dtype in TYPES {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let megabytes = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(256);
+    let named = |dtype: &DataType| args.iter().any(|arg| arg == dtype.name());
+    let types: Vec<_> = TYPES.into_iter().filter(named).collect();
+    let types = if types.is_empty() { TYPES.to_vec() } else { types };
+    println!("{:14}  {:>7}  {:>8}  {:>7}  stats to", "", "words,", "elements", "");
+    println!("{:14}  {:>7}  {:>8}  {:>7}  words  elements", "", "GB/s", "", "stats");
+    for dtype in types {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("m.onnx");
         weights(dtype, megabytes << 20).save(&path, true).unwrap();
@@ -51,13 +65,16 @@ fn main() {
         // SAFETY: nobody else has the files.
         let options = || LoadOptions::from(unsafe { MmapChoice::auto() });
         let stats = || Container::load(&path, options()).unwrap().stats(|_| true);
-        let mut least = [Duration::MAX; 2];
+        let mut least = [Duration::MAX; 3];
         for _ in 0..ROUNDS {
-            let (sum, stats) = (timed(|| sum(&data, len)), timed(stats));
-            least = [least[0].min(sum), least[1].min(stats)];
+            let words = timed(|| read(&data, len, |piece| add(piece, u64::from_le_bytes)));
+            let elements = timed(|| read(&data, len, |piece| elements(dtype, piece)));
+            let turn = [words, elements, timed(stats)];
+            least.iter_mut().zip(turn).for_each(|(least, time)| *least = time.min(*least));
         }
-        let [sum, stats] = least.map(|time| len as f64 / time.as_secs_f64() / 1e9);
-        println!("{:14}  {sum:9.2}  {stats:9.2}  {:9.2}", dtype.name(), stats / sum);
+        let [words, elements, stats] = least.map(|time| len as f64 / time.as_secs_f64() / 1e9);
+        print!("{:14}  {words:7.2}  {elements:8.2}  {stats:7.2}  ", dtype.name());
+        println!("{:5.2}  {:8.2}  {}", stats / words, stats / elements, numpy(dtype, &data));
     }
 }
 
@@ -107,25 +124,97 @@ fn element(dtype: DataType, number: f32) -> Vec<u8> {
     }
 }
 
-/// Reads the file in pieces and adds up their words, on all cores.
-fn sum(data: &Path, len: u64) -> u64 {
+/// Reads the file in pieces and does `work` with each, on all cores.
+fn read(data: &Path, len: u64, work: impl Fn(&[u8]) + Sync) {
     const PIECE: u64 = 1 << 20;
     let cores = std::thread::available_parallelism().unwrap().get() as u64;
-    let words = |first: u64| {
+    let share = |first: u64| {
         let mut file = File::open(data).unwrap();
-        let (mut piece, mut sum) = (vec![0; PIECE as usize], 0_u64);
+        let mut piece = vec![0; PIECE as usize];
         for start in (first * PIECE..len).step_by((cores * PIECE) as usize) {
             let piece = &mut piece[..PIECE.min(len - start) as usize];
             file.seek(SeekFrom::Start(start)).unwrap();
             file.read_exact(piece).unwrap();
-            let words = piece.chunks_exact(8);
-            let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
-            sum = words.fold(sum, u64::wrapping_add);
+            work(piece);
         }
-        sum
     };
     std::thread::scope(|scope| {
-        let parts: Vec<_> = (0..cores).map(|first| scope.spawn(move || words(first))).collect();
-        parts.into_iter().map(|part| part.join().unwrap()).fold(0, u64::wrapping_add)
-    })
+        (0..cores).for_each(|first| drop(scope.spawn(move || share(first))));
+    });
+}
+
+/// Adds up a piece in the type of its elements; integers that are short in one of 32 bits.
+fn elements(dtype: DataType, piece: &[u8]) {
+    match dtype {
+        DataType::Float => add(piece, f32::from_le_bytes),
+        DataType::Double => add(piece, f64::from_le_bytes),
+        DataType::Float16 => add_shorts(piece),
+        DataType::Bfloat16 => {
+            add(piece, |code| f32::from_bits(u32::from(u16::from_le_bytes(code)) << 16));
+        }
+        DataType::Float8E4M3Fn => {
+            let table: Vec<_> = (0..=u8::MAX).collect();
+            let table = Tensor::new(dtype, [256], table.into()).unwrap();
+            let table = table.to_f32().unwrap();
+            add(piece, |[code]| table[usize::from(code)]);
+        }
+        DataType::Int8 => add(piece, |[code]| i32::from(code as i8)),
+        DataType::Uint8 => add(piece, |[code]| u32::from(code)),
+        DataType::Int4 => {
+            add(piece, |[code]| i32::from((code << 4) as i8 >> 4) + i32::from(code as i8 >> 4))
+        }
+        DataType::Uint4 => add(piece, |[code]| u32::from(code & 15) + u32::from(code >> 4)),
+        DataType::Int16 => add(piece, |code| i32::from(i16::from_le_bytes(code))),
+        DataType::Int32 => add(piece, |code| i64::from(i32::from_le_bytes(code))),
+        _ => add(piece, i64::from_le_bytes),
+    }
+}
+
+/// Adds up what `number` makes of each `N` bytes, in vectors of the processor.
+fn add<const N: usize, T>(piece: &[u8], number: impl Fn([u8; N]) -> T)
+where
+    T: Copy + Default + Add<Output = T>,
+{
+    // With fewer the compiler takes some types apart.
+    const LANES: usize = 64;
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut lanes = [T::default(); LANES];
+            for chunk in piece.as_chunks::<N>().0.as_chunks::<LANES>().0 {
+                lanes
+                    .iter_mut()
+                    .zip(chunk)
+                    .for_each(|(lane, bytes)| *lane = *lane + number(*bytes));
+            }
+            black_box(lanes);
+        },
+    );
+}
+
+/// Adds up floats of 16 bits, of which the crate `half` converts many with an instruction.
+fn add_shorts(piece: &[u8]) {
+    let mut wide = [0.0; 4096];
+    for block in piece.chunks(2 * wide.len()) {
+        let block: &[f16] = bytemuck::cast_slice(block);
+        let wide = &mut wide[..block.len()];
+        block.convert_to_f32_slice(wide);
+        add(bytemuck::cast_slice(wide), f32::from_le_bytes);
+    }
+}
+
+/// The speed of numpy, GB/s, as text.
+fn numpy(dtype: DataType, data: &Path) -> String {
+    let name = dtype.name().to_lowercase().replace("double", "float64");
+    let name = if name == "float" { "float32" } else { &name };
+    let program = "import sys, time, numpy\n\
+        def run():\n \
+         start = time.perf_counter()\n \
+         n = numpy.fromfile(sys.argv[2], sys.argv[1])\n \
+         n.sum()\n \
+         return n.nbytes / (time.perf_counter() - start) / 1e9\n\
+        print('%.2f' % max(run() for _ in range(5)))";
+    let done = Command::new(".venv/bin/python").args(["-c", program, name]).arg(data).output();
+    let text = done.ok().filter(|done| done.status.success()).map(|done| done.stdout);
+    String::from_utf8(text.unwrap_or_default()).unwrap().trim().to_owned()
 }

@@ -16,6 +16,35 @@ pub(super) struct Codes {
     codes: Box<[u64; 256]>,
 }
 
+/// So many bytes are counted in pairs: the table of pairs takes longer than fewer bytes.
+const LEAST_PAIRS: usize = 1 << 20;
+
+/// Counts of bytes, in several tables side by side: a count in memory that was just written has to
+/// be waited for.
+#[derive(Debug)]
+pub(super) struct Tables([[u32; 256]; 4]);
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self([[0; 256]; 4])
+    }
+}
+
+impl Tables {
+    /// Counts `bytes`, fewer than 2^32 in all.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        let [a, b, c, d] = &mut self.0;
+        let (words, rest) = bytes.as_chunks::<4>();
+        for [w, x, y, z] in words {
+            one_more(a, *w);
+            one_more(b, *x);
+            one_more(c, *y);
+            one_more(d, *z);
+        }
+        rest.iter().for_each(|byte| one_more(a, *byte));
+    }
+}
+
 /// Counts of which few are not zero, as those of a tensor with few elements: a model may have
 /// millions of these.
 #[derive(Debug, Clone)]
@@ -73,26 +102,45 @@ impl Codes {
         Ok(())
     }
 
-    /// Counts bytes in several tables side by side: a count in memory that was just written has to
-    /// be waited for.
-    pub(super) fn add_bytes(&mut self, bytes: &[u8]) {
-        // A table counts a fourth of a part, which its 32 bits hold.
-        for part in bytes.chunks(1 << 30) {
-            let mut tables = [[0_u32; 256]; 4];
-            let [a, b, c, d] = &mut tables;
-            let mut words = part.chunks_exact(4);
-            for word in &mut words {
-                if let [w, x, y, z] = *word {
-                    one_more(a, w);
-                    one_more(b, x);
-                    one_more(c, y);
-                    one_more(d, z);
-                }
+    /// Counts bytes.
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        if bytes.len() < LEAST_PAIRS {
+            let mut tables = Tables::default();
+            tables.add(bytes);
+            return self.add_tables(&tables);
+        }
+        // The counts of a part stay below 2^32.
+        bytes.chunks(1 << 30).for_each(|part| self.add_pairs(part));
+    }
+
+    /// Adds the bytes that `tables` counted.
+    pub(super) fn add_tables(&mut self, tables: &Tables) {
+        for table in &tables.0 {
+            self.bytes.iter_mut().zip(table).for_each(|(to, more)| *to += u64::from(*more));
+        }
+    }
+
+    /// Counts pairs of bytes: a count in memory is the slowest step, and there are half as many.
+    fn add_pairs(&mut self, bytes: &[u8]) {
+        let mut counts = Box::new([0_u32; 1 << 16]);
+        let (pairs, odd) = bytes.as_chunks::<2>();
+        for pair in pairs {
+            if let Some(count) = counts.get_mut(usize::from(u16::from_le_bytes(*pair))) {
+                *count += 1;
             }
-            words.remainder().iter().for_each(|byte| one_more(a, *byte));
-            for table in tables {
-                self.bytes.iter_mut().zip(table).for_each(|(to, more)| *to += u64::from(more));
-            }
+        }
+        let (rows, _) = counts.as_chunks::<256>();
+        for (row, second) in rows.iter().zip(0..) {
+            let sum = row.iter().map(|count| u64::from(*count)).sum();
+            self.add_byte(second, sum);
+            self.bytes.iter_mut().zip(row).for_each(|(to, more)| *to += u64::from(*more));
+        }
+        odd.iter().for_each(|byte| self.add_byte(*byte, 1));
+    }
+
+    fn add_byte(&mut self, byte: u8, times: u64) {
+        if let Some(count) = self.bytes.get_mut(usize::from(byte)) {
+            *count += times;
         }
     }
 

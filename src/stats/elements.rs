@@ -7,9 +7,9 @@
 use half::{bf16, f16};
 use pulp::{Arch, Simd, WithSimd};
 
-use super::codes::{self, Codes, FewCodes};
+use super::codes::{self, Codes, FewCodes, Tables};
 use super::number::Number;
-use super::numbers::{BLOCK, Blocks, Numbers, Real};
+use super::numbers::{BLOCK, Blocks, Numbers, Real, Summand};
 use super::short::{self, ByteSums};
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
@@ -41,18 +41,14 @@ impl Elements {
             DataType::Int8 | DataType::Uint8 | DataType::Int4 | DataType::Uint4 => {
                 (integers(piece, step)?, None)
             }
-            DataType::Int16 => (each(piece, step, |x: i16| f32::from(x))?, None),
-            DataType::Uint16 => (each(piece, step, |x: u16| f32::from(x))?, None),
-            DataType::Int32 => (each(piece, step, |x: i32| f64::from(x))?, None),
-            DataType::Uint32 => (each(piece, step, |x: u32| f64::from(x))?, None),
+            DataType::Int16 => (each(piece, step, |x: i16| f32::from(x))?.0, None),
+            DataType::Uint16 => (each(piece, step, |x: u16| f32::from(x))?.0, None),
+            DataType::Int32 => (each(piece, step, |x: i32| f64::from(x))?.0, None),
+            DataType::Uint32 => (each(piece, step, |x: u32| f64::from(x))?.0, None),
             #[allow(clippy::cast_precision_loss)] // the range is kept beside
-            DataType::Int64 => {
-                (each(piece, step, |x: i64| x as f64)?, range(piece, Number::Signed)?)
-            }
+            DataType::Int64 => exact(each(piece, step, |x: i64| x as f64)?, Number::Signed),
             #[allow(clippy::cast_precision_loss)] // the range is kept beside
-            DataType::Uint64 => {
-                (each(piece, step, |x: u64| x as f64)?, range(piece, Number::Unsigned)?)
-            }
+            DataType::Uint64 => exact(each(piece, step, |x: u64| x as f64)?, Number::Unsigned),
             DataType::Complex64 => return Self::of(&parts(piece, DataType::Float)?, step),
             DataType::Complex128 => return Self::of(&parts(piece, DataType::Double)?, step),
             other => return Err(no_numbers(other)),
@@ -134,7 +130,7 @@ fn shorts<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Resu
         let pivot = blocks.pivot().map(|pivot| pivot as f32).filter(|_| !blocks.is_counted());
         let sums = pivot.and_then(|pivot| short::sums(arch, elements, &wide, pivot));
         if let Some((pivot, sums)) = pivot.zip(sums) {
-            blocks.add_sums(pivot.into(), &sums);
+            blocks.add_sums(pivot.into(), &sums, || &[]);
             continue;
         }
         arch.dispatch(Widened { elements, wide: &wide, to: &mut block });
@@ -149,24 +145,26 @@ fn integers(piece: &Tensor, step: usize) -> Result<Numbers> {
     let whole = piece.element_count() * usize::from(codes::bits(piece.dtype())?) / 8;
     let parts = piece.as_bytes().and_then(|bytes| bytes.split_at_checked(whole));
     let (whole, half) = parts.ok_or_else(|| Error::internal("a tensor without its bytes"))?;
-    let (mut numbers, mut counted, arch) = (Numbers::default(), Codes::new(), Arch::new());
+    let (mut numbers, mut tables, arch) = (Numbers::default(), Tables::default(), Arch::new());
     for block in whole.chunks(BLOCK * step) {
         let sums = match piece.dtype() {
-            DataType::Int8 => [ByteSums::of(arch, block, u8::cast_signed), None],
-            DataType::Uint8 => [ByteSums::of(arch, block, |byte| byte), None],
+            DataType::Int8 => [ByteSums::of::<u32>(arch, block, 128, |byte| byte ^ 128), None],
+            DataType::Uint8 => [ByteSums::of::<u32>(arch, block, 0, |byte| byte), None],
             DataType::Int4 => [
-                ByteSums::of(arch, block, |byte| (byte << 4).cast_signed() >> 4),
-                ByteSums::of(arch, block, |byte| byte.cast_signed() >> 4),
+                ByteSums::of::<u16>(arch, block, 8, |byte| (byte & 15) ^ 8),
+                ByteSums::of::<u16>(arch, block, 8, |byte| (byte >> 4) ^ 8),
             ],
             DataType::Uint4 => [
-                ByteSums::of(arch, block, |byte| byte & 0xf),
-                ByteSums::of(arch, block, |byte| byte >> 4),
+                ByteSums::of::<u16>(arch, block, 0, |byte| byte & 15),
+                ByteSums::of::<u16>(arch, block, 0, |byte| byte >> 4),
             ],
             other => return Err(no_numbers(other)),
         };
         sums.iter().flatten().for_each(|sums| sums.add_to(&mut numbers));
-        counted.add_bytes(block.get(..BLOCK).unwrap_or(block));
+        tables.add(block.get(..BLOCK).unwrap_or(block));
     }
+    let mut counted = Codes::new();
+    counted.add_tables(&tables);
     numbers.bins = counted.finish(piece.dtype())?.bins;
     if !half.is_empty() {
         let mut last = Codes::new();
@@ -195,19 +193,34 @@ impl<T: Copy, R, F: Fn(T) -> R> WithSimd for Widened<'_, T, R, F> {
     }
 }
 
-/// Adds up elements, each converted by `convert`.
-fn each<T: Element, R: Real>(
+/// Adds up integers, and finds the smallest and the largest one. A block that is counted in bins is
+/// converted.
+fn each<T: Element + Summand + Ord, R: Real>(
     piece: &Tensor,
     step: usize,
     convert: impl Fn(T) -> R,
-) -> Result<Numbers> {
+) -> Result<(Numbers, Option<(T, T)>)> {
     let (mut blocks, mut block, arch) = (Blocks::new(step), [R::default(); BLOCK], Arch::new());
+    let mut range: Option<(T, T)> = None;
     for elements in piece.to_slice::<T>()?.chunks(BLOCK) {
-        arch.dispatch(Widened { elements, wide: &convert, to: &mut block });
-        blocks.add(block.get(..elements.len()).unwrap_or_default());
+        let Some((pivot, sums)) = blocks.sums(elements) else { break };
+        let (min, max) = range.unwrap_or((sums.min, sums.max));
+        range = Some((min.min(sums.min), max.max(sums.max)));
+        blocks.add_sums(pivot, &sums, || {
+            arch.dispatch(Widened { elements, wide: &convert, to: &mut block });
+            block.get(..elements.len()).unwrap_or_default()
+        });
     }
     cancel::check()?;
-    Ok(blocks.finish())
+    Ok((blocks.finish(), range))
+}
+
+/// The smallest and the largest integer as they are.
+fn exact<T>(
+    (numbers, range): (Numbers, Option<(T, T)>),
+    number: impl Fn(T) -> Number,
+) -> (Numbers, Option<(Number, Number)>) {
+    (numbers, range.map(|(min, max)| (number(min), number(max))))
 }
 
 /// The elements of `piece` as floats of 64 bits, those of complex elements as their parts.
@@ -230,16 +243,6 @@ pub(crate) fn wide(piece: &Tensor) -> Result<Vec<f64>> {
         dtype if dtype.bit_width().is_some_and(|bits| bits <= 8) => codes::wide(piece),
         _ => Ok(piece.to_f32()?.iter().map(|element| f64::from(*element)).collect()),
     }
-}
-
-/// The smallest and the largest element of `piece`.
-fn range<T: Element + Ord>(
-    piece: &Tensor,
-    number: impl Fn(T) -> Number,
-) -> Result<Option<(Number, Number)>> {
-    let elements = piece.to_slice::<T>()?;
-    let (min, max) = (elements.iter().min(), elements.iter().max());
-    Ok(min.zip(max).map(|(min, max)| (number(*min), number(*max))))
 }
 
 /// The error for elements that are not numbers.

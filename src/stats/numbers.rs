@@ -74,13 +74,19 @@ impl Numbers {
     }
 }
 
-/// A float that blocks are of.
-pub(super) trait Real: Copy + PartialOrd + Default {
-    const INFINITY: Self;
-    const NEGATIVE_INFINITY: Self;
+/// A number that is added up in its own type.
+pub(super) trait Summand: Copy + PartialOrd {
+    /// Nothing is larger.
+    const LARGEST: Self;
+    /// Nothing is smaller.
+    const SMALLEST: Self;
     fn wide(self) -> f64;
     /// One if it is zero.
     fn is_zero(self) -> u32;
+}
+
+/// A float that is counted in bins.
+pub(super) trait Real: Summand + Default {
     /// Two to the `power`.
     fn power(power: i32) -> Self;
     /// The number of whole widths below `self`, less `first`: it is from zero to 63. The width and
@@ -88,23 +94,40 @@ pub(super) trait Real: Copy + PartialOrd + Default {
     fn bin(self, width: Self, scale: Self, first: i64) -> u16;
 }
 
-macro_rules! real {
-    ($Float:ident, $Bits:ident, $digits:literal) => {
-        impl Real for $Float {
-            const INFINITY: Self = $Float::INFINITY;
-            const NEGATIVE_INFINITY: Self = $Float::NEG_INFINITY;
+macro_rules! summand {
+    ($($Number:ident, $largest:expr, $smallest:expr, $zero:literal;)*) => {$(
+        impl Summand for $Number {
+            const LARGEST: Self = $largest;
+            const SMALLEST: Self = $smallest;
 
             #[inline(always)]
-            #[allow(clippy::useless_conversion)] // of the wide type
+            #[allow(clippy::cast_precision_loss, clippy::cast_lossless)] // rounds the longest
             fn wide(self) -> f64 {
-                f64::from(self)
+                self as f64
             }
 
             #[inline(always)]
             fn is_zero(self) -> u32 {
-                u32::from(self == 0.0)
+                u32::from(self == $zero)
             }
+        }
+    )*};
+}
 
+summand! {
+    f32, f32::INFINITY, f32::NEG_INFINITY, 0.0;
+    f64, f64::INFINITY, f64::NEG_INFINITY, 0.0;
+    i16, i16::MAX, i16::MIN, 0;
+    u16, u16::MAX, u16::MIN, 0;
+    i32, i32::MAX, i32::MIN, 0;
+    u32, u32::MAX, u32::MIN, 0;
+    i64, i64::MAX, i64::MIN, 0;
+    u64, u64::MAX, u64::MIN, 0;
+}
+
+macro_rules! real {
+    ($Float:ident, $Bits:ident, $digits:literal) => {
+        impl Real for $Float {
             #[allow(clippy::cast_possible_truncation)] // a power of two in the range of the type
             fn power(power: i32) -> Self {
                 width(power) as $Float
@@ -161,15 +184,18 @@ impl<T: Real> Blocks<T> {
 
     /// Adds `elements`, at most [`BLOCK`] of them.
     pub(super) fn add(&mut self, elements: &[T]) {
-        let Some(first) = elements.first() else { return };
-        let pivot = self.pivot().unwrap_or(first.wide());
-        self.blocks += 1;
-        let sums = self.arch.dispatch(Summed { elements, pivot });
+        let Some((pivot, sums)) = self.sums(elements) else { return };
         if sums.are_finite() {
-            self.add_finite(elements, pivot, &sums);
+            self.add_sums(pivot, &sums, || elements);
         } else {
             self.add_others(elements);
         }
+    }
+
+    /// The sums of a block about a number that is close to its mean; `None` without elements.
+    pub(super) fn sums<E: Summand>(&self, elements: &[E]) -> Option<(f64, Sums<E>)> {
+        let pivot = self.pivot().or(elements.first().map(|first| first.wide()))?;
+        Some((pivot, self.arch.dispatch(Summed { elements, pivot })))
     }
 
     /// Adds elements of which not all are finite, or whose squares are too large.
@@ -182,9 +208,9 @@ impl<T: Real> Blocks<T> {
                 number => self.numbers.add_special(number, 1),
             }
         }
-        if let Some(first) = finite.first() {
-            let pivot = first.wide();
-            self.add_finite(&finite, pivot, &Sums::of(&finite, pivot));
+        match finite.first().map(|first| first.wide()) {
+            Some(pivot) => self.add_sums(pivot, &Sums::of(&finite, pivot), || &finite),
+            None => self.blocks += 1,
         }
         self.finite = finite;
     }
@@ -199,30 +225,28 @@ impl<T: Real> Blocks<T> {
         self.blocks.is_multiple_of(self.step.max(1))
     }
 
-    /// Adds a block that is not counted in bins.
-    pub(super) fn add_sums(&mut self, pivot: f64, sums: &Sums<T>) {
-        self.blocks += 1;
-        self.merge(pivot, sums);
-    }
-
-    fn merge(&mut self, pivot: f64, sums: &Sums<T>) {
-        let Sums { min, max, zeros, sum, squares, count } = *sums;
-        self.numbers.moments.merge(Moments::about(pivot, count, sum, squares));
-        self.numbers.zeros += zeros;
-        self.numbers.widen(min.wide(), max.wide());
-    }
-
-    fn add_finite(&mut self, elements: &[T], pivot: f64, sums: &Sums<T>) {
-        self.merge(pivot, sums);
-        if !(self.blocks - 1).is_multiple_of(self.step.max(1)) {
-            return;
-        }
+    /// Adds a block of finite elements by its sums. `elements` is asked for them if they are counted
+    /// in bins.
+    pub(super) fn add_sums<'e, E: Summand>(
+        &mut self,
+        pivot: f64,
+        sums: &Sums<E>,
+        elements: impl FnOnce() -> &'e [T],
+    ) where
+        T: 'e,
+    {
         let (min, max) = (sums.min.wide(), sums.max.wide());
-        if !self.numbers.bins.holds(min, max) || self.pending >= MOST_PENDING {
-            self.flush();
+        self.numbers.moments.merge(Moments::about(pivot, sums.count, sums.sum, sums.squares));
+        self.numbers.zeros += sums.zeros;
+        self.numbers.widen(min, max);
+        if self.is_counted() {
+            if !self.numbers.bins.holds(min, max) || self.pending >= MOST_PENDING {
+                self.flush();
+            }
+            self.numbers.bins.admit(min, max);
+            self.count(elements());
         }
-        self.numbers.bins.admit(min, max);
-        self.count(elements);
+        self.blocks += 1;
     }
 
     /// Counts `elements` in their bins.
@@ -232,7 +256,7 @@ impl<T: Real> Blocks<T> {
         let (a, rest) = elements.split_at(elements.len() / 2);
         let (b, odd) = rest.split_at(a.len().min(rest.len()));
         self.arch.dispatch(Paired { a, b, bins, numbers: &mut numbers });
-        for number in numbers.iter().take(a.len()) {
+        for number in numbers.get(..a.len()).unwrap_or(&numbers) {
             // The mask spares a comparison: there are no higher bits.
             if let Some(count) = self.pairs.get_mut(usize::from(*number) & (BINS * BINS - 1)) {
                 *count += 1;
@@ -294,7 +318,7 @@ struct Summed<'e, T> {
     pivot: f64,
 }
 
-impl<T: Real> WithSimd for Summed<'_, T> {
+impl<T: Summand> WithSimd for Summed<'_, T> {
     type Output = Sums<T>;
 
     #[inline(always)]
@@ -313,10 +337,10 @@ pub(super) struct Sums<T> {
     pub(super) squares: f64,
 }
 
-impl<T: Real> Sums<T> {
+impl<T: Summand> Sums<T> {
     #[inline(always)]
     fn of(elements: &[T], pivot: f64) -> Self {
-        let (mut min, mut max) = ([T::INFINITY; LANES], [T::NEGATIVE_INFINITY; LANES]);
+        let (mut min, mut max) = ([T::LARGEST; LANES], [T::SMALLEST; LANES]);
         let (mut zeros, mut sums, mut squares) = ([0_u32; LANES], [0.0; LANES], [0.0; LANES]);
         let mut chunks = elements.chunks_exact(LANES);
         for chunk in &mut chunks {
@@ -332,7 +356,7 @@ impl<T: Real> Sums<T> {
                 *square += apart * apart;
             }
         }
-        let (mut least, mut most) = (T::INFINITY, T::NEGATIVE_INFINITY);
+        let (mut least, mut most) = (T::LARGEST, T::SMALLEST);
         let mut all = (0_u64, 0.0, 0.0);
         for element in chunks.remainder() {
             least = if *element < least { *element } else { least };

@@ -4,6 +4,8 @@
 //! are added up in 32 bits, about a pivot, and these sums in 64: mean and deviation are then exact
 //! to a millionth of the deviation. Sums of integers are exact.
 
+use std::ops::{AddAssign, Mul};
+
 use pulp::{Arch, Simd, WithSimd};
 
 use super::moments::Moments;
@@ -99,14 +101,38 @@ pub(super) struct ByteSums {
 }
 
 impl ByteSums {
-    /// The sums of the integers that `number` reads in `bytes`, at most 2^31 of them; `None`
-    /// without any.
-    pub(super) fn of<N: Copy + Into<i16> + Ord>(
+    /// The sums of the integers in `bytes`, at most 2^31 of them; `None` without any. `number` reads
+    /// an integer from a byte, with `offset` added to it so that it is not negative. `S` holds
+    /// [`RUN_CHUNKS`] of its squares.
+    pub(super) fn of<S>(
         arch: Arch,
         bytes: &[u8],
-        number: impl Fn(u8) -> N,
-    ) -> Option<Self> {
-        arch.dispatch(Bytes { bytes, number })
+        offset: u8,
+        number: impl Fn(u8) -> u8,
+    ) -> Option<Self>
+    where
+        S: Copy + Default + AddAssign + Mul<Output = S> + From<u8> + Into<u64>,
+    {
+        let first = number(*bytes.first()?);
+        let (mut min, mut max, mut zeros, mut sum, mut squares) = (first, first, 0, 0, 0);
+        for run in bytes.chunks(RUN_CHUNKS * BYTE_LANES) {
+            let (least, most) = arch.dispatch(Range { run, number: &number, first });
+            (min, max) = (min.min(least), max.max(most));
+            zeros += total(arch, run, |byte| u8::from(number(byte) == offset));
+            sum += total(arch, run, |byte| u16::from(number(byte)));
+            squares += total(arch, run, |byte| S::from(number(byte)) * S::from(number(byte)));
+        }
+        let count = bytes.len() as u64;
+        let (all, by) = (count.cast_signed(), i64::from(offset));
+        let (with, of_squares) = (sum.cast_signed(), squares.cast_signed());
+        Some(Self {
+            count,
+            min: i16::from(min) - i16::from(offset),
+            max: i16::from(max) - i16::from(offset),
+            zeros,
+            sum: with - by * all,
+            squares: of_squares - 2 * by * with + by * by * all,
+        })
     }
 
     /// Adds the integers to `numbers`, without counting them in bins.
@@ -117,56 +143,59 @@ impl ByteSums {
     }
 }
 
-struct Bytes<'e, F> {
-    bytes: &'e [u8],
-    number: F,
+/// The sums that are kept side by side: with fewer the compiler takes the lanes apart.
+const BYTE_LANES: usize = 128;
+/// The numbers of each lane that are added up in its own type.
+const RUN_CHUNKS: usize = 32;
+
+/// Adds up what `part` makes of each byte of a run. A loop for each sum is faster than one for all,
+/// which has lanes of several widths.
+fn total<T>(arch: Arch, run: &[u8], part: impl Fn(u8) -> T) -> u64
+where
+    T: Copy + Default + AddAssign + Into<u64>,
+{
+    arch.dispatch(Total { run, part })
 }
 
-/// The integers that are added up in 16 bits, in as many lanes as the widest processor has.
-const BYTE_LANES: usize = 32;
-const BYTE_RUN: usize = 128;
+struct Total<'e, F> {
+    run: &'e [u8],
+    part: F,
+}
 
-impl<N: Copy + Into<i16> + Ord, F: Fn(u8) -> N> WithSimd for Bytes<'_, F> {
-    type Output = Option<ByteSums>;
+impl<T, F> WithSimd for Total<'_, F>
+where
+    T: Copy + Default + AddAssign + Into<u64>,
+    F: Fn(u8) -> T,
+{
+    type Output = u64;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Option<ByteSums> {
-        let Self { bytes, number } = self;
-        let first = number(*bytes.first()?);
-        let (mut min, mut max) = ([first; BYTE_LANES], [first; BYTE_LANES]);
-        let (mut zeros, mut sum, mut squares) = (0, 0, 0);
-        let (chunks, rest) = bytes.as_chunks::<BYTE_LANES>();
-        for run in chunks.chunks(BYTE_RUN) {
-            let mut zeros_of_run = [0_u8; BYTE_LANES];
-            let (mut sums, mut of_squares) = ([0_i16; BYTE_LANES], [0_u32; BYTE_LANES]);
-            for chunk in run {
-                let lanes = min.iter_mut().zip(&mut max).zip(&mut zeros_of_run).zip(&mut sums);
-                for (((((min, max), zeros), sum), square), byte) in
-                    lanes.zip(&mut of_squares).zip(chunk)
-                {
-                    let number = number(*byte);
-                    *min = (*min).min(number);
-                    *max = (*max).max(number);
-                    let number: i16 = number.into();
-                    *zeros += u8::from(number == 0);
-                    *sum += number;
-                    *square += u32::from(number.unsigned_abs() * number.unsigned_abs());
-                }
+    fn with_simd<S: Simd>(self, _: S) -> u64 {
+        let mut lanes = [T::default(); BYTE_LANES];
+        let (chunks, rest) = self.run.as_chunks::<BYTE_LANES>();
+        for chunk in chunks {
+            for (lane, byte) in lanes.iter_mut().zip(chunk) {
+                *lane += (self.part)(*byte);
             }
-            zeros += zeros_of_run.iter().map(|count| u64::from(*count)).sum::<u64>();
-            sum += sums.iter().map(|sum| i64::from(*sum)).sum::<i64>();
-            squares += of_squares.iter().map(|sum| i64::from(*sum)).sum::<i64>();
         }
-        let (mut least, mut most) = (min.into_iter().min()?, max.into_iter().max()?);
-        for byte in rest {
-            let number = number(*byte);
-            (least, most) = (least.min(number), most.max(number));
-            let number = i64::from(number.into());
-            zeros += u64::from(number == 0);
-            sum += number;
-            squares += number * number;
-        }
-        let count = bytes.len() as u64;
-        Some(ByteSums { count, min: least.into(), max: most.into(), zeros, sum, squares })
+        let rest: u64 = rest.iter().map(|byte| (self.part)(*byte).into()).sum();
+        lanes.into_iter().map(Into::into).sum::<u64>() + rest
+    }
+}
+
+/// Finds the smallest and the largest number of a run, and of `first`.
+struct Range<'e, F> {
+    run: &'e [u8],
+    number: &'e F,
+    first: u8,
+}
+
+impl<F: Fn(u8) -> u8> WithSimd for Range<'_, F> {
+    type Output = (u8, u8);
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> (u8, u8) {
+        let numbers = self.run.iter().map(|byte| (self.number)(*byte));
+        numbers.fold((self.first, self.first), |(min, max), n| (min.min(n), max.max(n)))
     }
 }

@@ -42,6 +42,7 @@ use crate::container::reader_limits::{self, MAX_PROTOBUF, Refusals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::consistent_read::{OneSave, read_one_save};
 use crate::files::external_data::{directory_of, is_external};
+use crate::files::file_source::FilesFrom;
 use crate::files::recovery::{interrupted_saves, staging_prefix};
 use crate::graph::traversal::{self, Place};
 use crate::limits::Limits;
@@ -147,6 +148,43 @@ pub fn check_model(path: impl AsRef<Path>, options: impl Into<CheckOptions>) -> 
     Checker::new(options).check(path)
 }
 
+/// As [`check_model`], for a model in memory, with the weights files that the options give:
+/// [`LoadOptions::files_from`], [`LoadOptions::base_dir`], [`LoadOptions::file`]. Nothing is looked
+/// for beside them. Findings that concern the model itself name [`LoadOptions::model_path`], or
+/// `model` without one.
+///
+/// ```
+/// use onnx_container::check::check_bytes;
+/// use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
+/// use onnx_container::{ErrorKind, LoadOptions};
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [3], "w.bin"));
+/// let model = ModelProto::new(graph).encode_to_vec()?;
+///
+/// let checked = check_bytes(model, LoadOptions::new().file("w.bin", vec![0; 2]))?;
+/// assert!(checked.findings.iter().any(|found| found.error.kind() == ErrorKind::OutOfBounds));
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`check_model`].
+pub fn check_bytes(bytes: impl Into<Buffer>, options: impl Into<CheckOptions>) -> Result<Checked> {
+    let options = options.into();
+    refuse_expected(&options)?;
+    let path = options.load.model_path.clone().unwrap_or_else(|| "model".into());
+    check_read(&path, &bytes.into(), &options, None).map_err(|error| error.with_path(path))
+}
+
+/// Refuses a digest to expect.
+fn refuse_expected(options: &CheckOptions) -> Result<()> {
+    if options.load.expected.is_none() {
+        return Ok(());
+    }
+    let reason = "a check compares no expected digest: a load does";
+    Err(Error::new(ErrorKind::InvalidArgument, reason))
+}
+
 /// Checks several models with the same options. What the models around them use of weights files
 /// is found out once, so models that share weights are checked faster than by [`check_model`] for
 /// each.
@@ -181,12 +219,11 @@ impl Checker {
     /// As [`check_model`].
     pub fn check(&mut self, path: impl AsRef<Path>) -> Result<Checked> {
         let (path, options) = (path.as_ref(), &self.options);
-        if options.load.expected.is_some() {
-            let reason = "a check compares no expected digest: a load does";
-            return Err(Error::new(ErrorKind::InvalidArgument, reason));
-        }
+        refuse_expected(options)?;
+        let mut of_path = options.clone();
+        of_path.load = of_path.load.of_model(path);
         let checked = read_one_save(path, options.load.mmap, |bytes| {
-            check_bytes(path, &bytes, options, &mut self.survey)
+            check_read(path, &bytes, &of_path, Some(&mut self.survey))
         });
         let OneSave { value: mut checked, warning } =
             checked.map_err(|error| with_leftover(error.with_path(path), path))?;
@@ -195,29 +232,33 @@ impl Checker {
     }
 }
 
-fn check_bytes(
+/// Checks the model that was read as `bytes`. With a `survey` it is at `path`, and what is around
+/// it counts.
+fn check_read(
     path: &Path,
     bytes: &Buffer,
     options: &CheckOptions,
-    survey: &mut Survey,
+    survey: Option<&mut Survey>,
 ) -> Result<Checked> {
+    let load = &options.load;
     let model = decode_model(bytes, &options.load.decode)?;
     let mut checked = Checked { contents: options.contents, ..Checked::default() };
     let mut findings = Findings::new(&options.load.decode.limits);
     check_message(&model, bytes.len(), path, &mut findings);
     check_readings(bytes, path, &options.load.decode.limits, &mut findings)?;
     check_graphs(&model, options, &mut checked, &mut findings)?;
-    let load = options.load.clone().of_model(path);
-    let directory = load.directory()?;
-    let directory = directory.ok_or_else(|| Error::internal("a model without a directory"))?;
-    let mut weights = CheckedWeights::new(&directory, &load, (options.contents, options.digests));
+    let from = load.files_place()?;
+    let mut weights = CheckedWeights::new(from.as_ref(), load, (options.contents, options.digests));
     check_tensors(&model, options, &mut weights, (&mut checked, &mut findings))?;
-    if options.load.weights {
+    // What a source opens is in no folder that could be looked through.
+    let is_in_source = matches!(from, Some(FilesFrom::Source(_)));
+    let place = survey.filter(|_| !is_in_source).map(|survey| (path, survey));
+    if load.weights && place.is_some() {
         findings.extend(orphans(path, &weights));
     }
-    findings.append(weights.finish(path, survey, &mut checked));
+    findings.append(weights.finish(place, &mut checked));
     if options.digests {
-        checked.compared = Some(digests::check(path, (&model, bytes), &load, &mut findings)?);
+        checked.compared = Some(digests::check(path, (&model, bytes), load, &mut findings)?);
     }
     // What was cancelled on the way is no finding.
     cancel::check()?;

@@ -1,17 +1,15 @@
 //! What a model contains, as one digest, however it is stored: [`Container::digest`].
 //!
-//! `jobs` hashes the bytes of every tensor, those of files as `opened` has them, `tensors` makes
-//! the digest of a tensor of that, `hashed` those of all, and `structure` the digest of the model,
-//! in which each tensor stands for its elements. `stored` reads and stores digests in a message,
-//! and `verify` compares with them. `stated` compares whole files with what is said about them
-//! elsewhere, as `whole` reads them. `docs/digests.md` says what is hashed; a change of that is
-//! another scheme, with another version.
+//! `jobs` hashes the bytes of every tensor, `tensors` makes the digest of a tensor of that,
+//! `hashed` those of all, and `structure` the digest of the model, in which each tensor stands for
+//! its elements. `stored` reads and stores digests in a message, and `verify` compares with them.
+//! `stated` compares whole files with what is said about them elsewhere, as `whole` reads them.
+//! `docs/digests.md` says what is hashed; a change of that is another scheme, with another version.
 
 pub(crate) mod semantic;
 
 mod hashed;
 mod jobs;
-mod opened;
 mod sha256;
 mod stated;
 mod stored;
@@ -24,7 +22,6 @@ use std::fmt;
 
 pub(crate) use self::hashed::of_some;
 pub(crate) use self::jobs::{External, Jobs, Padding, texts_digest};
-pub(crate) use self::opened::Opened;
 pub use self::semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub(crate) use self::sha256::Digest;
 pub(crate) use self::stated::Stated;

@@ -4,6 +4,8 @@
 pub(crate) mod consistent_read;
 pub mod external_data;
 pub(crate) mod file_format;
+pub(crate) mod file_source;
+pub(crate) mod folder_files;
 pub(crate) mod model_files;
 pub(crate) mod overlaps;
 pub(crate) mod recovery;

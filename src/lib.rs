@@ -66,7 +66,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`load`] | digests that a load verifies, where links may lead, limits by name |
+//! | [`load`] | weights files that are in no folder, digests that a load verifies, where links may lead, limits by name |
 //! | [`save`] | files, shards, progress and statistics of a save; which model needs a file |
 //! | [`edit`] | weights by name, casts, other elements, deleted initializers, external or inline tensors, one aligned buffer: options and reports |
 //! | [`inline`] | local functions into the graph |

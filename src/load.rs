@@ -4,6 +4,7 @@
 //! its byte range, which `resolve` finds. The check that model and weights come from the same save
 //! is left to `consistent_read`.
 
+mod file_part;
 mod options;
 mod origins;
 mod resolve;
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub use options::{LoadOptions, VerifyDigests};
 
 pub use crate::files::external_data::PathPolicy;
+pub use crate::files::file_source::{FileSource, WeightFile};
+pub use crate::files::folder_files::FolderFiles;
 pub use crate::limits::Limit;
 
 use crate::buffer::Buffer;
@@ -75,7 +78,8 @@ impl Container {
     }
 
     /// Loads a model from memory, borrowing from `bytes`. Weights come from
-    /// [`LoadOptions::base_dir`] or are supplied by [`LoadOptions::file`].
+    /// [`LoadOptions::base_dir`] or [`LoadOptions::files_from`], or are supplied by
+    /// [`LoadOptions::file`].
     ///
     /// # Errors
     /// As [`load`](Self::load).

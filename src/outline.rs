@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::traversal::{self, Tensors};
@@ -53,9 +54,24 @@ impl Outline {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) with
     /// [`LoadOptions::verify_digests`] or [`LoadOptions::expect_digest`], which need all of it.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
+        Self::of(options, |options| Container::load(path, options))
+    }
+
+    /// Loads a model from memory, as [`Container::load_bytes`] does.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load).
+    pub fn load_bytes(bytes: impl Into<Buffer>, options: impl Into<LoadOptions>) -> Result<Self> {
+        Self::of(options, |options| Container::load_bytes(bytes, options))
+    }
+
+    fn of(
+        options: impl Into<LoadOptions>,
+        load: impl FnOnce(LoadOptions) -> Result<Container>,
+    ) -> Result<Self> {
         let mut options = options.into();
         options.decode.outline = true;
-        let mut container = Container::load(path, options)?;
+        let mut container = load(options)?;
         container.is_outline = true;
         Ok(Self(container))
     }

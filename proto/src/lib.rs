@@ -111,7 +111,7 @@ pub mod internal {
         }
 
         pub mod source {
-            pub use crate::tensor::source::WeightSource;
+            pub use crate::tensor::source::{PREFERRED_READ, WeightSource};
         }
     }
 

@@ -11,11 +11,13 @@ use std::path::Path;
 use crate::buffers::read_at;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::file_source::SourceFile;
 
 /// Where the bytes of a tensor are.
 pub(super) enum ByteSource<'a> {
     Memory(&'a [u8]),
     File(&'a File, &'a Path),
+    Source(&'a SourceFile),
 }
 
 /// How many bytes are read at once.
@@ -93,6 +95,11 @@ fn read(source: &ByteSource<'_>, range: &Range<u64>) -> Result<Vec<u8>> {
         ByteSource::File(file, path) => {
             let mut bytes = vec![0; end.saturating_sub(start)];
             read_at(file, &mut bytes, start).map_err(|e| Error::io(*path, e))?;
+            Ok(bytes)
+        }
+        ByteSource::Source(file) => {
+            let mut bytes = vec![0; end.saturating_sub(start)];
+            file.read_at(range.start, &mut bytes)?;
             Ok(bytes)
         }
     }

@@ -4,17 +4,17 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::finding::{Findings, Severity};
 use crate::buffer::Buffer;
-use crate::digest::{Compared, External, Opened};
+use crate::digest::{Compared, External};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{self, ExternalData};
+use crate::files::file_source::{FilesFrom, SharedSource, SourceFile};
+use crate::files::folder_files::FolderFiles;
 use crate::files::model_files::{ModelFiles, WeightsFile};
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
-use crate::util::retry::retried;
 
 /// Adds what does not have its digest to `findings`, and returns what was compared. The `model` at
 /// `path` was decoded from `bytes`.
@@ -25,10 +25,13 @@ pub(super) fn check(
     findings: &mut Findings,
 ) -> Result<Compared> {
     let mut compared = Compared::default();
-    let Some(directory) = load.directory()? else { return Ok(compared) };
-    let opened = Arc::new(Opened::new(directory));
-    let mut files =
-        Files { opened: &opened, known: ModelFiles::new(Some(opened.directory()), &load.files) };
+    let source = match load.files_place()? {
+        Some(FilesFrom::Folder(directory)) => Some(SharedSource::new(FolderFiles::from(directory))),
+        Some(FilesFrom::Source(source)) => Some(source),
+        None => None,
+    };
+    let from = source.map(FilesFrom::Source);
+    let mut files = Files { known: ModelFiles::new(from.as_ref(), &load.files) };
     let origins = Origins::of(model, load, Some(bytes));
     if let Some(error) = origins.not_covered() {
         findings.add(Severity::Advice, || error.with_path(path));
@@ -56,15 +59,13 @@ fn is_new(kind: ErrorKind) -> bool {
 
 /// The weights files of a model.
 struct Files<'a> {
-    opened: &'a Arc<Opened>,
     known: ModelFiles<'a, Known>,
 }
 
 /// A weights file that was found.
 enum Known {
     InMemory(Buffer),
-    /// At this location, with this length in bytes.
-    InFile(Arc<str>, u64),
+    InFile(SourceFile),
 }
 
 impl Files<'_> {
@@ -74,15 +75,11 @@ impl Files<'_> {
         let (_, len) = external_data::layout(tensor)?;
         let range = entry.range(len)?;
         let cut_off = || Error::new(ErrorKind::OutOfBounds, "its bytes end beyond the file");
-        let (opened, location) = (self.opened, entry.location.as_str());
+        let location = entry.location.as_str();
         let number = self.known.number(location, |files| match files.find(location)? {
             WeightsFile::Given(bytes) => Ok(Known::InMemory(bytes.clone())),
-            WeightsFile::Beneath(_) => {
-                let file = opened.file(location)?;
-                let metadata = retried(|| file.metadata());
-                let metadata = metadata.map_err(|error| Error::io(files.path(location), error))?;
-                Ok(Known::InFile(Arc::from(location), metadata.len()))
-            }
+            WeightsFile::From(source) => source.open(location).map(Known::InFile),
+            WeightsFile::Beneath(_) => Err(Error::internal("a folder that is no source")),
         })?;
         let unread = || Error::new(ErrorKind::MissingFile, "its file cannot be opened");
         match self.known.get_mut(number.ok_or_else(unread)?)? {
@@ -91,9 +88,7 @@ impl Files<'_> {
                 let bytes = bounds.and_then(|(start, end)| bytes.slice(start..end));
                 Ok(External::in_memory(bytes.ok_or_else(cut_off)?))
             }
-            Known::InFile(location, len) if range.end <= *len => {
-                Ok(External::in_file(opened, location, &range))
-            }
+            Known::InFile(file) if range.end <= file.len() => Ok(External::in_file(file, &range)),
             Known::InFile(..) => Err(cut_off()),
         }
     }

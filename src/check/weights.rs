@@ -17,6 +17,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{self, Directory, ExternalData, without_dots};
 use crate::files::file_format::{failed_download, known_format};
+use crate::files::file_source::{FilesFrom, SharedSource};
 use crate::files::model_files::{CutOff, ModelFiles, WeightsFile};
 use crate::load::LoadOptions;
 use crate::proto::TensorProto;
@@ -46,7 +47,7 @@ impl<'a> CheckedWeights<'a> {
     /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose
     /// bytes may have no meaning, and what is `unused` by tensors.
     pub(super) fn new(
-        directory: &'a Directory,
+        from: Option<&'a FilesFrom>,
         options: &'a LoadOptions,
         (contents, unused): (bool, bool),
     ) -> Self {
@@ -54,7 +55,7 @@ impl<'a> CheckedWeights<'a> {
             options,
             contents,
             unused,
-            files: ModelFiles::new(Some(directory), &options.files),
+            files: ModelFiles::new(from, &options.files),
             unclear: HashSet::new(),
             findings: Findings::new(&options.decode.limits),
         }
@@ -73,17 +74,18 @@ impl<'a> CheckedWeights<'a> {
         self.files.has(location) || self.unclear.contains(location)
     }
 
-    /// Reports what concerns whole files of the model at `path`, which `checked` counts; what other
-    /// models use of these, the `survey` tells. Returns everything that was found.
+    /// Reports what concerns whole files, which `checked` counts. Where the model is at a path, the
+    /// survey tells what other models use of these. Returns everything that was found.
     pub(super) fn finish(
         mut self,
-        path: &Path,
-        survey: &mut Survey,
+        place: Option<(&Path, &mut Survey)>,
         checked: &mut Checked,
     ) -> Findings {
         let mut files = self.files.take();
         files.sort_by(|a, b| a.location.cmp(&b.location));
-        let mut others = survey.others(path, &self.with_gaps(&mut files), self.options);
+        let with_gaps = self.with_gaps(&mut files);
+        let others = place.map(|(path, survey)| survey.others(path, &with_gaps, self.options));
+        let mut others = others.unwrap_or_default();
         for OpenFile { location, mut use_of, format, cut_off } in files {
             checked.files += 1;
             checked.file_bytes = checked.file_bytes.saturating_add(use_of.len);
@@ -223,6 +225,7 @@ impl<'a> CheckedWeights<'a> {
                 let file = directory.open_file(location)?;
                 read(&ByteSource::File(&file, &directory.join(location)))
             }
+            WeightsFile::From(source) => read(&ByteSource::Source(&source.open(location)?)),
         }
     }
 
@@ -239,6 +242,7 @@ impl<'a> CheckedWeights<'a> {
                 WeightsFile::Beneath(directory) => {
                     OpenFile::open(location, path, directory, findings)
                 }
+                WeightsFile::From(source) => OpenFile::open_from(source, location),
             }
         })?;
         number.map(|number| files.get_mut(number)).transpose()
@@ -256,15 +260,21 @@ impl OpenFile {
         let (file, metadata) = directory.open_known(location)?;
         let mut head = Vec::new();
         file.take(512).read_to_end(&mut head).map_err(|e| Error::io(&path, e))?;
-        if let Some(what) = failed_download(&head) {
-            return Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path));
-        }
+        refuse_failed_download(&head, &path)?;
         let refused = reader_limits::of_file(location, directory.path(), &metadata);
         for reason in refused {
             let error = || Error::new(ErrorKind::UnsafePath, reason).with_path(&path);
             findings.add(Severity::Advice, error);
         }
         Ok(Self::new(location, path, &head, metadata.len()))
+    }
+
+    /// The file that `source` opens at `location`.
+    fn open_from(source: &SharedSource, location: &str) -> Result<Self> {
+        let file = source.open(location)?;
+        let (path, head) = (file.path(), file.head()?);
+        refuse_failed_download(&head, &path)?;
+        Ok(Self::new(location, path, &head, file.len()))
     }
 
     fn new(location: &str, path: PathBuf, head: &[u8], len: u64) -> Self {
@@ -283,6 +293,12 @@ impl OpenFile {
         self.cut_off.add(range, || name.into());
         false
     }
+}
+
+/// Refuses what a failed download left at `path`, which begins with `head`.
+fn refuse_failed_download(head: &[u8], path: &Path) -> Result<()> {
+    let what = failed_download(head);
+    what.map_or(Ok(()), |what| Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path)))
 }
 
 /// Whether bytes of this type can be without a meaning.

@@ -6,20 +6,19 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
-use super::opened::Opened;
 use super::sha256::Digest;
 use crate::buffer::Buffer;
-use crate::buffers;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, Result};
 use crate::files::external_data::{is_external, refuse_unknown_keys};
+use crate::files::file_source::SourceFile;
 use crate::files::overlaps;
 use crate::proto::{Message, TensorProto};
 use crate::tensor::Tensor;
@@ -29,8 +28,10 @@ use crate::util::parallel;
 
 /// A model with fewer bytes of weights than this is hashed by the calling thread.
 const WORTH_THREADS: u64 = 1 << 20;
-/// How much is read at a time from a source that is not in memory.
+/// How many bytes are hashed between two looks at whether the call is cancelled.
 const CHUNK: usize = 1 << 20;
+/// The most bytes that are read at a time from a source that reads long ranges best.
+const LONGEST: usize = 64 << 20;
 
 /// Bytes to hash, once for all tensors that have them.
 struct Job<'c> {
@@ -46,8 +47,8 @@ enum Bytes<'c> {
     /// In a field of numbers or strings, which has to be read first.
     Typed(&'c TensorProto),
     Elsewhere(&'c Initializer),
-    /// In the file at a location, from this byte on.
-    InFile(Arc<Opened>, Arc<str>, u64),
+    /// In a file, from this byte on.
+    InFile(SourceFile, u64),
     /// Hashed already, by the process that wrote them.
     #[cfg(feature = "jobs")]
     Hashed(Digest),
@@ -68,10 +69,9 @@ impl<'c> External<'c> {
         Self(Bytes::Here(bytes), len)
     }
 
-    /// The bytes `range` of the file at `location`. Tensors on one range are hashed once where they
-    /// have one location, the same allocation.
-    pub(crate) fn in_file(files: &Arc<Opened>, location: &Arc<str>, range: &Range<u64>) -> Self {
-        let bytes = Bytes::InFile(files.clone(), location.clone(), range.start);
+    /// The bytes `range` of `file`. Tensors on one range of one file are hashed once.
+    pub(crate) fn in_file(file: &SourceFile, range: &Range<u64>) -> Self {
+        let bytes = Bytes::InFile(file.clone(), range.start);
         Self(bytes, range.end.saturating_sub(range.start))
     }
 }
@@ -89,7 +89,7 @@ impl External<'_> {
 enum Key {
     Memory(usize, u64, u8),
     Source(Address, u64, u8),
-    /// The file by the address of its location, and the first byte there.
+    /// The file by its number, and the first byte there.
     File(usize, u64, u64, u8),
 }
 
@@ -179,9 +179,7 @@ impl<'c> Jobs<'c> {
             #[cfg(feature = "jobs")]
             Bytes::Hashed(_) => None,
             Bytes::Elsewhere(found) => found.address().map(|place| Key::Source(place, len, last)),
-            Bytes::InFile(_, location, start) => {
-                Some(Key::File(location.as_ptr().addr(), *start, len, last))
-            }
+            Bytes::InFile(file, start) => Some(Key::File(file.number(), *start, len, last)),
         };
         let new = self.list.len();
         let job = key.map_or(new, |key| *self.by_key.entry(key).or_insert(new));
@@ -280,14 +278,10 @@ impl Job<'_> {
             #[cfg(feature = "jobs")]
             Bytes::Hashed(digest) => Ok(*digest),
             Bytes::Elsewhere(initializer) => self.read(initializer),
-            Bytes::InFile(files, location, start) => {
-                let file = files.file(location)?;
-                self.in_parts(|offset, part| {
-                    let at = start.checked_add(offset).and_then(|at| usize::try_from(at).ok());
-                    let at = at.ok_or_else(|| Error::internal("a place beyond any file"))?;
-                    Ok(buffers::read_at(&file, part, at)?)
-                })
-            }
+            Bytes::InFile(file, start) => self.in_parts(file.most_at_once(), |offset, part| {
+                let at = start.checked_add(offset);
+                file.read_at(at.ok_or_else(|| Error::internal("a place beyond any file"))?, part)
+            }),
         }
     }
 
@@ -322,17 +316,18 @@ impl Job<'_> {
         if initializer.is_lazy() {
             return self.whole(&initializer.to_buffer()?);
         }
-        self.in_parts(|offset, part| initializer.read_at(offset, part))
+        let most = initializer.preferred_read().clamp(1, LONGEST);
+        self.in_parts(most, |offset, part| initializer.read_at(offset, part))
     }
 
-    /// Hashes what `read` fills parts with from an offset on.
-    fn in_parts(&self, read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Digest> {
+    /// Hashes what `read` fills parts of at most `most` bytes with from an offset on.
+    fn in_parts(&self, most: usize, read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Digest> {
         let mut hasher = Sha256::new();
-        let mut chunk = vec![0; CHUNK.min(usize::try_from(self.len).unwrap_or(CHUNK))];
+        let mut chunk = vec![0; most.min(usize::try_from(self.len).unwrap_or(most))];
         let mut offset = 0;
         while offset < self.len {
             let rest = usize::try_from(self.len - offset).unwrap_or(usize::MAX);
-            let part = chunk.get_mut(..rest.min(CHUNK)).unwrap_or_default();
+            let part = chunk.get_mut(..rest.min(most)).unwrap_or_default();
             read(offset, part)?;
             offset += part.len() as u64;
             if offset < self.len {

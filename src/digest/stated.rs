@@ -13,8 +13,9 @@ use super::whole::Whole;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{
-    Directory, ExternalData, check_location, is_external, is_handle, without_dots,
+    ExternalData, check_location, is_external, is_handle, is_stripped, without_dots,
 };
+use crate::files::file_source::{FilesFrom, SourceFile};
 use crate::graph::traversal;
 use crate::proto::ModelProto;
 use crate::util::parallel;
@@ -77,23 +78,27 @@ impl Checksums {
 
 enum StatedSource {
     Memory(Buffer),
-    /// Opened beneath the model's directory, or as a blob that a link there leads to.
+    /// Opened beneath the model's directory, as a blob that a link there leads to, or by a source.
     Location(String),
 }
 
 impl Stated {
-    /// What is stated about the weights files of `model`, which are in `directory` or `given` by
-    /// their locations.
+    /// What is stated about the weights files of `model`, which are in `directory`, where they may
+    /// be links to blobs, or `given` by their locations.
     pub(crate) fn of(
         model: &ModelProto,
-        directory: Option<&Path>,
+        (directory, may_be_links): (Option<&Path>, bool),
         given: &HashMap<String, Buffer>,
     ) -> Self {
         let mut checksums: BTreeMap<String, Checksums> = BTreeMap::new();
         for (place, tensor) in traversal::iter(model).filter(|(_, tensor)| is_external(tensor)) {
             let Ok(entry) = ExternalData::parse(tensor) else { continue };
             let name = without_dots(&entry.location);
-            if is_handle(&name) && !given.contains_key(&name) {
+            // A handle is no file, nor is what stripped tensors name, and a refused location is no
+            // other name of one.
+            let is_no_file =
+                is_handle(&name) || is_stripped(&name) || check_location(&entry.location).is_err();
+            if is_no_file && !given.contains_key(&name) {
                 continue;
             }
             let known = checksums.entry(name).or_default();
@@ -106,7 +111,7 @@ impl Stated {
         for (location, sha1) in checksums {
             let path = directory.map_or_else(|| location.clone().into(), |d| d.join(&location));
             let bytes = given.get(&location);
-            let is_link = bytes.is_none() && check_location(&location).is_ok();
+            let is_link = may_be_links && bytes.is_none();
             let sha256 = is_link.then(|| name_of_blob(&path)).flatten();
             let bytes = match bytes {
                 Some(bytes) => StatedSource::Memory(bytes.clone()),
@@ -168,11 +173,11 @@ impl Stated {
     /// # Errors
     /// One error for all files: [`ErrorKind::WrongDigest`] for those that are others, and why a
     /// file cannot be read.
-    pub(crate) fn verify(&self, directory: Option<&Directory>, done: &mut Compared) -> Result<()> {
+    pub(crate) fn verify(&self, from: Option<&FilesFrom>, done: &mut Compared) -> Result<()> {
         let found = Mutex::new(Vec::new());
         let count = AtomicUsize::new(0);
         let compare = |(number, file): (usize, &Statement)| {
-            let compared = file.verify(directory);
+            let compared = file.verify(from);
             count.fetch_add(usize::from(compared.is_ok()), Ordering::Relaxed);
             let errors = compared.unwrap_or_else(|error| vec![error]);
             let errors = errors.into_iter().map(|error| (number, error));
@@ -191,15 +196,19 @@ impl Stated {
 
 impl Statement {
     /// In what this file is not as it is stated.
-    fn verify(&self, directory: Option<&Directory>) -> Result<Vec<Error>> {
+    fn verify(&self, from: Option<&FilesFrom>) -> Result<Vec<Error>> {
         let mut whole = Whole::new(!self.sha1.all.is_empty(), self.sha256.is_some());
         let failed = |error| Error::io(&self.path, error);
         match &self.bytes {
             StatedSource::Memory(bytes) => whole.update(bytes)?,
             StatedSource::Location(location) => {
                 let missing = || Error::new(ErrorKind::MissingFile, "no directory was given");
-                let file = directory.ok_or_else(missing)?.open_file(location)?;
-                whole.read(file).map_err(failed)?;
+                match from.ok_or_else(missing)? {
+                    FilesFrom::Folder(directory) => {
+                        whole.read(directory.open_file(location)?).map_err(failed)?;
+                    }
+                    FilesFrom::Source(source) => update(&mut whole, &source.open(location)?)?,
+                }
             }
         }
         let wrong =
@@ -217,6 +226,20 @@ impl Statement {
         }
         Ok(errors)
     }
+}
+
+/// Adds all bytes of `file`.
+fn update(whole: &mut Whole, file: &SourceFile) -> Result<()> {
+    let mut chunk = vec![0; file.most_at_once()];
+    let mut offset = 0;
+    while offset < file.len() {
+        let rest = usize::try_from(file.len() - offset).unwrap_or(usize::MAX);
+        let part = chunk.get_mut(..rest.min(file.most_at_once())).unwrap_or_default();
+        file.read_at(offset, part)?;
+        whole.update(part)?;
+        offset += part.len() as u64;
+    }
+    Ok(())
 }
 
 /// The digest that the file at `path` is named by, if that is a blob.

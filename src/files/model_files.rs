@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{
     Directory, check_location, is_handle, is_stripped, stripped, without_dots,
 };
+use crate::files::file_source::{FilesFrom, SharedSource};
 
 /// Where the bytes of a weights file are.
 pub(crate) enum WeightsFile<'a> {
@@ -22,11 +23,13 @@ pub(crate) enum WeightsFile<'a> {
     Given(&'a Buffer),
     /// In a file beneath this directory.
     Beneath(&'a Directory),
+    /// In a file that this source opens.
+    From(&'a SharedSource),
 }
 
 /// The weights files of a model, with a `T` for each that was opened.
 pub(crate) struct ModelFiles<'a, T> {
-    directory: Option<&'a Directory>,
+    from: Option<&'a FilesFrom>,
     /// The bytes that the caller gave, by location without `.` components.
     given: &'a HashMap<String, Buffer>,
     /// By the key of the location: the index in `files`, or `None` for a file that could not be
@@ -38,18 +41,18 @@ pub(crate) struct ModelFiles<'a, T> {
 }
 
 impl<'a, T> ModelFiles<'a, T> {
-    /// Those in `directory`, or `given` by their locations. None is opened.
-    pub(crate) fn new(
-        directory: Option<&'a Directory>,
-        given: &'a HashMap<String, Buffer>,
-    ) -> Self {
+    /// Those of a folder or a source, or `given` by their locations. None is opened.
+    pub(crate) fn new(from: Option<&'a FilesFrom>, given: &'a HashMap<String, Buffer>) -> Self {
         let (numbers, files) = (HashMap::default(), Vec::new());
-        Self { directory, given, numbers, files, last: None }
+        Self { from, given, numbers, files, last: None }
     }
 
     /// The path of the file at `location`, for messages.
     pub(crate) fn path(&self, location: &str) -> PathBuf {
-        self.directory.map_or_else(|| location.into(), |directory| directory.join(location))
+        match self.from {
+            Some(FilesFrom::Folder(directory)) => directory.join(location),
+            Some(FilesFrom::Source(_)) | None => location.into(),
+        }
     }
 
     /// Where the bytes at `location` are.
@@ -67,10 +70,14 @@ impl<'a, T> ModelFiles<'a, T> {
         if is_stripped(location) {
             return Err(stripped());
         }
-        self.directory.map(WeightsFile::Beneath).ok_or_else(|| {
-            let reason = "no directory and no bytes were given for this weights file";
-            Error::new(ErrorKind::MissingFile, reason).with_path(location)
-        })
+        match self.from {
+            Some(FilesFrom::Folder(directory)) => Ok(WeightsFile::Beneath(directory)),
+            Some(FilesFrom::Source(source)) => Ok(WeightsFile::From(source)),
+            None => {
+                let reason = "no directory and no bytes were given for this weights file";
+                Err(Error::new(ErrorKind::MissingFile, reason).with_path(location))
+            }
+        }
     }
 
     /// The number of the file at `location`, which `open` opens for the first tensor that names
@@ -194,15 +201,16 @@ mod tests {
     fn a_file_is_opened_once_and_a_fault_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("w"), "w").unwrap();
-        let directory = Directory::open(folder.path()).unwrap();
+        let from = FilesFrom::Folder(Directory::open(folder.path()).unwrap());
         let given = HashMap::from([("#h".to_owned(), Buffer::from(&b"h"[..]))]);
-        let mut files = ModelFiles::new(Some(&directory), &given);
+        let mut files = ModelFiles::new(Some(&from), &given);
         let mut find = |location: &str| {
             files.number(location, |files| match files.find(location)? {
                 WeightsFile::Given(bytes) => Ok(bytes.to_vec()),
                 WeightsFile::Beneath(directory) => {
                     directory.open_file(location).map(|_| location.as_bytes().to_vec())
                 }
+                WeightsFile::From(_) => panic!("there is no source"),
             })
         };
         let cases = [

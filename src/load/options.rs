@@ -11,6 +11,7 @@ use crate::container::consolidate::ConsolidateOptions;
 use crate::digest::ContentDigest;
 use crate::error::Result;
 use crate::files::external_data::{Directory, PathPolicy, directory_of, without_dots};
+use crate::files::file_source::{FileSource, FilesFrom, SharedSource};
 use crate::limits::Limits;
 use crate::wire::DecodeOptions;
 
@@ -32,6 +33,8 @@ pub struct LoadOptions {
     pub(crate) paths: PathPolicy,
     /// Bytes given by the caller, by location without `.` components.
     pub(crate) files: HashMap<String, Buffer>,
+    /// Opens the other files, in place of a folder.
+    pub(crate) source: Option<SharedSource>,
     pub(crate) decode: DecodeOptions,
     pub(crate) verify_digests: VerifyDigests,
     /// What the digest of the model has to be.
@@ -68,6 +71,7 @@ impl Default for LoadOptions {
             model_path: None,
             paths: PathPolicy::default(),
             files: HashMap::new(),
+            source: None,
             decode: DecodeOptions::new(),
             verify_digests: VerifyDigests::Never,
             expected: None,
@@ -165,20 +169,25 @@ impl LoadOptions {
         self
     }
 
-    /// The path of the directory that locations are relative to; `None` where it is not known.
+    /// The path of the directory that locations are relative to; `None` where it is not known, or
+    /// where a source opens the files.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         let of_model = || self.model_path.as_deref().map(directory_of);
-        self.base_dir.clone().or_else(of_model)
+        self.base_dir.clone().or_else(of_model).filter(|_| self.source.is_none())
     }
 
-    /// That directory.
-    pub(crate) fn directory(&self) -> Result<Option<Directory>> {
+    /// Where weights files are opened: that directory, or the source.
+    pub(crate) fn files_place(&self) -> Result<Option<FilesFrom>> {
+        if let Some(source) = &self.source {
+            return Ok(Some(FilesFrom::Source(source.clone())));
+        }
         let Some(folder) = self.folder() else { return Ok(None) };
         let directory = Directory::with_policy(folder, self.paths)?;
-        match &self.model_path {
-            Some(model) => directory.with_model(model).map(Some),
-            None => Ok(Some(directory)),
-        }
+        let directory = match &self.model_path {
+            Some(model) => directory.with_model(model)?,
+            None => directory,
+        };
+        Ok(Some(FilesFrom::Folder(directory)))
     }
 
     /// Supplies the bytes of the weights file at `location`, which is then not read from disk. The
@@ -265,6 +274,21 @@ impl LoadOptions {
         files: impl IntoIterator<Item = (L, B)>,
     ) -> Self {
         files.into_iter().fold(self, |options, (location, bytes)| options.file(location, bytes))
+    }
+
+    /// Opens the weights files by `source`, in place of a folder: from an object store, an archive,
+    /// decrypted. [`FileSource`] has an example.
+    ///
+    /// Each file is opened once, by the location that tensors name. Its bytes are read when they
+    /// are needed, unless they are in memory already or [`no_copy`](Self::no_copy)`(false)` has all
+    /// of them read by the load. The bytes of [`file`](Self::file) come first;
+    /// [`base_dir`](Self::base_dir), [`paths`](Self::paths) and, for weights,
+    /// [`mmap`](Self::mmap) have no meaning. [`weights_files`](crate::Container::weights_files)
+    /// does not list the files, and a save to a folder writes all weights. Default: the folder.
+    #[must_use]
+    pub fn files_from(mut self, source: impl FileSource + 'static) -> Self {
+        self.source = Some(SharedSource::new(source));
+        self
     }
 
     /// Whether the model and its tensors are compared with the digests that are stored with them,

@@ -8,7 +8,8 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::digest::{self, Compared, External, Origin, Stated, Stored};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{self, Directory, ExternalData, is_external};
+use crate::files::external_data::{self, ExternalData, is_external};
+use crate::files::file_source::FilesFrom;
 use crate::graph::traversal;
 use crate::load::options::{LoadOptions, VerifyDigests};
 use crate::proto::{ModelProto, TensorProto};
@@ -18,8 +19,8 @@ pub(crate) struct Origins {
     stored: Stored,
     /// What is stated about whole files.
     stated: Stated,
-    /// The directory of these files, or why it cannot be opened.
-    directory: Result<Option<Directory>>,
+    /// Where these files are, or why that cannot be opened.
+    from: Result<Option<FilesFrom>>,
     /// The file and the range of each tensor, in graph order. That of an inline one has no path: it
     /// is that of the model.
     places: Vec<Origin>,
@@ -51,7 +52,9 @@ impl Origins {
 
     /// The digests that are stored with `model`, and what is stated about whole files.
     fn said(model: &ModelProto, options: &LoadOptions, bytes: Option<&Buffer>) -> (Stored, Stated) {
-        let stated = Stated::of(model, folder_of(options).as_deref(), &options.files);
+        let may_be_links = options.source.is_none();
+        let folder = folder_of(options);
+        let stated = Stated::of(model, (folder.as_deref(), may_be_links), &options.files);
         (Stored::of(model), stated.with_model(options.model_path.as_deref(), bytes))
     }
 
@@ -68,7 +71,7 @@ impl Origins {
         };
         let places = traversal::iter(model).map(|(_, tensor)| origin(tensor)).collect();
         let len = bytes.map(|bytes| bytes.len() as u64);
-        Self { stored, stated, directory: options.directory(), places, len }
+        Self { stored, stated, from: options.files_place(), places, len }
     }
 
     /// What the user is told where nothing covers some of the files: only others have digests.
@@ -99,8 +102,8 @@ impl Origins {
             Some(position) => self.places.get(position).cloned().unwrap_or_default(),
             None => (None, self.len.map(|len| 0..len)),
         };
-        let directory = self.directory.as_ref().map_err(Error::clone);
-        let files = directory.and_then(|directory| self.stated.verify(directory.as_ref(), done));
+        let from = self.from.as_ref().map_err(Error::clone);
+        let files = from.and_then(|from| self.stated.verify(from.as_ref(), done));
         if self.has_only_stated() {
             return files;
         }

@@ -12,20 +12,23 @@ use std::path::PathBuf;
 
 use foldhash::fast::RandomState;
 
+use super::file_part::FilePart;
 use super::options::LoadOptions;
 use super::small_files::read_small_files;
-use crate::buffer::Buffer;
+use crate::buffer::{Alignment, Buffer, TensorBufferOptions};
 use crate::container::{Container, Handle, HandleNames, Initializers};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::files::external_data::{self, Directory, Entries, is_external, without_dots};
+use crate::files::external_data::{self, Entries, is_external, without_dots};
 use crate::files::file_format::{failed_download, known_format};
+use crate::files::file_source::{FilesFrom, SourceFile};
 use crate::files::model_files::{CutOff, ModelFiles, WeightsFile};
 use crate::graph::traversal::{self, Place, Position};
 use crate::limits::Limit;
 use crate::proto::TensorProto;
 use crate::tensor::Tensor;
 use crate::tensor::initializer::Initializer;
+use crate::util::parallel;
 
 /// The handles and initializers of the external tensors of a model.
 #[derive(Default)]
@@ -43,8 +46,8 @@ pub(super) struct Resolved {
 /// Everything that was found for the external tensors of `container`, or one error for all that is
 /// wrong.
 pub(super) fn resolve(container: &Container, options: &LoadOptions) -> Result<Resolved> {
-    let directory = options.directory()?;
-    let mut resolver = Resolver::new(container, options, directory.as_ref());
+    let from = options.files_place()?;
+    let mut resolver = Resolver::new(container, options, from.as_ref());
     traversal::tensors(&container.model, |place, tensor| {
         resolver.tensor(place, tensor);
         Ok(())
@@ -104,11 +107,68 @@ impl FirstHandles {
 
 /// A weights file, and the tensors that it is too short for.
 struct OpenFile {
-    bytes: Buffer,
-    /// Whether the caller gave the bytes.
-    is_given: bool,
+    content: Content,
+    /// Whether it is a file of the folder: the caller did not give it.
+    is_in_folder: bool,
     path: PathBuf,
     cut_off: CutOff,
+}
+
+/// The bytes of a weights file.
+enum Content {
+    Here(Buffer),
+    /// In a file that is read when the bytes are needed, and its first bytes.
+    There(SourceFile, Vec<u8>),
+}
+
+impl Content {
+    /// That of a file of a source.
+    fn of(file: SourceFile) -> Result<Self> {
+        match file.buffer()? {
+            Some(bytes) => Ok(Self::Here(bytes)),
+            None => file.head().map(|head| Self::There(file, head)),
+        }
+    }
+
+    /// The first bytes, which tell what the file is; all of them where they are in memory.
+    fn head(&self) -> &[u8] {
+        match self {
+            Self::Here(bytes) => bytes,
+            Self::There(_, head) => head,
+        }
+    }
+
+    /// The length in bytes.
+    fn len(&self) -> u64 {
+        match self {
+            Self::Here(bytes) => bytes.len() as u64,
+            Self::There(file, _) => file.len(),
+        }
+    }
+
+    /// The bytes `range`; `None` when they end beyond the file.
+    fn part(&self, range: &Range<u64>) -> Option<Part> {
+        if range.end > self.len() {
+            return None;
+        }
+        match self {
+            Self::There(file, _) if !range.is_empty() => {
+                Some(Part::There(file.clone(), range.start))
+            }
+            Self::There(..) => Some(Part::Here(Buffer::default())),
+            Self::Here(bytes) => {
+                let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+                bounds.and_then(|(start, end)| bytes.slice(start..end)).map(Part::Here)
+            }
+        }
+    }
+}
+
+/// The bytes of a tensor.
+enum Part {
+    Here(Buffer),
+    /// In this file, from an offset (bytes) on.
+    There(SourceFile, u64),
 }
 
 /// Resolves the external tensors of one model, each file once.
@@ -137,15 +197,20 @@ impl<'a> Resolver<'a> {
     fn new(
         container: &'a Container,
         options: &'a LoadOptions,
-        directory: Option<&'a Directory>,
+        from: Option<&'a FilesFrom>,
     ) -> Self {
-        let small = directory.map(|d| read_small_files(&container.model, options, d));
+        let small = match from {
+            Some(FilesFrom::Folder(directory)) => {
+                read_small_files(&container.model, options, directory)
+            }
+            Some(FilesFrom::Source(_)) | None => HashMap::new(),
+        };
         Self {
             options,
-            small: small.unwrap_or_default(),
+            small,
             known: &container.initializers,
             names: None,
-            files: ModelFiles::new(directory, &options.files),
+            files: ModelFiles::new(from, &options.files),
             first: FirstHandles::default(),
             others: HashMap::new(),
             resolved: Resolved::default(),
@@ -169,14 +234,19 @@ impl<'a> Resolver<'a> {
     /// Everything that was found, or one error for all that was wrong.
     fn finish(mut self) -> Result<Resolved> {
         self.options.decode.limits.allow(Limit::Ties, self.ties)?;
-        for OpenFile { bytes, is_given, path, cut_off } in self.files.take() {
-            let len = u64::try_from(bytes.len()).map_err(Error::internal)?;
-            self.errors.extend(cut_off.error(&path, known_format(&bytes), len));
-            if !is_given {
+        for OpenFile { content, is_in_folder, path, cut_off } in self.files.take() {
+            self.errors.extend(cut_off.error(&path, known_format(content.head()), content.len()));
+            if is_in_folder {
                 self.resolved.files.push(path);
             }
         }
-        self.errors.join().map_or(Ok(self.resolved), Err)
+        match self.errors.join() {
+            Some(error) => Err(error),
+            None if self.options.decode.copies_all() => {
+                read_parts(&mut self.resolved.found).map(|()| self.resolved)
+            }
+            None => Ok(self.resolved),
+        }
     }
 
     /// The text of the tensor's new handle; `None` when it keeps its handle, or when the fault of
@@ -202,12 +272,35 @@ impl<'a> Resolver<'a> {
             self.ties = self.ties.saturating_add(1);
             return Ok(Some(text));
         }
-        let Some(bytes) = self.slice(file, &range, place, tensor)? else { return Ok(None) };
-        let bytes = self.options.decode.place(bytes)?;
-        let weights = Tensor::new(dtype, tensor.dims.as_slice(), bytes)?;
-        let text = self.insert(place, tensor, weights.into());
+        let Some(part) = self.part(file, &range, place, tensor)? else { return Ok(None) };
+        let weights = self.weights(part, (dtype, len), tensor)?;
+        let text = self.insert(place, tensor, weights);
         self.share(extent, dtype, tensor, text.clone());
         Ok(Some(text))
+    }
+
+    /// What `tensor` of `len` bytes has its elements from.
+    fn weights(
+        &self,
+        part: Part,
+        (dtype, len): (DataType, u64),
+        tensor: &TensorProto,
+    ) -> Result<Initializer> {
+        let decode = &self.options.decode;
+        match part {
+            Part::Here(bytes) => {
+                let bytes = decode.place(bytes)?;
+                Ok(Tensor::new(dtype, tensor.dims.as_slice(), bytes)?.into())
+            }
+            Part::There(file, offset) => {
+                let buffers: &TensorBufferOptions = decode.as_ref();
+                let is_aligned = usize::try_from(len).is_ok_and(|len| buffers.concerns(len));
+                let aligned = if is_aligned { buffers.alignment } else { None };
+                let shape = (dtype, tensor.dims.clone());
+                let part = FilePart::new(file, offset, shape, aligned.unwrap_or(Alignment::DENSE));
+                Initializer::from_source(part?)
+            }
+        }
     }
 
     /// The handle of an earlier tensor with the same bytes, type and shape.
@@ -293,45 +386,62 @@ impl<'a> Resolver<'a> {
     fn open(&mut self, location: &str) -> Result<Option<usize>> {
         let Self { files, small, options, .. } = self;
         files.number(location, |files| {
-            let path = files.path(location);
+            let mut path = files.path(location);
             let found = files.find(location)?;
-            let is_given = matches!(found, WeightsFile::Given(_));
-            let bytes = match (found, small.remove(&without_dots(location))) {
-                (WeightsFile::Given(bytes), _) => bytes.clone(),
-                (WeightsFile::Beneath(_), Some(bytes)) => bytes,
+            let is_in_folder = matches!(found, WeightsFile::Beneath(_));
+            let content = match (found, small.remove(&without_dots(location))) {
+                (WeightsFile::Given(bytes), _) => Content::Here(bytes.clone()),
+                (WeightsFile::Beneath(_), Some(bytes)) => Content::Here(bytes),
                 (WeightsFile::Beneath(directory), None) => {
                     let (file, metadata) = directory.open_known(location)?;
-                    options.mmap.open_known(&file, &metadata, &path)?
+                    Content::Here(options.mmap.open_known(&file, &metadata, &path)?)
+                }
+                (WeightsFile::From(source), _) => {
+                    let file = source.open(location)?;
+                    path = file.path();
+                    Content::of(file)?
                 }
             };
-            match failed_download(&bytes) {
+            match failed_download(content.head()) {
                 Some(what) => Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path)),
-                None => Ok(OpenFile { bytes, is_given, path, cut_off: CutOff::default() }),
+                None => Ok(OpenFile { content, is_in_folder, path, cut_off: CutOff::default() }),
             }
         })
     }
 
     /// The bytes `range` of a file; `None` when they end beyond it, which `cut_off` records.
-    fn slice(
+    fn part(
         &mut self,
         number: usize,
         range: &Range<u64>,
         place: &Place<'_>,
         tensor: &TensorProto,
-    ) -> Result<Option<Buffer>> {
+    ) -> Result<Option<Part>> {
         let file = self.files.get_mut(number)?;
-        let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
-        let Some(bytes) = bounds.and_then(|(start, end)| file.bytes.slice(start..end)) else {
+        let Some(part) = file.content.part(range) else {
             file.cut_off.add(range, || place.qualified_name(tensor));
             return Ok(None);
         };
         if range.start == 0
             && !range.is_empty()
-            && let Some(format) = known_format(&file.bytes)
+            && let Some(format) = known_format(file.content.head())
         {
             let reason = format!("its data begin as {format} does: is this the right file?");
             self.warn(ErrorKind::InvalidModel, reason, place, tensor);
         }
-        Ok(Some(bytes))
+        Ok(Some(part))
     }
+}
+
+/// How many parts of files are read at once: each may wait for a store.
+const AT_ONCE: usize = 8;
+
+/// Reads the elements that are still in files into memory.
+fn read_parts(found: &mut Initializers) -> Result<()> {
+    let parts = found.iter_mut().filter(|(_, weights)| weights.as_buffer().is_none());
+    parallel::for_each(AT_ONCE, parts, |(handle, weights)| {
+        let read = weights.to_tensor().map_err(|error| error.with_tensor(handle.as_str()));
+        *weights = Initializer::from(read?);
+        Ok(())
+    })
 }

@@ -30,7 +30,7 @@ use crate::save::options::SaveOptions;
 use crate::save::plan::{Piece, PlannedFile};
 use crate::save::target::publish::Staging;
 use crate::save::write::meter::Meter;
-use crate::save::write::produce::{Ahead, ahead_of};
+use crate::save::write::produce::{Ahead, ReadPart, ahead_of};
 use crate::util::parallel;
 
 use self::batch::{Batch, BatchPart};
@@ -44,7 +44,7 @@ pub(crate) use self::output::write_at;
 
 /// The length of a share in bytes.
 const SHARE: u64 = 32 << 20;
-/// How many bytes are read at a time from an initializer without a buffer.
+/// How many bytes are read from initializers without buffers before they are written.
 const CHUNK: usize = 1 << 20;
 /// The longest write in bytes, so that the caller sees progress and can cancel.
 const LONGEST: usize = 8 << 20;
@@ -183,7 +183,8 @@ impl Writer<'_> {
             self.ahead.wrote(piece, len);
             return Ok(());
         }
-        match piece.initializer.as_buffer() {
+        let in_memory = if self.ahead.reads(piece) { None } else { piece.initializer.as_buffer() };
+        match in_memory {
             Some(bytes) => {
                 let bytes = part_of(&bytes, skip, len).map_err(|error| piece.name_in(error))?;
                 self.without_holes(bytes, part.start)
@@ -306,20 +307,40 @@ impl Writer<'_> {
         self.copy_run()?;
         let (mut skip, mut at) = (skip, part.start);
         while at < part.end {
-            let left = usize::try_from(part.end.saturating_sub(at)).unwrap_or(CHUNK);
-            let mut chunk = BufferMut::zeroed(left.min(CHUNK), Alignment::PAGE)?;
-            let read = piece.initializer.read_at(skip, &mut chunk);
-            read.map_err(|error| piece.name_in(error))?;
-            let len = chunk.len() as u64;
-            self.bytes(chunk.freeze(), at)?;
-            // What was read takes memory until it is written.
-            if self.batch.len() >= CHUNK {
-                self.flush()?;
-            }
+            let left = part.end.saturating_sub(at);
+            let len = match self.ahead.part_of(piece, skip)? {
+                Some(made) => self.read_ahead(made, left, at)?,
+                None => self.read_now(piece, skip, left, at)?,
+            };
             skip = skip.saturating_add(len);
             at = at.saturating_add(len);
         }
         Ok(())
+    }
+
+    /// Writes at most `left` bytes of a part that was read ahead, and returns how many.
+    fn read_ahead(&mut self, made: ReadPart, left: u64, at: u64) -> Result<u64> {
+        let len = left.min(made.bytes.len() as u64);
+        // Written at once: others may not be read before this one is reported.
+        self.bytes(part_of(&made.bytes, 0, len)?, at)?;
+        self.flush()?;
+        self.ahead.wrote_part(made, len);
+        Ok(len)
+    }
+
+    /// Reads and writes at most `left` bytes from `skip` on, and returns how many.
+    fn read_now(&mut self, piece: &Piece<'_>, skip: u64, left: u64, at: u64) -> Result<u64> {
+        let most = self.ahead.read_len(&piece.initializer);
+        let len = usize::try_from(left).unwrap_or(most).min(most);
+        let mut chunk = BufferMut::zeroed(len, Alignment::PAGE)?;
+        let read = piece.initializer.read_at(skip, &mut chunk);
+        read.map_err(|error| piece.name_in(error))?;
+        self.bytes(chunk.freeze(), at)?;
+        // What was read takes memory until it is written.
+        if self.batch.len() >= CHUNK {
+            self.flush()?;
+        }
+        Ok(len as u64)
     }
 
     /// Writes all that is left.

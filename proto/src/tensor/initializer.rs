@@ -209,7 +209,7 @@ impl Initializer {
     #[doc(hidden)]
     pub fn read_into(&self, out: &mut [u8]) -> Result<()> {
         const PIECE: usize = 4 << 20;
-        let piece = if self.is_lazy() { usize::MAX } else { PIECE };
+        let piece = if self.is_lazy() { usize::MAX } else { PIECE.max(self.preferred_read()) };
         out.chunks_mut(piece).enumerate().try_for_each(|(number, part)| {
             cancel::check()?;
             self.read_at((number as u64).saturating_mul(piece as u64), part)
@@ -233,6 +233,11 @@ impl Initializer {
     /// [`lazy`](Self::lazy) and [`WeightSource::is_lazy`].
     pub fn is_lazy(&self) -> bool {
         self.source().is_lazy()
+    }
+
+    /// How many bytes one read of the source reads best; see [`WeightSource::preferred_read`].
+    pub fn preferred_read(&self) -> usize {
+        self.source().preferred_read()
     }
 
     /// As [`as_buffer`](Self::as_buffer), with a copy where that returns `None`.
@@ -295,8 +300,9 @@ impl Initializer {
             Held::Torch(tensor) => Address::in_memory(tensor.address()?),
             // The source's buffer or file range is not used: it may hold other bytes by now.
             Held::Source(shared) => {
-                let source = Some(Arc::as_ptr(&shared.source).addr());
-                (shared.len > 0).then_some(Address { source, start: 0 })
+                let own = || (Arc::as_ptr(&shared.source).addr(), 0);
+                let (source, start) = shared.source.place().unwrap_or_else(own);
+                (shared.len > 0).then_some(Address { source: Some(source), start })
             }
             Held::Declared(_) => None,
         }

@@ -79,9 +79,9 @@ pub trait WeightSource: Send + Sync {
     /// elements narrower than a byte packed from the low bits on, as in `raw_data`.
     ///
     /// This crate reads only ranges within [`byte_len`](Self::byte_len). A save to weights files
-    /// reads at most 1 MiB at a time, from several threads, mostly in ascending order; what needs
-    /// the weight in one piece (a weight in the model file, [`to_buffer`](Self::to_buffer)) reads
-    /// all of it at once.
+    /// reads at most [`preferred_read`](Self::preferred_read) bytes at a time, from several
+    /// threads, mostly in ascending order; what needs the weight in one piece (a weight in the
+    /// model file, [`to_buffer`](Self::to_buffer)) reads all of it at once.
     ///
     /// # Errors
     /// Whatever keeps the bytes from being read: an `io::Error` converts by `?`, [`Error::other`]
@@ -113,6 +113,23 @@ pub trait WeightSource: Send + Sync {
         false
     }
 
+    /// How many bytes one call of [`read_at`](Self::read_at) reads best. Default: 1 MiB.
+    ///
+    /// A save reads so many bytes at a time where there is no [`as_buffer`](Self::as_buffer),
+    /// within `SaveOptions::max_bytes_in_flight`. More than the default says that each call takes
+    /// long, however little it reads, as a request to an object store does: a save then makes
+    /// several calls at once, ahead of the writer.
+    fn preferred_read(&self) -> usize {
+        PREFERRED_READ
+    }
+
+    /// Which bytes these are, for sources that are ranges of one file: a number that identifies the
+    /// file, and the first byte there. Sources whose ranges overlap share these bytes.
+    #[doc(hidden)] // the number is an address: for `FilePart` of the library
+    fn place(&self) -> Option<(usize, u64)> {
+        None
+    }
+
     /// All bytes in one piece: those of [`as_buffer`](Self::as_buffer), otherwise a copy.
     ///
     /// # Errors
@@ -129,6 +146,9 @@ pub trait WeightSource: Send + Sync {
         Ok(copy.freeze())
     }
 }
+
+/// The default of [`WeightSource::preferred_read`] in bytes.
+pub const PREFERRED_READ: usize = 1 << 20;
 
 impl WeightSource for Tensor {
     fn dtype(&self) -> DataType {

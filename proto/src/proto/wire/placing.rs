@@ -22,6 +22,12 @@ pub(super) enum Copying {
 }
 
 impl DecodeOptions {
+    /// Whether each tensor gets memory of its own.
+    #[doc(hidden)]
+    pub fn copies_all(&self) -> bool {
+        self.copying == Copying::Always
+    }
+
     /// The bytes of one tensor, copied if these options require it.
     ///
     /// # Errors

@@ -6,8 +6,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use onnx_container::edit::CastOptions;
 use onnx_container::proto::TensorProto;
 use onnx_container::{
     Buffer, Container, DataType, Error, ErrorKind, Initializer, Result, SaveOptions, WeightFiles,
@@ -24,6 +25,8 @@ struct Seen {
     lengths: Mutex<Vec<u64>>,
     now: AtomicUsize,
     most_at_once: AtomicUsize,
+    /// How many reads at once each read waits for, until there were so many or after ten seconds.
+    wanted_at_once: AtomicUsize,
     /// Bytes of reads that were begun.
     begun: AtomicU64,
     /// Bytes that the save has reported as written.
@@ -32,8 +35,28 @@ struct Seen {
     most_unwritten: AtomicU64,
 }
 
+impl Seen {
+    /// Of reads of which `wanted` are to be made at once.
+    fn wanting(wanted: usize) -> Arc<Self> {
+        Arc::new(Self { wanted_at_once: AtomicUsize::new(wanted), ..Self::default() })
+    }
+
+    /// Whether there were so many.
+    fn were_at_once(&self) -> bool {
+        self.most_at_once.load(Ordering::SeqCst) >= self.wanted_at_once.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self) {
+        let start = Instant::now();
+        while !self.were_at_once() && start.elapsed() < Duration::from_secs(10) {
+            sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Bytes that depend on their place; each read takes 20 ms.
 struct Slow {
+    dtype: DataType,
     dims: Vec<i64>,
     preferred: usize,
     seed: u8,
@@ -51,7 +74,7 @@ impl Slow {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.dims[0] as usize];
+        let mut bytes = vec![0; self.byte_len() as usize];
         self.fill(0, &mut bytes);
         bytes
     }
@@ -59,7 +82,7 @@ impl Slow {
 
 impl WeightSource for Slow {
     fn dtype(&self) -> DataType {
-        DataType::Uint8
+        self.dtype
     }
 
     fn dims(&self) -> &[i64] {
@@ -67,7 +90,7 @@ impl WeightSource for Slow {
     }
 
     fn byte_len(&self) -> u64 {
-        self.dims[0] as u64
+        self.dtype.byte_len(&self.dims).unwrap()
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -79,6 +102,7 @@ impl WeightSource for Slow {
         let unwritten = begun.saturating_sub(seen.written.load(Ordering::SeqCst));
         seen.most_unwritten.fetch_max(unwritten, Ordering::SeqCst);
         sleep(Duration::from_millis(20));
+        seen.wait();
         seen.now.fetch_sub(1, Ordering::SeqCst);
         if self.fails_at.is_some_and(|at| (offset..offset + len).contains(&at)) {
             return Err(Error::other("the line was cut"));
@@ -105,13 +129,13 @@ const LENGTHS: [u64; 5] = [3 * MIB + 5, 20 * MIB, 100, 17 * MIB + 1, 9];
 fn slow(number: u8, len: u64, preferred: usize, seen: &Arc<Seen>) -> Slow {
     let (dims, seen) = (vec![len as i64], Arc::clone(seen));
     let denied = AtomicUsize::new(usize::MAX);
-    Slow { dims, preferred, seed: number, fails_at: None, seen, denied }
+    Slow { dtype: DataType::Uint8, dims, preferred, seed: number, fails_at: None, seen, denied }
 }
 
 fn container(weights: Vec<Initializer>) -> Container {
     let external = |(number, weight): (usize, &Initializer)| {
         let name = format!("w{number}");
-        TensorProto::external(&name, TensorProto::UINT8, weight.dims(), format!("#{name}"))
+        TensorProto::external(&name, weight.dtype().number(), weight.dims(), format!("#{name}"))
     };
     let tensors = weights.iter().enumerate().map(external).collect();
     let mut container = Container::new(model(graph(tensors, vec![])));
@@ -167,7 +191,7 @@ fn reads_are_as_long_as_a_source_prefers_and_within_the_bound() {
     for layout in [WeightFiles::Packed, WeightFiles::PerTensor] {
         let expected = expected(layout);
         for (preferred, bound, longest, ahead) in cases {
-            let seen = Arc::<Seen>::default();
+            let seen = Seen::wanting(if ahead && bound == 256 * MIB { 4 } else { 1 });
             let container = of_slow(preferred as usize, &seen);
             let folder = tempfile::tempdir().unwrap();
             let options = unsynced(layout).max_bytes_in_flight(bound);
@@ -188,9 +212,7 @@ fn reads_are_as_long_as_a_source_prefers_and_within_the_bound() {
             } else {
                 assert!(most_at_once <= 4, "{case}: the threads that write");
             }
-            if ahead && bound == 256 * MIB {
-                assert!(most_at_once > 2, "{case}: {most_at_once} reads at once");
-            }
+            assert!(seen.were_at_once(), "{case}: {most_at_once} reads at once");
         }
     }
 }
@@ -269,5 +291,37 @@ fn lazy_weights_and_slow_sources_are_saved_together() {
             .save(folder.path().join("m.onnx"), counting(options, &seen))
             .unwrap();
         assert!(expected == contents(folder.path()), "{bound}");
+    }
+}
+
+/// What converts a slow source reads it as it asks for, and is read ahead itself.
+#[test]
+fn a_cast_of_a_slow_source_makes_long_reads() {
+    let count = 5 * MIB + 3;
+    let of_type = |from, preferred, seen: &Arc<Seen>| Slow {
+        dtype: from,
+        dims: vec![count as i64],
+        ..slow(1, 0, preferred, seen)
+    };
+    let (float, half) = (DataType::Float, DataType::Float16);
+    let cases = [(float, half, 4), (half, float, 2)];
+    for (from, to, width) in cases {
+        let save = |weight: Initializer| {
+            let mut container = container(vec![weight]);
+            container.cast(to, CastOptions::new().from_dtype(from)).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let options = unsynced(WeightFiles::Packed);
+            container.save(folder.path().join("m.onnx"), options).unwrap();
+            contents(folder.path())
+        };
+        let seen = Seen::wanting(2);
+        let source = of_type(from, 8 << 20, &seen);
+        let eager =
+            onnx_container::Tensor::new(from, [count as i64], source.bytes().into()).unwrap();
+        let found = save(Initializer::from_source(source).unwrap());
+        assert!(found == save(eager.into()), "{from} {to}");
+        let lengths = seen.lengths.lock().unwrap();
+        assert_eq!(lengths.len() as u64, (count * width).div_ceil(8 * MIB), "{from} {to}");
+        assert!(seen.were_at_once(), "{from} {to}");
     }
 }

@@ -14,7 +14,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::tensor::initializer::Initializer;
 use crate::tensor::rounding::{to_bf16, to_f16};
-use crate::tensor::source::WeightSource;
+use crate::tensor::source::{PREFERRED_READ, WeightSource};
 use crate::util::cancel;
 
 /// How many elements are converted at a time.
@@ -77,6 +77,14 @@ impl Converted {
         Initializer::from_source(Self { source, from, to, len, overflow })
     }
 
+    /// How many elements are read at a time: as many as a slow source asks for.
+    fn elements_at_once(&self) -> usize {
+        match self.source.preferred_read() {
+            best if best > PREFERRED_READ => (best / self.from.width()).max(CHUNK),
+            _ => CHUNK,
+        }
+    }
+
     fn convert(&self, input: &[u8], output: &mut [u8]) {
         convert(self.from, self.to, input, output);
         if has_new_infinities(self.from, self.to, input, output) {
@@ -103,6 +111,16 @@ impl WeightSource for Converted {
         self.source.is_lazy()
     }
 
+    /// Slow where the source is, so that it is read ahead.
+    fn preferred_read(&self) -> usize {
+        match self.source.preferred_read() {
+            best if best > PREFERRED_READ => {
+                self.elements_at_once().saturating_mul(self.to.width()).max(PREFERRED_READ + 1)
+            }
+            _ => PREFERRED_READ,
+        }
+    }
+
     fn to_buffer(&self) -> Result<Buffer> {
         let len = usize::try_from(self.len).map_err(Error::internal)?;
         let mut out = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
@@ -121,7 +139,7 @@ impl WeightSource for Converted {
         let (mut input, mut output, mut out) = (Vec::new(), Vec::new(), out);
         while !out.is_empty() {
             cancel::check()?;
-            let count = (skip + out.len()).div_ceil(to).min(CHUNK);
+            let count = (skip + out.len()).div_ceil(to).min(self.elements_at_once());
             input.resize(count * from, 0);
             output.resize(count * to, 0);
             self.source.read_at(first as u64 * from as u64, &mut input)?;

@@ -364,7 +364,8 @@ run_python_package() {
     "$bare/bin/python" -m onnx_container --version
     install_into "$VENV/bin/python" "$wheel"
     # Those of torch have a section of their own.
-    pytest "$VENV/bin/python" python/tests --ignore python/tests/test_torch.py --ignore python/tests/test_pipelines.py --ignore python/tests/test_match.py
+    pytest "$VENV/bin/python" python/tests --ignore python/tests/test_torch.py --ignore python/tests/test_pipelines.py --ignore python/tests/test_match.py \
+        --ignore python/tests/test_torch_writer.py
     "$VENV/bin/python" -m mypy --strict --ignore-missing-imports python/tests/typed.py
     (cd python && "$VENV/bin/python" -m mypy --ignore-missing-imports -p onnx_container)
     "$VENV/bin/python" -m mypy.stubtest --ignore-unused-allowlist --allowlist python/tests/stubtest.txt onnx_container._core
@@ -408,7 +409,7 @@ run_python_with_torch() {
     else
         printf '!!! SKIPPED in part: too little memory for 4 GB of weights, so they are 256 MiB\n'
     fi
-    pytest "$interpreter" python/tests/test_torch.py python/tests/test_pipelines.py python/tests/test_match.py python/tests/test_cookbook.py
+    pytest "$interpreter" python/tests/test_torch.py python/tests/test_torch_writer.py python/tests/test_pipelines.py python/tests/test_match.py python/tests/test_cookbook.py
 }
 
 # mount_new KIND FOLDER [OPTION...]: a new file system of this kind, in a file, mounted in the

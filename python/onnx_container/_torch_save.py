@@ -1,0 +1,338 @@
+"""``OnnxWriter``: a model whose weights are in the memory of several ranks, saved by ``torch.distributed.checkpoint``.
+
+What the ranks have is held to the model by `_ranks`, the model is opened by `_torch_model`, and files are laid out and replaced by
+a job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from . import _core, _options, _patterns, _ranks, _torch_model
+from ._container import Container, Saved
+from ._dtypes import DataType, of_torch
+
+if TYPE_CHECKING:
+    from ._options import Path, SaveOptions
+
+__all__ = ["OnnxWriter"]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one rank writes."""
+
+    rank: int
+    job: Any
+    tensors: dict[str, str]
+    """Names in the state dict, and the tensors that they are for."""
+    tied: dict[tuple[str, Any], WriteItem | None]
+    """Parts of weights that another name of the state dict writes, by name and offset, and what it writes there."""
+
+
+class OnnxWriter(StorageWriter):
+    """Writes an ONNX model whose weights are in the state dicts of several ranks, for ``torch.distributed.checkpoint.save`` and
+    ``async_save``.
+
+    Each rank writes its parts of each tensor, however it is sharded, to their places in the weights files of one model in a
+    folder that all ranks see. The model that was at ``path`` is replaced when all have written; a save that fails, or whose
+    rank is killed, leaves it as it was.
+
+    Before a byte is written the names, types and shapes of all ranks are held to the model, and every fault is told in one
+    ``CheckpointException`` on every rank: names that no tensor has, weights that no rank has or that two ranks write. A weight
+    that the model has with its elements and that no rank names stays as it is.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        model: Any = None,
+        *,
+        rename: _ranks.Rename = None,
+        ignore: Iterable[str] | str = (),
+        **options: Unpack[SaveOptions],
+    ) -> None:
+        """A writer of the model ``path``.
+
+        Args:
+            model: what ``torch.onnx.export`` returned, a ``ModelProto``, the path of a model, or a :class:`Container`; its weights
+                need not be there. Rank 0 alone needs it.
+            rename: names of weights, and the tensors that they are for, or a function that makes the one of the other. Several
+                names for one tensor are tied weights, which are written once.
+            ignore: names of weights that are left out, or patterns.
+            options: those of :meth:`Container.save`.
+        """
+        _options.save("OnnxWriter", **options)
+        self.path = os.fspath(path)
+        self.saved: Saved | None = None
+        """What the last save wrote; on rank 0 alone."""
+        self._model, self._given = model, options
+        self._rename = _ranks.renamed_by("OnnxWriter", rename)
+        self._ignored = _options.fill("OnnxWriter", ignore=ignore)["ignore"]
+        self._begun: _Begun | None = None
+        self._kept: tuple[Container, list[str]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_begun": None, "_kept": None, "saved": None}
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The path of the model."""
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
+        """Whether this is a path."""
+        return "://" not in os.fspath(checkpoint_id)
+
+    def reset(self, checkpoint_id: Path | None = None) -> None:
+        """Begins a save, to ``checkpoint_id`` from now on if it is given."""
+        if checkpoint_id:
+            self.path = os.fspath(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Refuses what cannot be saved by several ranks."""
+        if not kwargs.get("use_collectives", True):
+            raise ValueError("OnnxWriter: ranks agree on one model: save with use_collectives=True")
+        if is_coordinator and self._model is None:
+            raise TypeError("OnnxWriter: rank 0 needs the model: OnnxWriter(path, model)")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The plan of a rank, as it is."""
+        if not getattr(plan, "usable", True):
+            raise ValueError("OnnxWriter: a plan that is cached names the files of an earlier save: use a planner without caching")
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Holds the plans of all ranks to the model, lays out its files, and says what each rank writes."""
+        self._abandon()
+        found = _torch_model.skeleton(self._model)
+        shares, container = self._shared_out(found, plans)
+        names = sorted(set(shares.tensors.values()))
+        slots = {container.declared()[name][2] for name in names}
+        kept = [name for name, (_, _, location) in container.declared().items() if location is not None and location not in slots]
+        self._kept = (container, kept) if kept else None
+        job = _jobs().plan(container, self.path, slices=True, **self._given)
+        self._begun = _Begun(self, job)
+        writers = {_place(item): item for plan in plans for item in plan.items}
+        return [_task(rank, plan, job, shares, writers) for rank, plan in enumerate(plans)]
+
+    def _shared_out(self, found: _torch_model.Skeleton, plans: list[SavePlan]) -> tuple[_ranks.Shares, Container]:
+        """What each rank writes, and the container with slots for it.
+
+        Raises:
+            ValueError: one for all faults.
+        """
+        items = [(rank, item) for rank, plan in enumerate(plans) for item in plan.items]
+        all_names = list(dict.fromkeys(item.index.fqn for _, item in items))
+        ignored = {*_patterns.matching("OnnxWriter", all_names, self._ignored)[0], *found.unused}
+        names = _ranks.Names(self._rename, ignored.__contains__, found.tied)
+        others = sorted({item.index.fqn for _, item in items if item.tensor_data is None} - ignored)
+        chunks = [_chunk(rank, item) for rank, item in items if item.tensor_data is not None]
+        shares, faults = _ranks.shared_out(chunks, found.declared, names)
+        if others:
+            faults.insert(0, f"{', '.join(others)}: no tensors; save the state dict of the model alone, or ignore them")
+        faults += [
+            f"{name}: the exporter computed it from the weights of this name; export with optimize=False"
+            for name in sorted(found.computed & set(shares.tensors.values()))
+        ]
+        container = found.with_slots(set(shares.tensors.values()))
+        if shares.unknown:
+            rule = container._core.prefix_rule(shares.unknown)
+            faults.insert(0, f"{', '.join(shares.unknown)}: the model has no such weights{f' ({rule})' if rule else ''}; {_ADVICE}")
+        faults += _missing(container, set(shares.tensors.values()))
+        if faults:
+            raise ValueError(_ranks.told(self.path, faults))
+        return shares, container
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Writes what this rank has to its places."""
+        task: _Task = plan.storage_data
+        slices = self._slices(task, plan.items, planner)
+        receipt = task.job.write_slices(f"rank-{task.rank}", slices)
+        lengths = [_chunk(task.rank, item) for item in plan.items]
+        results = [
+            WriteResult(item.index, size_in_bytes=_nbytes(chunk), storage_data=None)
+            for item, chunk in zip(plan.items, lengths, strict=True)
+        ]
+        if results:
+            results[0] = dataclasses.replace(results[0], storage_data=receipt)
+        elif self._begun is not None:
+            self._begun.receipts.append(receipt)
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def _slices(
+        self, task: _Task, items: list[WriteItem], planner: SavePlanner
+    ) -> Iterator[tuple[str, tuple[int, ...], Any]]:
+        """Tensor, offsets and elements of everything that this rank writes. The first writes what the model has itself."""
+        if self._kept is not None:
+            container, names = self._kept
+            for name in names:
+                kept = container.tensor(name)
+                yield name, (0,) * kept.ndim, kept
+        for item in items:
+            tensor = _resolved(planner, item)
+            if _place(item) in task.tied:
+                _refuse_other(planner, item, tensor, task.tied[_place(item)])
+            else:
+                yield from _pieces(task.tensors[item.index.fqn], _chunk(task.rank, item), tensor)
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Puts the model in its place, once all ranks have written."""
+        begun = self._begun
+        if begun is None:
+            raise RuntimeError("OnnxWriter: nothing was planned")
+        receipts = [it.storage_data for of_rank in results for it in of_rank if it.storage_data is not None]
+        self.saved = begun.job.commit([*begun.receipts, *receipts])
+        begun.forget()
+        self._begun = self._kept = None
+
+    def _abandon(self) -> None:
+        """Removes what an earlier save of this writer left, which failed."""
+        begun, self._begun, self._kept = self._begun, None, None
+        if begun is not None:
+            begun.end()
+
+
+class _Begun:
+    """A job that was begun and not yet committed. It is removed with its writer, by the process that began it: nobody else can
+    commit it."""
+
+    def __init__(self, writer: OnnxWriter, job: Any) -> None:
+        self.job = job
+        self.receipts: list[Any] = []
+        self._end = weakref.finalize(writer, _abort, job, os.getpid())
+
+    def end(self) -> None:
+        """Removes it."""
+        self._end()
+
+    def forget(self) -> None:
+        """It is committed."""
+        self._end.detach()
+
+
+def _abort(job: Any, process: int) -> None:
+    # What is left otherwise is told by `recover`. A fork of the process has no say.
+    if os.getpid() == process:
+        with contextlib.suppress(_core.Error, OSError):
+            job.abort()
+
+
+def _jobs() -> Any:
+    """The class of jobs."""
+    import onnx_container
+
+    return cast("Any", onnx_container).Job
+
+
+def _place(item: WriteItem) -> tuple[str, Any]:
+    return item.index.fqn, item.index.offset
+
+
+def _task(rank: int, plan: SavePlan, job: Any, shares: _ranks.Shares, writers: Mapping[tuple[str, Any], WriteItem]) -> SavePlan:
+    """The plan of a rank with what it writes alone."""
+    items = [item for item in plan.items if item.index.fqn in shares.tensors]
+    tensors = {item.index.fqn: shares.tensors[item.index.fqn] for item in items}
+    tied = {
+        _place(item): writers.get((shares.tied[item.index.fqn], item.index.offset))
+        for item in items
+        if item.index.fqn in shares.tied
+    }
+    return dataclasses.replace(plan, items=items, storage_data=_Task(rank, job, tensors, tied))
+
+
+def _refuse_other(planner: SavePlanner, item: WriteItem, tensor: torch.Tensor, first: WriteItem | None) -> None:
+    """Refuses a part of weights that are tied by their names alone: it differs from what is written in its place."""
+    if first is None:
+        return
+    try:
+        written = _resolved(planner, first)
+    except (KeyError, ValueError):
+        return  # Another rank has it.
+    if not _are_equal(tensor, written):
+        raise ValueError(f"{item.index.fqn} and {first.index.fqn} are for one tensor of the model, and differ: rename one of them")
+
+
+_ADVICE = (
+    "rename= says which tensors they are for, ignore= leaves them out, and weights that the exporter"
+    " folded into others are there with torch.onnx.export(..., optimize=False)"
+)
+
+
+def _missing(container: Container, written: set[str]) -> list[str]:
+    """Tensors that have no elements, and that no rank writes."""
+    declared = container.declared()
+    slots = {declared[name][2] or name for name in written}
+    found = zip(*container._core.tensors(), strict=True)
+    return [
+        f"{name}: neither a rank nor the model has these weights"
+        for name, it in found
+        if isinstance(it, BaseException) and (declared[name][2] or name) not in slots
+    ]
+
+
+def _chunk(rank: int, item: WriteItem) -> _ranks.Chunk:
+    """What a rank has of a tensor. torch has two elements of FLOAT4E2M1 in each of its own, side by side."""
+    data = item.tensor_data
+    kind = data.properties.dtype
+    dtype = of_torch(kind)
+    boxed = tuple(data.chunk.offsets), tuple(data.chunk.sizes)
+    shape, offsets, sizes = (_wide(dtype, tuple(it)) for it in (data.size, *boxed))
+    return _ranks.Chunk(rank, item.index.fqn, dtype, str(kind), shape, (offsets, sizes))
+
+
+def _wide(dtype: DataType | None, dims: tuple[int, ...]) -> tuple[int, ...]:
+    return (*dims[:-1], dims[-1] * 2) if dtype == DataType.FLOAT4E2M1 and dims else dims
+
+
+def _nbytes(chunk: _ranks.Chunk) -> int:
+    return _core.byte_len(chunk.dtype or 0, chunk.box[1])
+
+
+def _resolved(planner: SavePlanner, item: WriteItem) -> torch.Tensor:
+    """The elements of ``item``, where they are, as the plan says."""
+    tensor = planner.resolve_data(item).detach()
+    data = item.tensor_data
+    if tensor.shape != data.chunk.sizes or tensor.dtype != data.properties.dtype:
+        raise ValueError(
+            f"{item.index.fqn}: the planner gives {tensor.dtype} {list(tensor.shape)},"
+            f" and planned {data.properties.dtype} {list(data.chunk.sizes)}"
+        )
+    return tensor
+
+
+def _pieces(name: str, chunk: _ranks.Chunk, tensor: torch.Tensor) -> Iterator[tuple[str, tuple[int, ...], torch.Tensor]]:
+    """``tensor`` in pieces that are in the memory of the CPU, in row-major order. What is so already is one piece, and not copied."""
+    start = chunk.box[0]
+    is_in_order = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    if is_in_order and tensor.numel():
+        yield name, start, tensor
+        return
+    for offsets, sizes in _ranks.boxes(tuple(tensor.shape), tensor.element_size(), _ranks.MOST):
+        part = _ranks.part(tensor, offsets, sizes)
+        inner = _wide(chunk.dtype, offsets)
+        places = tuple(a + b for a, b in zip(start, inner, strict=True))
+        yield name, places, part.cpu().resolve_conj().resolve_neg().contiguous()
+
+
+def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the bytes are equal; those of one memory are not read."""
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    flat = [it.contiguous().reshape(-1).view(torch.uint8) for it in (a, b)]
+    return torch.equal(*flat)

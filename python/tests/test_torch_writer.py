@@ -1,0 +1,347 @@
+"""Models written and read by several ranks of torch. Skipped, aloud, where torch is not installed.
+
+``torch_ranks.py`` has the cases. One group of four ranks runs all of them, and the tests here ask what came of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: saves by several ranks are not tested")
+
+import fake_job  # noqa: E402
+import models  # noqa: E402
+import onnx_container  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+import torch_ranks  # noqa: E402
+from onnx_container import Container, DataType, recover  # noqa: E402
+from onnx_container.torch import OnnxReader, OnnxWriter  # noqa: E402
+
+fake_job.install()
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:TypedStorage")
+
+
+def run(case: str, world: int, folder: Path) -> list[subprocess.CompletedProcess[str]]:
+    """A group of ranks to its end."""
+    script = Path(torch_ranks.__file__)
+    command = [sys.executable, str(script), case]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(world), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for rank in range(world)
+    ]
+    said = [rank.communicate(timeout=300)[0] for rank in ranks]
+    return [subprocess.CompletedProcess(command, rank.returncode, it) for rank, it in zip(ranks, said, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[dict[str, str | None]]]]:
+    """The folder of the group, and what each rank says of each case."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for rank in run("main", torch_ranks.WORLD, folder):
+        assert rank.returncode == 0, rank.stdout
+    yield folder, [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(torch_ranks.WORLD)]
+
+
+SAVES = {
+    "every_form": {},
+    "shards": {"max_shard_bytes": "1 MB", "alignment": 64},
+    "nested_and_renamed": {},
+    "async_save": {},
+    "small_pieces": {},
+    "two_ranks": {},
+    "a_rank_alone": {},
+    "over_an_old_one": {},
+}
+"""Cases that save, and their options."""
+
+PARTS = {
+    "small_pieces": torch_ranks.WEIGHTS.keys() - {"large"},
+    "two_ranks": {"rows", "plain"},
+}
+"""Those that do not have all weights."""
+
+
+@pytest.mark.parametrize("case", SAVES)
+def test_files_are_those_of_one_process(group, tmp_path: Path, case: str) -> None:
+    folder, told = group
+    assert {it[case] for it in told} == {None}, told
+    names = PARTS.get(case, torch_ranks.WEIGHTS.keys())
+    model = torch_ranks.skeleton(*(torch_ranks.WEIGHTS.keys() - names))
+    alone = Container(model, {f"#{name}": torch_ranks.full(name) for name in names})
+    alone.save(tmp_path / "m.onnx", **SAVES[case])
+    assert sorted(os.listdir(folder / case)) == sorted(os.listdir(tmp_path))
+    for name in os.listdir(tmp_path):
+        assert (folder / case / name).read_bytes() == (tmp_path / name).read_bytes(), name
+    assert Container.load(folder / case / "m.onnx").digest()[0] == alone.digest()[0]
+
+
+def test_weights_that_no_rank_has_stay(group) -> None:
+    folder, told = group
+    assert {it["kept"] for it in told} == {None}, told
+    loaded = Container.load(folder / "kept" / "m.onnx")
+    for name in torch_ranks.WEIGHTS:
+        assert torch.equal(loaded.tensor(name).torch().double(), torch_ranks.full(name).double()), name
+    assert loaded.tensor("inline").tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert loaded.declared()["constant"][2] is None and loaded.tensor("constant").tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("case", ["fsdp", "fsdp_and_tensor_parallel"])
+def test_onnxruntime_computes_what_torch_does(group, tmp_path: Path, case: str) -> None:
+    folder, told = group
+    assert {it[case] for it in told} == {None}, told
+    module = torch_ranks.net()
+    computed = models.run(folder / case / "m.onnx", ids=torch_ranks.IDS.numpy())[0]
+    np.testing.assert_allclose(computed, module(torch_ranks.IDS).detach().numpy(), rtol=1e-4, atol=1e-5)
+    loaded = Container.load(folder / case / "m.onnx")
+    assert "embedding.weight" not in loaded.declared()
+    for name, weight in module.state_dict().items():
+        if name not in ("embedding.weight", "norm.num_batches_tracked"):
+            assert torch.equal(loaded.tensor(name).torch(), weight), name
+
+
+@pytest.mark.parametrize(
+    "case", ["loaded", "loaded_by_rows", "a_rank_fails", "a_failed_save_goes_with_its_writer"]
+)
+def test_a_case_that_asks_itself(group, case: str) -> None:
+    assert {it[case] for it in group[1]} == {None}, group[1]
+
+
+FAULTS = {
+    "many_faults": [
+        "stray: the model has no such weights",
+        "config, step: no tensors",
+        "columns: rank 0 has torch.float32 [8, 6], and the model declares FLOAT [6, 8]",
+        "half: rank 1 has torch.float32 [8, 5], and the model declares BFLOAT16 [8, 5]",
+        "rows: neither a rank nor the model has these weights",
+    ],
+    "other_shapes": ["rows: rank 2 has torch.float64 [8, 6]"],
+    "unlike_ties": ["b and a are for one tensor of the model, and differ"],
+    "no_model": ["rank 0 needs the model"],
+    "no_file": ["missing.onnx"],
+    "no_folder": ["the folder to save to"],
+    "without_collectives": ["use_collectives=True"],
+}
+"""Cases that fail, and what every rank says."""
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_every_rank_tells_every_fault(group, case: str) -> None:
+    folder, told = group
+    for rank in told:
+        assert rank[case] is not None
+        for fault in FAULTS[case]:
+            assert fault in rank[case], rank[case]
+    if case != "unlike_ties" and (folder / case).exists():
+        assert os.listdir(folder / case) == []
+
+
+def test_a_killed_rank_leaves_the_old_model(tmp_path: Path) -> None:
+    rows = torch_ranks.full("rows")
+    model = torch_ranks.skeleton(*(torch_ranks.WEIGHTS.keys() - {"rows"}))
+    Container(model, {"#rows": rows * 0}).save(tmp_path / "m.onnx")
+    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+    ranks = run("killed", 2, tmp_path)
+    assert ranks[1].returncode == -9 and ranks[0].returncode != 0, ranks[0].stdout
+    assert before == {name: (tmp_path / name).read_bytes() for name in before}
+    dcp.save({"rows": rows}, storage_writer=OnnxWriter(tmp_path / "m.onnx", model), no_dist=True)
+    assert torch.equal(Container.load(tmp_path / "m.onnx").tensor("rows").torch(), rows)
+    assert recover(tmp_path).errors == []
+
+
+# In one process.
+
+
+def save(state: dict, path: Path, model, **options) -> OnnxWriter:
+    writer = OnnxWriter(path, model, **options)
+    dcp.save(state, storage_writer=writer, no_dist=True)
+    return writer
+
+
+def refused(state: dict, path: Path, model, **options) -> str:
+    with pytest.raises(dcp.api.CheckpointException) as error:
+        save(state, path, model, **options)
+    return str(error.value)
+
+
+def of_paths(tmp_path: Path):
+    container = Container(models.add(("w", 1, (3, 4))), {"#w": np.zeros((3, 4), np.float32)})
+    container.save(tmp_path / "given.onnx")
+    return container, tmp_path / "given.onnx"
+
+
+MODELS = {
+    "message": lambda folder: models.add(("w", 1, (3, 4))),
+    "bytes": lambda folder: models.add(("w", 1, (3, 4))).SerializeToString(),
+    "container": lambda folder: of_paths(folder)[0],
+    "path": lambda folder: of_paths(folder)[1],
+    "path without its weights": lambda folder: without_weights(of_paths(folder)[1]),
+    "message that names a file": lambda folder: onnx.load(of_paths(folder)[1], load_external_data=False),
+    "inline": lambda folder: inline(np.zeros((3, 4), np.float32)),
+    "inline without elements": lambda folder: inline(None),
+    "onnx_ir": lambda folder: pytest.importorskip("onnx_ir").from_proto(inline(np.zeros((3, 4), np.float32))),
+}
+
+
+def without_weights(path: Path) -> Path:
+    path.with_name(path.name + ".data").unlink()
+    return path
+
+
+def inline(array) -> onnx.ModelProto:
+    model = models.add(("w", 1, (3, 4)))
+    initializer = model.graph.initializer[0]
+    if array is None:
+        initializer.ClearField("external_data")
+        initializer.ClearField("data_location")
+    else:
+        initializer.CopyFrom(onnx.numpy_helper.from_array(array, "w"))
+    return model
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+def test_any_model_will_do(tmp_path: Path, make) -> None:
+    weights = torch.arange(12.0).reshape(3, 4)
+    writer = save({"w": weights}, tmp_path / "m.onnx", make(tmp_path))
+    assert torch.equal(Container.load(tmp_path / "m.onnx").tensor("w").torch(), weights)
+    assert writer.saved is not None and [name for name, _ in writer.saved.files] == ["m.onnx.data", "m.onnx"]
+
+
+def test_a_module_on_the_meta_device_is_exported_without_weights(tmp_path: Path) -> None:
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(5, 40), torch.nn.Linear(40, 3, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.down(torch.relu(self.up(x)))
+
+    x = torch.rand(2, 5)
+    with torch.device("meta"):
+        empty = Plain().eval()
+    program = torch.onnx.export(empty, (x.to("meta"),), dynamo=True, verbose=False, optimize=False)
+    module = Plain().eval()
+    save(module.state_dict(), tmp_path / "m.onnx", program)
+    np.testing.assert_allclose(models.run(tmp_path / "m.onnx", x=x.numpy())[0], module(x).detach().numpy(), atol=1e-5)
+    assert "up.bias: neither a rank" in refused({"down.weight": module.down.weight}, tmp_path / "b.onnx", program)
+
+
+def test_what_the_exporter_computed_is_refused(tmp_path: Path) -> None:
+    """Without a hint, the weights before the normalization would be written in the place of those with it."""
+    module = torch.nn.Sequential(torch.nn.Linear(5, 40), torch.nn.BatchNorm1d(40)).eval()
+    given = (torch.rand(2, 5),)
+    told = refused(module.state_dict(), tmp_path / "m.onnx", torch.onnx.export(module, given, dynamo=True, verbose=False))
+    assert "0.weight: the exporter computed it from the weights of this name" in told
+    assert "1.weight, 1.bias, 1.running_mean, 1.running_var: the model has no such weights" in told and "optimize=False" in told
+    program = torch.onnx.export(module, given, dynamo=True, verbose=False, optimize=False)
+    save(module.state_dict(), tmp_path / "m.onnx", program)  # and 1.num_batches_tracked, which no node uses
+
+
+def test_tied_weights_by_rename(tmp_path: Path) -> None:
+    weights = torch.arange(12.0).reshape(3, 4)
+    state = {"embedding.weight": weights, "head.weight": weights}
+    names = {"embedding.weight": "w", "head.weight": "w"}
+    save(state, tmp_path / "m.onnx", models.add(("w", 1, (3, 4))), rename=names)
+    assert (tmp_path / "m.onnx.data").stat().st_size == 48
+    found = {name: torch.zeros(3, 4) for name in state}
+    dcp.load(found, storage_reader=OnnxReader(tmp_path / "m.onnx", rename=names), no_dist=True)
+    assert all(torch.equal(it, weights) for it in found.values())
+
+
+def test_one_place_of_two_tensors_is_written_once(tmp_path: Path) -> None:
+    model = models.add(("a", 1, (3, 4)), ("b", 1, (3, 4)))
+    model.graph.initializer[1].external_data[0].value = "#a"
+    weights = torch.arange(12.0).reshape(3, 4)
+    save({"a": weights, "b": weights.clone()}, tmp_path / "both.onnx", model)
+    save({"b": weights}, tmp_path / "one.onnx", model)
+    for name in ("both", "one"):
+        assert (tmp_path / f"{name}.onnx.data").stat().st_size == 48
+        assert torch.equal(Container.load(tmp_path / f"{name}.onnx").tensor("a").torch(), weights)
+    assert "b and a are for one tensor" in refused({"a": weights, "b": weights + 1}, tmp_path / "m.onnx", model)
+
+
+def test_names_that_begin_otherwise_are_told(tmp_path: Path) -> None:
+    told = refused({"model.w": torch.zeros(3, 4)}, tmp_path / "m.onnx", models.add(("w", 1, (3, 4))))
+    assert "model.w: the model has no such weights" in told and "w: neither a rank" in told
+
+
+def test_checkpoint_id_is_the_path(tmp_path: Path) -> None:
+    writer = OnnxWriter(tmp_path / "a.onnx", models.add(("w", 1, (3, 4))))
+    dcp.save({"w": torch.ones(3, 4)}, storage_writer=writer, checkpoint_id=tmp_path / "b.onnx", no_dist=True)
+    assert sorted(os.listdir(tmp_path)) == ["b.onnx", "b.onnx.data"]
+    found = {"w": torch.zeros(3, 4)}
+    dcp.load(found, storage_reader=OnnxReader("a.onnx"), checkpoint_id=tmp_path / "b.onnx", no_dist=True)
+    assert found["w"].sum() == 12
+
+
+def test_planners_that_cache_are_refused(tmp_path: Path) -> None:
+    writer = OnnxWriter(tmp_path / "m.onnx", models.add(("w", 1, (3, 4))))
+    for expected in (None, "without caching"):
+        planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+        try:
+            dcp.save({"w": torch.ones(3, 4)}, storage_writer=writer, planner=planner, no_dist=True)
+            told = None
+        except dcp.api.CheckpointException as error:
+            told = str(error)
+        assert (expected is None) == (told is None) and (expected or "") in (told or "")
+
+
+WRONG = [
+    ({"rename": 3}, TypeError, "rename"),
+    ({"ignore": 3}, TypeError, "ignore"),
+    ({"aligment": 64}, TypeError, "alignment"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "told"), WRONG)
+def test_wrong_options_are_refused_at_once(options: dict, kind: type, told: str) -> None:
+    with pytest.raises(kind, match=told):
+        OnnxWriter("m.onnx", models.add(("w", 1, (3, 4))), **options)
+
+
+def test_every_type_of_torch_is_read(tmp_path: Path) -> None:
+    weights = {}
+    for dtype in DataType:
+        if (dtype.bits or 0) >= 8 and (kind := getattr(torch, str(onnx_container._dtypes._TORCH.get(dtype)), None)):
+            weights[dtype.name] = (torch.arange(12) % 2).to(kind).reshape(3, 4)
+    model = models.add(*((name, DataType[name], (3, 4)) for name in weights), ("text", DataType.STRING, (0,)))
+    del model.graph.initializer[-1], model.graph.node[-1], model.graph.output[-1]
+    save(weights, tmp_path / "m.onnx", model)
+    found = {name: torch.zeros_like(it) for name, it in weights.items()}
+    dcp.load(found, storage_reader=OnnxReader(tmp_path / "m.onnx"), no_dist=True)
+    for name, it in weights.items():
+        assert torch.equal(found[name].view(torch.uint8), it.view(torch.uint8)), name
+    assert len(weights) > 15
+
+
+def test_inline_weights_are_read(tmp_path: Path) -> None:
+    onnx.save(inline(np.arange(12, dtype=np.float32).reshape(3, 4)), tmp_path / "m.onnx")
+    found = {"w": torch.zeros(3, 4, dtype=torch.float64)}
+    dcp.load(found, storage_reader=OnnxReader(tmp_path / "m.onnx"), no_dist=True)
+    assert torch.equal(found["w"], torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
+    with pytest.raises(dcp.api.CheckpointException, match="Missing key"):
+        dcp.load({"v": torch.zeros(3, 4)}, storage_reader=OnnxReader(tmp_path / "m.onnx"), no_dist=True)
+    with pytest.raises(dcp.api.CheckpointException, match="Size mismatch"):
+        dcp.load({"w": torch.zeros(3, 5)}, storage_reader=OnnxReader(tmp_path / "m.onnx"), no_dist=True)
+
+
+def test_a_model_that_is_replaced_meanwhile_is_told(tmp_path: Path) -> None:
+    model, path = models.add(("w", 1, (3, 4))), tmp_path / "m.onnx"
+    plans = []
+    for number in range(2):
+        save({"w": torch.full((3, 4), float(number))}, path, model)
+        reader = OnnxReader(path)
+        reader.read_metadata()
+        plans.append(reader.prepare_local_plan(dcp.LoadPlan([])))
+    assert reader.prepare_global_plan(plans[:1]) == plans[:1]
+    with pytest.raises(ValueError, match="was replaced while the ranks opened it"):
+        reader.prepare_global_plan(plans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
@@ -31,7 +31,7 @@ class OnnxReader(StorageReader):
     and inline tensors are weights as others are. Types that torch does not have are not among them.
     """
 
-    def __init__(self, path: Path, *, rename: _ranks.Rename = None, **options: Unpack[LoadOptions]) -> None:
+    def __init__(self, path: Path, *, rename: Mapping[str, str] | Callable[[str], str] | None = None, **options: Unpack[LoadOptions]) -> None:
         """A reader of the model ``path``.
 
         Args:

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -60,7 +60,7 @@ class OnnxWriter(StorageWriter):
         path: Path,
         model: Any = None,
         *,
-        rename: _ranks.Rename = None,
+        rename: Mapping[str, str] | Callable[[str], str] | None = None,
         ignore: Iterable[str] | str = (),
         **options: Unpack[SaveOptions],
     ) -> None:

@@ -1,10 +1,5 @@
 """Models whose weights are in the memory of several ranks: written and read by ``torch.distributed.checkpoint``.
 
-    >>> import torch.distributed.checkpoint as dcp
-    >>> from onnx_container.torch import OnnxReader, OnnxWriter
-    >>> dcp.save(module.state_dict(), storage_writer=OnnxWriter("m.onnx", program))  # doctest: +SKIP
-    >>> dcp.load(module.state_dict(), storage_reader=OnnxReader("m.onnx"))  # doctest: +SKIP
-
 Every rank writes what it has to its place in the files, and nobody gathers a tensor. torch is imported with this module, and by no
 other that ``import onnx_container`` imports.
 """
@@ -18,3 +13,7 @@ from ._torch_load import OnnxReader
 from ._torch_save import OnnxWriter
 
 __all__ = ["OnnxReader", "OnnxWriter"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

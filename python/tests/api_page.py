@@ -42,7 +42,11 @@ GROUPS: dict[str, list[str]] = {
 ALIASES = {"load": "load_model", "save": "save_model", "load_from_string": "load_model_from_string", "TorchModelContainer": "ExtendedModelContainer"}
 """Names that are another one, as in onnx and yobx."""
 
-MODULES = {"external_data_helper": "The functions of `onnx.external_data_helper`, with their signatures.", "ir": "The functions of onnx_ir."}
+MODULES = {
+    "external_data_helper": "The functions of `onnx.external_data_helper`, with their signatures.",
+    "ir": "The functions of onnx_ir.",
+    "torch": "A writer and a reader for `torch.distributed.checkpoint`.",
+}
 OPTIONS = ["LoadOptions", "SaveOptions", "IrSaveOptions", "ExportOptions", "FillOptions", "CastOptions", "InlineOptions", "SignOptions", "VerifyOptions"]
 
 HEAD = """\

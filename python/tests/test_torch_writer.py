@@ -274,6 +274,10 @@ def test_names_that_begin_otherwise_are_told(tmp_path: Path) -> None:
     assert "model.w: the model has no such weights" in told and "w: neither a rank" in told
 
 
+def test_the_module_shows_its_own_names() -> None:
+    assert dir(onnx_container.torch) == sorted(onnx_container.torch.__all__) == ["OnnxReader", "OnnxWriter"]
+
+
 def test_checkpoint_id_is_the_path(tmp_path: Path) -> None:
     writer = OnnxWriter(tmp_path / "a.onnx", models.add(("w", 1, (3, 4))))
     dcp.save({"w": torch.ones(3, 4)}, storage_writer=writer, checkpoint_id=tmp_path / "b.onnx", no_dist=True)
@@ -298,7 +302,7 @@ def test_planners_that_cache_are_refused(tmp_path: Path) -> None:
 WRONG = [
     ({"rename": 3}, TypeError, "rename"),
     ({"ignore": 3}, TypeError, "ignore"),
-    ({"aligment": 64}, TypeError, "alignment"),
+    ({"align": 64}, TypeError, "alignment"),
 ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from . import _options
 from ._dtypes import DataType
 
-__all__ = ["MOST", "Chunk", "Names", "Rename", "Shares", "boxes", "part", "renamed_by", "shared_out", "told"]
+__all__ = ["MOST", "Chunk", "Names", "Rename", "Shares", "boxes", "part", "prefix_rule", "renamed_by", "shared_out", "told"]
 
 MOST = 64 << 20
 """Bytes that are copied from a device, or put in a row, at a time."""
@@ -95,6 +95,17 @@ def shared_out(
         elif not wrong:
             faults += _uncovered(name, parts)
     return shares, faults
+
+
+def prefix_rule(names: Iterable[str], known: Collection[str]) -> str | None:
+    """The ``rename`` that makes a known name of one of ``names``, where a prefix is all that they differ in."""
+    for name in names:
+        dots = [at + 1 for at, letter in enumerate(name) if letter == "."]
+        if at := next((at for at in dots if name[at:] in known), None):
+            return f"rename=lambda name: name.removeprefix({name[:at]!r})"
+        if longer := next((it for it in known if it.endswith(f".{name}")), None):
+            return f"rename=lambda name: {longer[: -len(name)]!r} + name"
+    return None
 
 
 def _wrong(name: str, parts: list[Chunk], declared: tuple[DataType, tuple[int, ...], str | None]) -> list[str]:

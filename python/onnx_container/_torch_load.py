@@ -107,11 +107,8 @@ class _Renamed(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return super().__contains__(self._rename(str(name)))
 
-    def __missing__(self, name: str) -> Any:
-        renamed = self._rename(name)
-        if renamed != name and renamed in self.keys():
-            return self[renamed]
-        raise KeyError(name)
+    def __getitem__(self, name: str) -> Any:
+        return super().__getitem__(self._rename(name))
 
 
 def _stored(dtype: DataType, shape: tuple[int, ...]) -> TensorStorageMetadata | None:

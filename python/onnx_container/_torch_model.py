@@ -47,7 +47,7 @@ def skeleton(model: Any) -> Skeleton:
 def _opened(model: Any) -> Container:
     """The container of ``model``, without weights where their files are not there."""
     if isinstance(model, Container):
-        return model.copy()
+        return _named_by_handles(model.copy())
     if not isinstance(model, (str, os.PathLike)):
         return _named_by_handles(Container(model))
     try:
@@ -69,10 +69,9 @@ def _emptied(container: Container, names: Collection[str]) -> Container:
     declared = container.declared()
     inline = {name for name in names if declared[name][2] is None}
     emptied = _behind_handles(container, inline) if inline else container.copy()
-    for name in names:
-        handle = emptied.declared()[name][2] if name in inline else declared[name][2]
-        if handle is not None and handle in emptied:
-            del emptied[handle]
+    # One handle may be that of several tensors.
+    for handle in {declared[name][2] for name in names} & set(emptied.keys()):
+        del emptied[str(handle)]
     return emptied
 
 

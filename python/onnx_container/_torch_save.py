@@ -120,12 +120,10 @@ class OnnxWriter(StorageWriter):
         self._abandon()
         found = _torch_model.skeleton(self._model)
         shares, container = self._shared_out(found, plans)
-        names = sorted(set(shares.tensors.values()))
-        slots = {container.declared()[name][2] for name in names}
-        kept = [name for name, (_, _, location) in container.declared().items() if location is not None and location not in slots]
-        self._kept = (container, kept) if kept else None
         job = _jobs().plan(container, self.path, slices=True, **self._given)
         self._begun = _Begun(self, job)
+        kept = _kept(job, set(shares.tensors.values()))
+        self._kept = (container, kept) if kept else None
         writers = {_place(item): item for plan in plans for item in plan.items}
         return [_task(rank, plan, job, shares, writers) for rank, plan in enumerate(plans)]
 
@@ -136,8 +134,7 @@ class OnnxWriter(StorageWriter):
             ValueError: one for all faults.
         """
         items = [(rank, item) for rank, plan in enumerate(plans) for item in plan.items]
-        all_names = list(dict.fromkeys(item.index.fqn for _, item in items))
-        ignored = {*_patterns.matching("OnnxWriter", all_names, self._ignored)[0], *found.unused}
+        ignored = self._left_out(found, list(dict.fromkeys(item.index.fqn for _, item in items)))
         names = _ranks.Names(self._rename, ignored.__contains__, found.tied)
         others = sorted({item.index.fqn for _, item in items if item.tensor_data is None} - ignored)
         chunks = [_chunk(rank, item) for rank, item in items if item.tensor_data is not None]
@@ -150,16 +147,25 @@ class OnnxWriter(StorageWriter):
         ]
         container = found.with_slots(set(shares.tensors.values()))
         if shares.unknown:
-            rule = container._core.prefix_rule(shares.unknown)
-            faults.insert(0, f"{', '.join(shares.unknown)}: the model has no such weights{f' ({rule})' if rule else ''}; {_ADVICE}")
+            rule = _ranks.prefix_rule(shares.unknown, found.declared) or _ADVICE
+            faults.insert(0, f"{', '.join(shares.unknown)}: the model has no such weights; {rule}")
         faults += _missing(container, set(shares.tensors.values()))
         if faults:
             raise ValueError(_ranks.told(self.path, faults))
         return shares, container
 
+    def _left_out(self, found: _torch_model.Skeleton, names: list[str]) -> set[str]:
+        """Those of ``names`` that are to be ignored, or that the graph does not use."""
+        ignored = _patterns.matching("OnnxWriter", names, self._ignored)[0]
+        return {*ignored, *(name for name in names if self._rename(name) in found.unused)}
+
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Writes what this rank has to its places."""
         task: _Task = plan.storage_data
+        future: Future[list[WriteResult]] = Future()
+        if not plan.items and self._kept is None:
+            future.set_result([])
+            return future
         slices = self._slices(task, plan.items, planner)
         receipt = task.job.write_slices(f"rank-{task.rank}", slices)
         lengths = [_chunk(task.rank, item) for item in plan.items]
@@ -171,7 +177,6 @@ class OnnxWriter(StorageWriter):
             results[0] = dataclasses.replace(results[0], storage_data=receipt)
         elif self._begun is not None:
             self._begun.receipts.append(receipt)
-        future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
 
@@ -268,6 +273,15 @@ def _refuse_other(planner: SavePlanner, item: WriteItem, tensor: torch.Tensor, f
         raise ValueError(f"{item.index.fqn} and {first.index.fqn} are for one tensor of the model, and differ: rename one of them")
 
 
+def _kept(job: Any, written: set[str]) -> list[str]:
+    """The tensors of a job that no rank writes, one for each place."""
+    places: dict[tuple[str, int], list[str]] = {}
+    for it in job.tensors:
+        if it.nbytes:
+            places.setdefault((it.file, it.offset), []).append(it.name)
+    return [names[0] for names in places.values() if written.isdisjoint(names)]
+
+
 _ADVICE = (
     "rename= says which tensors they are for, ignore= leaves them out, and weights that the exporter"
     " folded into others are there with torch.onnx.export(..., optimize=False)"
@@ -279,11 +293,8 @@ def _missing(container: Container, written: set[str]) -> list[str]:
     declared = container.declared()
     slots = {declared[name][2] or name for name in written}
     found = zip(*container._core.tensors(), strict=True)
-    return [
-        f"{name}: neither a rank nor the model has these weights"
-        for name, it in found
-        if isinstance(it, BaseException) and (declared[name][2] or name) not in slots
-    ]
+    names = [name for name, it in found if isinstance(it, BaseException) and (declared[name][2] or name) not in slots]
+    return [f"{', '.join(names)}: neither a rank nor the model has these weights"] if names else []
 
 
 def _chunk(rank: int, item: WriteItem) -> _ranks.Chunk:

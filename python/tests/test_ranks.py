@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from onnx_container import DataType
-from onnx_container._ranks import Chunk, Names, boxes, shared_out
+from onnx_container._ranks import Chunk, Names, boxes, prefix_rule, shared_out
 
 DECLARED = {"w": (DataType.FLOAT, (4, 6), "#w"), "tied": (DataType.FLOAT, (4, 6), "#w"), "s": (DataType.FLOAT, (), None)}
 
@@ -53,6 +53,18 @@ def test_names_without_a_tensor() -> None:
     names = Names(lambda name: "z" if name == "y" else name, {"left_out"}.__contains__)
     shares, faults = shared_out(chunks, DECLARED, names)
     assert shares.unknown == ["x", "y (renamed to z)"] and faults == [] and shares.tensors == {}
+
+
+RULES = {
+    "longer": (["x", "a.b.w"], "rename=lambda name: name.removeprefix('a.b.')"),
+    "shorter": (["w"], "rename=lambda name: 'm.' + name"),
+    "no prefix": (["a_w", "other"], None),
+}
+
+
+@pytest.mark.parametrize(("names", "rule"), RULES.values(), ids=RULES.keys())
+def test_a_prefix_is_told(names: list[str], rule: str | None) -> None:
+    assert prefix_rule(names, ["m.w"] if names == ["w"] else ["w"]) == rule
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (7,), (3, 5), (1, 1, 9), (2, 3, 4), (5, 1, 2, 3)])

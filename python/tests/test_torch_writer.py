@@ -257,6 +257,30 @@ def test_tied_weights_by_rename(tmp_path: Path) -> None:
     assert all(torch.equal(it, weights) for it in found.values())
 
 
+def test_names_that_change_places(tmp_path: Path) -> None:
+    model, names = models.add(("a", 1, (3, 4)), ("b", 10, (5,))), {"a": "b", "b": "a"}
+    state = {"a": torch.ones(5).half(), "b": torch.ones(3, 4)}
+    save(state, tmp_path / "m.onnx", model, rename=names)
+    found = {"a": torch.zeros(5), "b": torch.zeros(3, 4)}
+    dcp.load(found, storage_reader=OnnxReader(tmp_path / "m.onnx", rename=names.__getitem__), no_dist=True)
+    assert all(it.all() for it in found.values())
+
+
+def test_a_container_that_was_loaded_without_weights(tmp_path: Path) -> None:
+    model, state = models.add(("a", 1, (3, 4)), ("b", 1, (5,))), {"a": torch.rand(3, 4), "b": torch.rand(5)}
+    save(state, tmp_path / "first.onnx", model)
+    save(state, tmp_path / "m.onnx", Container.load(tmp_path / "first.onnx", weights=False))
+    assert (tmp_path / "m.onnx.data").read_bytes() == (tmp_path / "first.onnx.data").read_bytes()
+
+
+def test_inline_weights_that_an_option_moves_out_are_written(tmp_path: Path) -> None:
+    model = models.add(("w", 1, (3, 4)))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(1000, 7, np.float32), "constant"))
+    save({"w": torch.ones(3, 4)}, tmp_path / "m.onnx", model, externalize=True)
+    loaded = Container.load(tmp_path / "m.onnx")
+    assert loaded.declared()["constant"][2] is not None and loaded.tensor("constant").numpy().sum() == 7000
+
+
 def test_one_place_of_two_tensors_is_written_once(tmp_path: Path) -> None:
     model = models.add(("a", 1, (3, 4)), ("b", 1, (3, 4)))
     model.graph.initializer[1].external_data[0].value = "#a"
@@ -271,7 +295,7 @@ def test_one_place_of_two_tensors_is_written_once(tmp_path: Path) -> None:
 
 def test_names_that_begin_otherwise_are_told(tmp_path: Path) -> None:
     told = refused({"model.w": torch.zeros(3, 4)}, tmp_path / "m.onnx", models.add(("w", 1, (3, 4))))
-    assert "model.w: the model has no such weights" in told and "w: neither a rank" in told
+    assert "model.w: the model has no such weights; rename=lambda name: name.removeprefix('model.')" in told and "w: neither a rank" in told
 
 
 def test_the_module_shows_its_own_names() -> None:

@@ -23,6 +23,7 @@ from torch.futures import Future
 from . import _core, _options, _patterns, _ranks, _torch_model
 from ._container import Container, Saved
 from ._dtypes import DataType, of_torch
+from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from ._options import Path, SaveOptions
@@ -37,7 +38,7 @@ class _Task:
     rank: int
     job: Any
     tensors: dict[str, str]
-    """Names in the state dict, and the tensors that they are for."""
+    """Names in the state dict, and what the job calls the tensors that they are for."""
     tied: dict[tuple[str, Any], WriteItem | None]
     """Parts of weights that another name of the state dict writes, by name and offset, and what it writes there."""
 
@@ -122,10 +123,12 @@ class OnnxWriter(StorageWriter):
         shares, container = self._shared_out(found, plans)
         job = _jobs().plan(container, self.path, slices=True, **self._given)
         self._begun = _Begun(self, job)
-        kept = _kept(job, set(shares.tensors.values()))
-        self._kept = (container, kept) if kept else None
-        writers = {_place(item): item for plan in plans for item in plan.items}
-        return [_task(rank, plan, job, shares, writers) for rank, plan in enumerate(plans)]
+        planned = _planned_names(container, shares.tensors)
+        kept = {it.name for it in job.tensors if it.nbytes} - {*planned.values()}
+        self._kept = (container, sorted(kept)) if kept else None
+        firsts = set(shares.tied.values())
+        writers = {_place(item): item for plan in plans for item in plan.items if item.index.fqn in firsts}
+        return [_task(rank, plan, job, planned, shares.tied, writers) for rank, plan in enumerate(plans)]
 
     def _shared_out(self, found: _torch_model.Skeleton, plans: list[SavePlan]) -> tuple[_ranks.Shares, Container]:
         """What each rank writes, and the container with slots for it.
@@ -187,8 +190,8 @@ class OnnxWriter(StorageWriter):
         if self._kept is not None:
             container, names = self._kept
             for name in names:
-                kept = container.tensor(name)
-                yield name, (0,) * kept.ndim, kept
+                own = _own(container, name)
+                yield name, (0,) * own.ndim, own
         for item in items:
             tensor = _resolved(planner, item)
             if _place(item) in task.tied:
@@ -249,16 +252,21 @@ def _place(item: WriteItem) -> tuple[str, Any]:
     return item.index.fqn, item.index.offset
 
 
-def _task(rank: int, plan: SavePlan, job: Any, shares: _ranks.Shares, writers: Mapping[tuple[str, Any], WriteItem]) -> SavePlan:
+def _task(
+    rank: int,
+    plan: SavePlan,
+    job: Any,
+    planned: Mapping[str, str],
+    tied: Mapping[str, str],
+    writers: Mapping[tuple[str, Any], WriteItem],
+) -> SavePlan:
     """The plan of a rank with what it writes alone."""
-    items = [item for item in plan.items if item.index.fqn in shares.tensors]
-    tensors = {item.index.fqn: shares.tensors[item.index.fqn] for item in items}
-    tied = {
-        _place(item): writers.get((shares.tied[item.index.fqn], item.index.offset))
-        for item in items
-        if item.index.fqn in shares.tied
+    items = [item for item in plan.items if item.index.fqn in planned]
+    tensors = {item.index.fqn: planned[item.index.fqn] for item in items}
+    others = {
+        _place(item): writers.get((tied[item.index.fqn], item.index.offset)) for item in items if item.index.fqn in tied
     }
-    return dataclasses.replace(plan, items=items, storage_data=_Task(rank, job, tensors, tied))
+    return dataclasses.replace(plan, items=items, storage_data=_Task(rank, job, tensors, others))
 
 
 def _refuse_other(planner: SavePlanner, item: WriteItem, tensor: torch.Tensor, first: WriteItem | None) -> None:
@@ -273,13 +281,16 @@ def _refuse_other(planner: SavePlanner, item: WriteItem, tensor: torch.Tensor, f
         raise ValueError(f"{item.index.fqn} and {first.index.fqn} are for one tensor of the model, and differ: rename one of them")
 
 
-def _kept(job: Any, written: set[str]) -> list[str]:
-    """The tensors of a job that no rank writes, one for each place."""
-    places: dict[tuple[str, int], list[str]] = {}
-    for it in job.tensors:
-        if it.nbytes:
-            places.setdefault((it.file, it.offset), []).append(it.name)
-    return [names[0] for names in places.values() if written.isdisjoint(names)]
+def _planned_names(container: Container, tensors: Mapping[str, str]) -> dict[str, str]:
+    """What a job calls the tensors that names of the state dict are for: as their handles, without the mark."""
+    declared = container.declared()
+    return {name: (declared[tensor][2] or tensor).removeprefix("#") for name, tensor in tensors.items()}
+
+
+def _own(container: Container, name: str) -> Tensor:
+    """The weights of the model itself that a job calls ``name``: they are behind a handle, or an option moves them out."""
+    handle = f"#{name}"
+    return container[handle] if handle in container else container.tensor(name)
 
 
 _ADVICE = (

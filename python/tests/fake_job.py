@@ -51,7 +51,8 @@ class Job:
         filled.dry_run(path, **options)
         folder.mkdir()
         filled.save(folder / path.name, **options)
-        return cls(str(path), str(folder), _planned(folder / path.name))
+        handles = {name: location for name, (_, _, location) in container.declared().items()}
+        return cls(str(path), str(folder), _planned(folder / path.name, handles))
 
     def write_slices(self, writer: str, slices: Any) -> Receipt:
         planned = {it.name: it for it in self.tensors}
@@ -65,8 +66,7 @@ class Job:
 
     def commit(self, receipts: Any = None) -> Saved:
         for it in self.tensors:
-            names = [other.name for other in self.tensors if (other.file, other.offset) == (it.file, it.offset)]
-            found = sum(receipt.elements.get(name, 0) for receipt in receipts for name in names)
+            found = sum(receipt.elements.get(it.name, 0) for receipt in receipts)
             if it.nbytes and found != math.prod(it.shape):
                 raise ValueError(f"{it.name}: {found} of {math.prod(it.shape)} elements were written")
         target = Path(self.path)
@@ -85,14 +85,16 @@ def _zeros(dtype: DataType, count: int) -> Any:
     return lambda: bytes(count * (dtype.bits or 8) // 8)
 
 
-def _planned(path: Path) -> list[PlannedTensor]:
-    tensors = []
+def _planned(path: Path, handles: dict[str, str | None]) -> list[PlannedTensor]:
+    """The tensors by the names of their handles."""
+    tensors = {}
     for it in onnx.load(path, load_external_data=False).graph.initializer:
         if it.data_location == onnx.TensorProto.EXTERNAL:
             entries = {entry.key: entry.value for entry in it.external_data}
             place = entries["location"], int(entries.get("offset", 0)), int(entries.get("length", 0))
-            tensors.append(PlannedTensor(it.name, DataType(it.data_type), tuple(it.dims), *place))
-    return tensors
+            name = (handles[it.name] or it.name).removeprefix("#")
+            tensors[name] = PlannedTensor(name, DataType(it.data_type), tuple(it.dims), *place)
+    return list(tensors.values())
 
 
 def _write(file: Path, planned: PlannedTensor, offsets: tuple[int, ...], array: Any) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,6 +154,7 @@ def test_a_killed_rank_leaves_the_old_model(tmp_path: Path) -> None:
     ranks = run("killed", 2, tmp_path)
     assert ranks[1].returncode == -9 and ranks[0].returncode != 0, ranks[0].stdout
     assert before == {name: (tmp_path / name).read_bytes() for name in before}
+    assert {*os.listdir(tmp_path)} == {*before, "store"}  # rank 0 has removed what was begun
     dcp.save({"rows": rows}, storage_writer=OnnxWriter(tmp_path / "m.onnx", model), no_dist=True)
     assert torch.equal(Container.load(tmp_path / "m.onnx").tensor("rows").torch(), rows)
     assert recover(tmp_path).errors == []
@@ -291,6 +293,24 @@ def test_one_place_of_two_tensors_is_written_once(tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.onnx.data").stat().st_size == 48
         assert torch.equal(Container.load(tmp_path / f"{name}.onnx").tensor("a").torch(), weights)
     assert "b and a are for one tensor" in refused({"a": weights, "b": weights + 1}, tmp_path / "m.onnx", model)
+
+
+def test_own_weights_of_one_handle_are_written_once(tmp_path: Path) -> None:
+    model = models.add(("a", 1, (3, 4)), ("b", 1, (3, 4)), ("w", 1, (5,)))
+    model.graph.initializer[1].external_data[0].value = "#a"
+    own = np.arange(12, dtype=np.float32).reshape(3, 4)
+    save({"w": torch.ones(5)}, tmp_path / "m.onnx", Container(model, {"#a": own}))
+    loaded = Container.load(tmp_path / "m.onnx")
+    assert (loaded.tensor("a").numpy() == own).all() and (loaded.tensor("b").numpy() == own).all()
+
+
+def test_a_writer_of_a_path_can_be_pickled(tmp_path: Path) -> None:
+    """As `async_save` does it that saves by another process."""
+    model = models.add(("w", 1, (3, 4))).SerializeToString()
+    writer = save({"w": torch.zeros(3, 4)}, tmp_path / "m.onnx", model, rename={"v": "w"})
+    copied = pickle.loads(pickle.dumps(writer))
+    dcp.save({"v": torch.ones(3, 4)}, storage_writer=copied, no_dist=True)
+    assert Container.load(tmp_path / "m.onnx").tensor("w").numpy().sum() == 12
 
 
 def test_names_that_begin_otherwise_are_told(tmp_path: Path) -> None:

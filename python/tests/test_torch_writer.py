@@ -61,6 +61,7 @@ SAVES = {
     "small_pieces": {},
     "two_ranks": {},
     "a_rank_alone": {},
+    "sharded_tensors": {},
     "over_an_old_one": {},
 }
 """Cases that save, and their options."""
@@ -68,6 +69,7 @@ SAVES = {
 PARTS = {
     "small_pieces": torch_ranks.WEIGHTS.keys() - {"large"},
     "two_ranks": {"rows", "plain"},
+    "sharded_tensors": {"rows", "columns"},
 }
 """Those that do not have all weights."""
 

@@ -25,6 +25,8 @@ from onnx_container import Container, DataType
 from onnx_container import _torch_load as loading
 from onnx_container._dtypes import to_torch
 from onnx_container.torch import OnnxReader, OnnxWriter
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 from torch.distributed.checkpoint import DefaultSavePlanner
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -177,6 +179,19 @@ def kept(ranks: Ranks) -> None:
     state = {name: it for name, it in ranks.state().items() if name not in ("rows", "half")}
     state["inline"] = spread(torch.arange(6.0).reshape(3, 2), ranks.meshes["line"], [Shard(0)])
     dcp.save(state, storage_writer=OnnxWriter(ranks.path("kept"), container if ranks.rank == 0 else None))
+
+
+def sharded_tensors(ranks: Ranks) -> None:
+    """What torch had before ``DTensor``."""
+    state: dict[str, Any] = {}
+    for dim, name in enumerate(("rows", "columns")):
+        spec = ChunkShardingSpec(dim=dim, placements=[f"rank:{rank}/cpu" for rank in range(WORLD)])
+        state[name] = sharded_tensor.empty(spec, *WEIGHTS[name][1], init_rrefs=False)
+        for shard in state[name].local_shards():
+            start, size = shard.metadata.shard_offsets[dim], shard.metadata.shard_sizes[dim]
+            shard.tensor.copy_(full(name).narrow(dim, start, size))
+    model = skeleton(*(WEIGHTS.keys() - {"rows", "columns"}))
+    dcp.save(state, storage_writer=OnnxWriter(ranks.path("sharded_tensors"), model))
 
 
 def over_an_old_one(ranks: Ranks) -> None:
@@ -365,7 +380,7 @@ def a_failed_save_goes_with_its_writer(ranks: Ranks) -> None:
 
 
 CASES: list[Callable[[Ranks], None]] = [
-    every_form, shards, nested_and_renamed, async_save, small_pieces, two_ranks, a_rank_alone, kept, over_an_old_one,
+    every_form, shards, nested_and_renamed, async_save, small_pieces, two_ranks, a_rank_alone, kept, sharded_tensors, over_an_old_one,
     fsdp, fsdp_and_tensor_parallel, loaded, loaded_by_rows,
     many_faults, other_shapes, unlike_ties, no_model, no_file, no_folder, without_collectives,
     a_rank_fails, a_failed_save_goes_with_its_writer,

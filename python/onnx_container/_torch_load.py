@@ -81,12 +81,15 @@ class OnnxReader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Reads what this rank needs."""
         container = self._opened()
+        names = {item.storage_index.fqn: self._rename(item.storage_index.fqn) for item in plan.items}
+        # All at once: each call of a container is one on another thread.
+        tensors = Container._of_names(*container._core.tensors(), set(names.values()))
         for item in plan.items:
             target = planner.resolve_tensor(item).detach()
-            _read(container.tensor(self._rename(item.storage_index.fqn)), item, target)
+            _read(tensors[names[item.storage_index.fqn]], item, target)
             planner.commit_tensor(item, target)
         self._container = None
-        container.close()
+        container.close()  # the tensors keep the maps until the end of this function
         future: Future[None] = Future()
         future.set_result(None)
         return future

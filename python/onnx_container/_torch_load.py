@@ -82,8 +82,8 @@ class OnnxReader(StorageReader):
         """Reads what this rank needs."""
         container = self._opened()
         names = {item.storage_index.fqn: self._rename(item.storage_index.fqn) for item in plan.items}
-        # All at once: each call of a container is one on another thread.
-        tensors = Container._of_names(*container._core.tensors(), set(names.values()))
+        known, found = container._core.tensors()  # once: each call of a container is one on another thread
+        tensors = Container._of_names(known, found, set(names.values()))
         for item in plan.items:
             target = planner.resolve_tensor(item).detach()
             _read(tensors[names[item.storage_index.fqn]], item, target)

@@ -39,8 +39,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 OURS = "OnnxWriter"
 OURS_LOADED = "OnnxReader"
-SIDE = 2048
-"""Rows and columns of a weight, of 16 MiB."""
+SIDE = 4096
+"""Rows and columns of a weight, of 64 MiB."""
 
 State = dict[str, Any]
 Work = Callable[[Path], Any]

@@ -123,8 +123,8 @@ class OnnxWriter(StorageWriter):
         shares, container = self._shared_out(found, plans)
         job = _jobs().plan(container, self.path, slices=True, **self._given)
         self._begun = _Begun(self, job)
-        planned = _planned_names(container, shares.tensors)
-        kept = {it.name for it in job.tensors if it.nbytes} - {*planned.values()}
+        planned = _planned_names(job, container, shares.tensors)
+        kept = {it.name for it in job.tensors} - {*planned.values()}
         self._kept = (container, sorted(kept)) if kept else None
         firsts = set(shares.tied.values())
         writers = {_place(item): item for plan in plans for item in plan.items if item.index.fqn in firsts}
@@ -281,10 +281,18 @@ def _refuse_other(planner: SavePlanner, item: WriteItem, tensor: torch.Tensor, f
         raise ValueError(f"{item.index.fqn} and {first.index.fqn} are for one tensor of the model, and differ: rename one of them")
 
 
-def _planned_names(container: Container, tensors: Mapping[str, str]) -> dict[str, str]:
-    """What a job calls the tensors that names of the state dict are for: as their handles, without the mark."""
-    declared = container.declared()
-    return {name: (declared[tensor][2] or tensor).removeprefix("#") for name, tensor in tensors.items()}
+def _planned_names(job: Any, container: Container, tensors: Mapping[str, str]) -> dict[str, str]:
+    """What a job calls the tensors that names of the state dict are for: as their handles, without the mark. A tensor without
+    elements may have no place in it."""
+    declared, known, planned = container.declared(), {it.name for it in job.tensors}, {}
+    for name, tensor in tensors.items():
+        _, shape, location = declared[tensor]
+        handle = (location or tensor).removeprefix("#")
+        if handle in known:
+            planned[name] = handle
+        elif 0 not in shape:
+            raise RuntimeError(f"the job has no place for {tensor}")
+    return planned
 
 
 def _own(container: Container, name: str) -> Tensor:
@@ -342,7 +350,8 @@ def _pieces(name: str, chunk: _ranks.Chunk, tensor: torch.Tensor) -> Iterator[tu
     """``tensor`` in pieces that are in the memory of the CPU, in row-major order. What is so already is one piece, and not copied."""
     start = chunk.box[0]
     is_in_order = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-    if is_in_order and tensor.numel():
+    # Of a tensor without elements there is one part without elements.
+    if is_in_order and (tensor.numel() or 0 in chunk.shape):
         yield name, start, tensor
         return
     for offsets, sizes in _ranks.boxes(tuple(tensor.shape), tensor.element_size(), _ranks.MOST):

@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
@@ -21,8 +21,9 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from . import _core, _options, _patterns, _ranks, _torch_model
-from ._container import Container, Saved
+from ._container import Container
 from ._dtypes import DataType, of_torch
+from ._job import Committed, Job, Receipt
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class _Task:
     """What one rank writes."""
 
     rank: int
-    job: Any
+    job: Job
     tensors: dict[str, str]
     """Names in the state dict, and what the job calls the tensors that they are for."""
     tied: dict[tuple[str, Any], WriteItem | None]
@@ -77,8 +78,8 @@ class OnnxWriter(StorageWriter):
         """
         _options.save("OnnxWriter", **options)
         self.path = os.fspath(path)
-        self.saved: Saved | None = None
-        """What the last save wrote; on rank 0 alone."""
+        self.saved: Committed | None = None
+        """What the last save has put in place; on rank 0 alone."""
         self._model, self._given = model, options
         self._rename = _ranks.renamed_by("OnnxWriter", rename)
         self._ignored = _options.fill("OnnxWriter", ignore=ignore)["ignore"]
@@ -121,7 +122,7 @@ class OnnxWriter(StorageWriter):
         self._abandon()
         found = _torch_model.skeleton(self._model)
         shares, container = self._shared_out(found, plans)
-        job = _jobs().plan(container, self.path, slices=True, **self._given)
+        job = Job.plan(container, self.path, slices=True, **self._given)
         self._begun = _Begun(self, job)
         planned = _planned_names(job, container, shares.tensors)
         kept = {it.name for it in job.tensors} - {*planned.values()}
@@ -220,9 +221,9 @@ class _Begun:
     """A job that was begun and not yet committed. It is removed with its writer, by the process that began it: nobody else can
     commit it."""
 
-    def __init__(self, writer: OnnxWriter, job: Any) -> None:
+    def __init__(self, writer: OnnxWriter, job: Job) -> None:
         self.job = job
-        self.receipts: list[Any] = []
+        self.receipts: list[Receipt] = []
         self._end = weakref.finalize(writer, _abort, job, os.getpid())
 
     def end(self) -> None:
@@ -234,18 +235,11 @@ class _Begun:
         self._end.detach()
 
 
-def _abort(job: Any, process: int) -> None:
+def _abort(job: Job, process: int) -> None:
     # What is left otherwise is told by `recover`. A fork of the process has no say.
     if os.getpid() == process:
         with contextlib.suppress(_core.Error, OSError):
             job.abort()
-
-
-def _jobs() -> Any:
-    """The class of jobs."""
-    import onnx_container
-
-    return cast("Any", onnx_container).Job
 
 
 def _place(item: WriteItem) -> tuple[str, Any]:
@@ -255,7 +249,7 @@ def _place(item: WriteItem) -> tuple[str, Any]:
 def _task(
     rank: int,
     plan: SavePlan,
-    job: Any,
+    job: Job,
     planned: Mapping[str, str],
     tied: Mapping[str, str],
     writers: Mapping[tuple[str, Any], WriteItem],
@@ -281,7 +275,7 @@ def _refuse_other(planner: SavePlanner, item: WriteItem, tensor: torch.Tensor, f
         raise ValueError(f"{item.index.fqn} and {first.index.fqn} are for one tensor of the model, and differ: rename one of them")
 
 
-def _planned_names(job: Any, container: Container, tensors: Mapping[str, str]) -> dict[str, str]:
+def _planned_names(job: Job, container: Container, tensors: Mapping[str, str]) -> dict[str, str]:
     """What a job calls the tensors that names of the state dict are for: as their handles, without the mark. A tensor without
     elements may have no place in it."""
     declared, known, planned = container.declared(), {it.name for it in job.tensors}, {}

@@ -19,15 +19,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: saves by several ranks are not tested")
 
-import fake_job  # noqa: E402
 import models  # noqa: E402
 import onnx_container  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch_ranks  # noqa: E402
 from onnx_container import Container, DataType, recover  # noqa: E402
 from onnx_container.torch import OnnxReader, OnnxWriter  # noqa: E402
-
-fake_job.install()
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:TypedStorage")
 

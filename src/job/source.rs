@@ -2,12 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde::{Deserialize, Serialize};
 
 use super::options::Recast;
 use super::stamp::FileStamp;
 use crate::container::Container;
 use crate::error::{Error, Result};
+use crate::files::external_data::{PathPolicy, directory_of};
+use crate::files::file_source::{FileSource, WeightFile};
+use crate::files::folder_files::FolderFiles;
 use crate::load::LoadOptions;
 
 /// The model that a rewrite reads: every part opens it again, and has the same weights.
@@ -26,9 +31,8 @@ impl RewriteSource {
     pub(super) fn new(path: &Path, recast: Option<Recast>) -> Result<(Self, Container)> {
         let path = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
         let mut source = Self { path, files: Vec::new(), recast };
-        let loaded = source.load()?;
-        let weights = loaded.weights_files().iter().cloned();
-        let paths = [source.path.clone()].into_iter().chain(weights);
+        let (loaded, weights) = source.load()?;
+        let paths = std::iter::once(source.path.clone()).chain(weights);
         let stamped = paths.map(|path| FileStamp::of(&path).map(|stamp| (path, stamp)));
         source.files = stamped.collect::<Result<_>>()?;
         let container = source.changed(loaded)?;
@@ -41,7 +45,7 @@ impl RewriteSource {
     /// [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a file is another one now, and those
     /// of a load.
     pub(super) fn open(&self) -> Result<Container> {
-        let loaded = self.load()?;
+        let (loaded, _) = self.load()?;
         self.check()?;
         self.changed(loaded)
     }
@@ -51,8 +55,16 @@ impl RewriteSource {
         self.files.iter().try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
     }
 
-    fn load(&self) -> Result<Container> {
-        Container::load(&self.path, LoadOptions::new())
+    /// The model, and the weights files that it has. They are read in parts: a part of a model that
+    /// outgrows this machine is not.
+    fn load(&self) -> Result<(Container, Vec<PathBuf>)> {
+        let directory = directory_of(&self.path);
+        let files = FolderFiles::new(directory, PathPolicy::default())?;
+        let opened = Arc::default();
+        let noted = Noted { files, opened: Arc::clone(&opened) };
+        let container = Container::load(&self.path, LoadOptions::new().files_from(noted))?;
+        let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok((container, opened))
     }
 
     fn changed(&self, mut container: Container) -> Result<Container> {
@@ -60,5 +72,19 @@ impl RewriteSource {
             recast.apply(&mut container)?;
         }
         Ok(container)
+    }
+}
+
+/// The files of a folder, which notes those that it has opened.
+struct Noted {
+    files: FolderFiles,
+    opened: Arc<Mutex<Vec<PathBuf>>>,
+}
+
+impl FileSource for Noted {
+    fn open(&self, location: &str) -> Result<Arc<dyn WeightFile>> {
+        let file = self.files.open(location)?;
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(file.describe());
+        Ok(file)
     }
 }

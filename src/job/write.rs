@@ -9,7 +9,7 @@ use sha2::Sha256;
 
 use super::description::{Job, PlannedTensor};
 use super::receipt::{Receipt, WrittenTensor, part_name};
-use crate::buffer::{Alignment, BufferMut};
+use crate::buffer::{Alignment, Buffer, BufferMut};
 use crate::container::{Container, Handle};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Errors, Result};
@@ -20,6 +20,8 @@ use crate::util::{cancel, parallel};
 /// How much is written at a time, in bytes: what is hashed is still in the cache when it is
 /// written.
 const CHUNK: usize = 1 << 20;
+/// The longest read, in bytes.
+const LONGEST: usize = 64 << 20;
 /// More threads than this do not write faster.
 const MAX_THREADS: usize = 4;
 
@@ -221,34 +223,56 @@ fn fits(tensor: &PlannedTensor, initializer: Initializer) -> Result<Initializer>
 
 /// Writes all bytes of `initializer` to the offset `at` of `file`; returns their SHA-256.
 fn copy(initializer: &Initializer, file: &File, at: u64) -> Result<Digest> {
-    let mut hasher = Sha256::new();
-    let mut done = 0_u64;
-    let mut put = |bytes: &[u8]| {
-        hasher.update(bytes);
-        write_at(file, bytes, at.saturating_add(done))
-            .map_err(|e| Error::io("a weights file of the job", e))?;
-        done = done.saturating_add(bytes.len() as u64);
-        cancel::advance(bytes.len() as u64)
-    };
-    let in_memory = initializer.as_buffer();
-    let made = in_memory.map_or_else(
-        || initializer.is_lazy().then(|| initializer.to_buffer()).transpose(),
-        |b| Ok(Some(b)),
-    )?;
-    if let Some(bytes) = made {
-        bytes.chunks(CHUNK).try_for_each(put)?;
-        return Ok(Digest::of_bytes(hasher));
+    let mut to = Place { file, at, hasher: Sha256::new() };
+    match in_one_piece(initializer)? {
+        Some(bytes) => bytes.chunks(CHUNK).try_for_each(|part| to.put(part))?,
+        None => to.put_parts(initializer)?,
     }
-    let len = initializer.byte_len();
-    let mut from = 0;
-    let mut chunk =
-        BufferMut::zeroed(usize::try_from(len).unwrap_or(CHUNK).min(CHUNK), Alignment::PAGE)?;
-    while from < len {
-        let left = usize::try_from(len.saturating_sub(from)).unwrap_or(CHUNK).min(chunk.len());
-        let part = chunk.get_mut(..left).unwrap_or_default();
-        initializer.read_at(from, part)?;
-        put(part)?;
-        from = from.saturating_add(left as u64);
+    Ok(Digest::of_bytes(to.hasher))
+}
+
+/// The bytes, where they are in memory, or are made all at once.
+fn in_one_piece(initializer: &Initializer) -> Result<Option<Buffer>> {
+    match initializer.as_buffer() {
+        None if initializer.is_lazy() => initializer.to_buffer().map(Some),
+        found => Ok(found),
     }
-    Ok(Digest::of_bytes(hasher))
+}
+
+/// Where the next bytes of a tensor go, and the hash of those before.
+struct Place<'f> {
+    file: &'f File,
+    at: u64,
+    hasher: Sha256,
+}
+
+impl Place<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let len = bytes.len() as u64;
+        self.hasher.update(bytes);
+        let written = write_at(self.file, bytes, self.at);
+        written.map_err(|error| Error::io("a weights file of the job", error))?;
+        self.at = self.at.saturating_add(len);
+        cancel::advance(len)
+    }
+
+    /// Reads the source in parts, as long as it likes them.
+    fn put_parts(&mut self, initializer: &Initializer) -> Result<()> {
+        let (len, mut from) = (initializer.byte_len(), 0_u64);
+        let most = initializer.preferred_read().clamp(CHUNK, LONGEST);
+        let mut chunk = BufferMut::zeroed(most.min(usize_of(len)), Alignment::PAGE)?;
+        while from < len {
+            let left = usize_of(len.saturating_sub(from)).min(chunk.len());
+            let part = chunk.get_mut(..left).unwrap_or_default();
+            initializer.read_at(from, part)?;
+            self.put(part)?;
+            from = from.saturating_add(left as u64);
+        }
+        Ok(())
+    }
+}
+
+/// A length that is compared with one in memory.
+fn usize_of(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
 }

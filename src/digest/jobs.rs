@@ -316,7 +316,7 @@ impl Job<'_> {
         if initializer.is_lazy() {
             return self.whole(&initializer.to_buffer()?);
         }
-        let most = initializer.preferred_read().clamp(1, LONGEST);
+        let most = initializer.preferred_read().min(LONGEST);
         self.in_parts(most, |offset, part| initializer.read_at(offset, part))
     }
 

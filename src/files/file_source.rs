@@ -122,8 +122,9 @@ pub trait WeightFile: Send + Sync {
         reads.iter_mut().try_for_each(|(offset, out)| self.read_at(*offset, out))
     }
 
-    /// How many bytes one request reads best. Default 1 MiB. More says that a request takes long,
-    /// however little it reads: a save then makes several at once, ahead of the writer.
+    /// How many bytes one request reads best. Default 1 MiB; less than 64 KiB counts as that. More
+    /// than the default says that a request takes long, however little it reads: a save then makes
+    /// several at once, ahead of the writer.
     fn preferred_read(&self) -> usize {
         1 << 20
     }
@@ -197,9 +198,10 @@ impl SourceFile {
         self.file.describe()
     }
 
-    /// How many bytes one read reads best; at least one.
+    /// How many bytes one read reads best.
     pub(crate) fn preferred_read(&self) -> usize {
-        self.file.preferred_read().max(1)
+        const LEAST: usize = 64 << 10;
+        self.file.preferred_read().max(LEAST)
     }
 
     /// How many bytes a reader of the whole file reads at a time: what one read reads best, and no
@@ -275,6 +277,8 @@ impl SourceFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     /// A file of zeros that counts the calls of `read_many` and fails beyond a byte.
@@ -335,5 +339,62 @@ mod tests {
             }
         }
         assert_eq!(file.head().unwrap_err().offset(), Some(0));
+    }
+
+    /// A file that counts the reads of each call of `read_many`.
+    #[derive(Default)]
+    struct Counts {
+        preferred: usize,
+        calls: Mutex<Vec<Vec<(u64, usize)>>>,
+    }
+
+    impl WeightFile for Counts {
+        fn len(&self) -> u64 {
+            1 << 20
+        }
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+            out.fill((offset >> 10) as u8);
+            Ok(())
+        }
+        fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+            let call = reads.iter().map(|(offset, out)| (*offset, out.len())).collect();
+            self.calls.lock().unwrap().push(call);
+            reads.iter_mut().try_for_each(|(offset, out)| self.read_at(*offset, out))
+        }
+        fn preferred_read(&self) -> usize {
+            self.preferred
+        }
+        fn describe(&self) -> PathBuf {
+            "w".into()
+        }
+    }
+
+    #[test]
+    fn a_long_range_is_read_by_one_call_in_parts() {
+        const KIB: usize = 1 << 10;
+        // What the file prefers, the length of the range, and the lengths of the parts.
+        let cases: [(usize, usize, &[usize]); 6] = [
+            (0, 0, &[]),
+            (0, 64 * KIB, &[]),
+            (1, 65 * KIB, &[64 * KIB, KIB]),
+            (100 * KIB, 100 * KIB, &[]),
+            (100 * KIB, 250 * KIB, &[100 * KIB, 100 * KIB, 50 * KIB]),
+            (usize::MAX, 1000 * KIB, &[]),
+        ];
+        for (preferred, len, expected) in cases {
+            let counts = Arc::new(Counts { preferred, ..Counts::default() });
+            let file = SourceFile::new(counts.clone());
+            let mut out = vec![1; len];
+            file.read_whole(5 << 10, &mut out).unwrap();
+            let calls = std::mem::take(&mut *counts.calls.lock().unwrap());
+            assert_eq!(calls.len(), usize::from(!expected.is_empty()), "{preferred} {len}");
+            let (mut at, mut found) = (5 << 10, Vec::new());
+            for (offset, len) in calls.into_iter().flatten() {
+                assert_eq!(offset, at, "{preferred} {len}");
+                assert_eq!(out[(at as usize) - 5 * KIB], (at >> 10) as u8);
+                (at, _) = (at + len as u64, found.push(len));
+            }
+            assert_eq!(found, expected, "{preferred} {len}");
+        }
     }
 }

@@ -284,7 +284,8 @@ impl LoadOptions {
     /// of them read by the load. The bytes of [`file`](Self::file) come first;
     /// [`base_dir`](Self::base_dir), [`paths`](Self::paths) and, for weights,
     /// [`mmap`](Self::mmap) have no meaning. [`weights_files`](crate::Container::weights_files)
-    /// does not list the files, and a save to a folder writes all weights. Default: the folder.
+    /// does not list the files, and a save to a folder writes all weights. Safetensors files do not
+    /// regard it. Default: the folder.
     #[must_use]
     pub fn files_from(mut self, source: impl FileSource + 'static) -> Self {
         self.source = Some(SharedSource::new(source));

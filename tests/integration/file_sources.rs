@@ -161,12 +161,23 @@ fn every_way_gives_the_same_model() {
     write(folder.path(), &files);
     let load = |options: LoadOptions| Container::load_bytes(bytes.clone(), options).unwrap();
     let expected = load(LoadOptions::new().base_dir(folder.path()));
+    let mut changed = files.clone();
+    changed.get_mut(NESTED).unwrap()[5] ^= 1;
+    let other = load(LoadOptions::new().files_from(in_memory(&changed, true, 1)));
+    let looked_at = |container: &Container| {
+        let stats = container.stats(|_| true).unwrap();
+        format!("{:?} {stats:?}", container.summary().unwrap().totals)
+    };
     for (way, options) in ways(folder.path(), &files) {
         let found = load(options.clone());
         assert_eq!(found.model(), expected.model(), "{way}: handles and ties");
         assert_same(&found, &expected);
         assert_eq!(found.digest().unwrap(), expected.digest().unwrap(), "{way}");
         assert!(compare(&found, &expected).unwrap().same, "{way}");
+        let differing = compare(&found, &other).unwrap().tensors.changed;
+        let names: Vec<_> = differing.iter().map(|changed| changed.name.as_str()).collect();
+        assert_eq!(names, ["a", "tied", "flat"], "{way}");
+        assert!(looked_at(&found) == looked_at(&expected), "{way}: statistics and totals");
         assert_eq!(found.tensor("inside").unwrap().as_slice::<f32>().unwrap(), [4.5, 5.5], "{way}");
         assert_eq!(found.tensor("empty").unwrap().byte_len(), 0, "{way}");
         found.check().unwrap();

@@ -23,7 +23,7 @@ use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::TensorProto;
 use crate::tensor::initializer::declared::Declared;
-use crate::tensor::source::{WeightSource, out_of_bounds};
+use crate::tensor::source::{self, WeightSource, out_of_bounds};
 use crate::tensor::{Tensor, little_endian};
 use crate::util::cancel;
 
@@ -237,7 +237,7 @@ impl Initializer {
 
     /// How many bytes one read of the source reads best; see [`WeightSource::preferred_read`].
     pub fn preferred_read(&self) -> usize {
-        self.source().preferred_read()
+        source::preferred_read(self.source())
     }
 
     /// As [`as_buffer`](Self::as_buffer), with a copy where that returns `None`.

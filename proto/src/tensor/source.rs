@@ -113,7 +113,8 @@ pub trait WeightSource: Send + Sync {
         false
     }
 
-    /// How many bytes one call of [`read_at`](Self::read_at) reads best. Default: 1 MiB.
+    /// How many bytes one call of [`read_at`](Self::read_at) reads best. Default: 1 MiB; less than
+    /// 64 KiB counts as that.
     ///
     /// A save reads so many bytes at a time where there is no [`as_buffer`](Self::as_buffer),
     /// within `SaveOptions::max_bytes_in_flight`. More than the default says that each call takes
@@ -149,6 +150,14 @@ pub trait WeightSource: Send + Sync {
 
 /// The default of [`WeightSource::preferred_read`] in bytes.
 pub const PREFERRED_READ: usize = 1 << 20;
+
+/// The least that a source may prefer in bytes.
+const LEAST_READ: usize = 64 << 10;
+
+/// How many bytes one read of `source` reads best.
+pub(crate) fn preferred_read(source: &dyn WeightSource) -> usize {
+    source.preferred_read().max(LEAST_READ)
+}
 
 impl WeightSource for Tensor {
     fn dtype(&self) -> DataType {

@@ -176,12 +176,11 @@ impl<'p> Ahead<'p> {
         }
     }
 
-    /// How many bytes are read at a time from `initializer`, at least one. Slow sources are read
-    /// within the bound of a save, and at least as other sources are.
+    /// How many bytes are read at a time from `initializer`. Slow sources are read within the bound
+    /// of a save, and at least as other sources are.
     pub(crate) fn read_len(&self, initializer: &Initializer) -> usize {
-        let best = initializer.preferred_read().max(1);
         let max = usize::try_from(self.max).unwrap_or(usize::MAX).max(PREFERRED_READ);
-        best.min(max)
+        initializer.preferred_read().min(max)
     }
 
     /// Whether `piece` is read ahead.

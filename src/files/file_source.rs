@@ -353,7 +353,7 @@ mod tests {
             1 << 20
         }
         fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-            out.fill((offset >> 10) as u8);
+            out.fill(offset.to_le_bytes()[1]);
             Ok(())
         }
         fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
@@ -388,11 +388,11 @@ mod tests {
             file.read_whole(5 << 10, &mut out).unwrap();
             let calls = std::mem::take(&mut *counts.calls.lock().unwrap());
             assert_eq!(calls.len(), usize::from(!expected.is_empty()), "{preferred} {len}");
-            let (mut at, mut found) = (5 << 10, Vec::new());
+            let (mut at, mut found) = (5 * KIB, Vec::new());
             for (offset, len) in calls.into_iter().flatten() {
-                assert_eq!(offset, at, "{preferred} {len}");
-                assert_eq!(out[(at as usize) - 5 * KIB], (at >> 10) as u8);
-                (at, _) = (at + len as u64, found.push(len));
+                assert_eq!(offset, at as u64, "{preferred} {len}");
+                assert_eq!(out[at - 5 * KIB], at.to_le_bytes()[1]);
+                (at, _) = (at + len, found.push(len));
             }
             assert_eq!(found, expected, "{preferred} {len}");
         }

@@ -334,7 +334,9 @@ impl SaveOptions {
 
     /// How many bytes of [lazy](crate::Initializer::lazy) weights may be produced and not yet
     /// written. Default [`MAX_BYTES_IN_FLIGHT`](Self::MAX_BYTES_IN_FLIGHT). A longer weight is
-    /// produced alone. Weights that are not lazy do not count.
+    /// produced alone. Sources that ask for reads of more than 1 MiB
+    /// ([`preferred_read`](crate::WeightSource::preferred_read)) count as lazy weights do, part by
+    /// part. Other weights do not count.
     #[must_use]
     pub fn max_bytes_in_flight(mut self, max: u64) -> Self {
         self.max_bytes_in_flight = max;

@@ -26,6 +26,7 @@ use crate::container::reader_limits;
 use crate::error::Result;
 use crate::graph::stored_digests;
 use crate::proto::{ModelProto, OperatorSetIdProto};
+use crate::util::did_you_mean::nearest;
 
 /// What is in a model: [`Container::summary`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -157,6 +158,13 @@ impl Summary {
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.bytes));
         self.tensors = tensors;
         self
+    }
+
+    /// The names of tensors that are most like `name`, which none has, the best first.
+    pub fn names_like(&self, name: &str) -> Vec<String> {
+        let names: Vec<_> = self.tensors.iter().map(TensorSummary::qualified_name).collect();
+        let near = nearest(name, names.iter().map(AsRef::as_ref));
+        near.into_iter().map(str::to_owned).collect()
     }
 
     /// The tensors added up by the parts of their names, which `.` and `/` separate: the modules of

@@ -61,8 +61,8 @@ use crate::terminal::output::Output;
 #[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
 #[command(after_help = "\
 Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N. check, \
-diff and verify tell more: 0 nothing wrong or the same, 1 findings or a difference, 2 could not check or \
-compare.\n\n\
+diff, verify, trace diff and run --expect tell more: 0 nothing wrong or the same, 1 findings or a difference, 2 could \
+not check or compare.\n\n\
 With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub(crate) struct Cli {
     /// Show no progress and no notes, only warnings and errors

@@ -125,7 +125,13 @@ fn arranged(mut command: Command) -> Command {
     }
     let after = command.get_after_help().map(|it| format!("\n\n{it}")).unwrap_or_default();
     let shown = shown(command.get_name());
-    command.mut_args(shortened).after_help(shown.clone()).after_long_help(format!("{shown}{after}"))
+    // What --config needs is shown with it.
+    let has_config = command.get_arguments().any(|arg| arg.get_id() == "config");
+    let mut command = command.mut_args(shortened);
+    if has_config {
+        command = command.mut_arg("shard_names", |arg| arg.hide_short_help(false));
+    }
+    command.after_help(shown.clone()).after_long_help(format!("{shown}{after}"))
 }
 
 /// The examples of a command, as a part of its help.

@@ -72,7 +72,7 @@ pub fn signatures_of(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Where signatures of the model at `path` may be.
-fn places_of(path: &Path) -> Vec<PathBuf> {
+pub fn places_of(path: &Path) -> Vec<PathBuf> {
     let names: BTreeSet<_> =
         [OsStr::new("model"), path.file_stem().unwrap_or_default()].into_iter().collect();
     let beside = |name: &OsStr, end: &str| {

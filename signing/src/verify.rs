@@ -17,7 +17,7 @@ use crate::content::Content;
 use crate::hashing::{self, Hashed, Method, Part};
 use crate::manifest::Manifest;
 use crate::options::VerifyOptions;
-use crate::others::says_it_is_of;
+use crate::others::{places_of, says_it_is_of};
 use crate::places::Places;
 use crate::reason::{Asked, reason};
 use crate::statement::{self, Statement};
@@ -112,10 +112,19 @@ fn signatures<'a>(
         }
     }
     if files.is_none() && content.is_none() {
-        let reason = format!("no signature is here, nor at `{}`", places.content.display());
-        return Err(bundle::error(&places.files, ErrorKind::MissingFile, reason));
+        return Err(bundle::error(&places.files, ErrorKind::MissingFile, looked_at(places)));
     }
     Ok((files, content))
+}
+
+/// All the places where no signature is. One that was given is an error of its own.
+fn looked_at(places: &Places) -> String {
+    let own = places.model.as_ref().map(|name| places_of(&places.folder.join(name)));
+    let own = own.unwrap_or_default();
+    let others = own.into_iter().filter(|path| ![&places.files, &places.content].contains(&path));
+    let all = std::iter::once(places.content.clone()).chain(others);
+    let all: Vec<_> = all.map(|path| format!("`{}`", path.display())).collect();
+    format!("no signature is here, nor at {}", all.join(", "))
 }
 
 /// What is in a folder and was not signed.

@@ -59,6 +59,7 @@ impl Container {
         for (name, text) in types {
             let name = name.as_ref();
             let mut own = parse(text.as_ref()).map_err(|error| error.with_tensor(name))?;
+            refuse_mistyped(&own, graph).map_err(|error| error.with_tensor(name))?;
             if let Some(before) = given.get(&Str::from(name)) {
                 own = completed(before, own).map_err(|error| error.with_tensor(name))?;
             }
@@ -211,6 +212,40 @@ fn parse(text: &str) -> Result<InferredType> {
         dims => dims.split(',').map(dimension).collect::<Result<_, _>>().map_err(wrong)?,
     };
     Ok(InferredType { dtype: known.number(), dims: Some(dims) })
+}
+
+/// Refuses a dimension such as `3x4`, which begins as a number and is none, unless `graph` has a
+/// dimension of this name.
+fn refuse_mistyped(given: &InferredType, graph: &GraphProto) -> Result<()> {
+    let names = given.dims.iter().flatten().filter_map(name_of);
+    let is_known = |name: &Str| {
+        let infos = graph.input.iter().chain(&graph.output).chain(&graph.value_info);
+        let dims = infos.filter_map(InferredType::declared).filter_map(|it| it.dims);
+        dims.flatten().any(|dim| name_of(&dim) == Some(name))
+    };
+    let Some(name) = names.into_iter().find(|name| is_mistyped(name) && !is_known(name)) else {
+        return Ok(());
+    };
+    let reason = format!(
+        "`{name}` is no dimension: a name does not begin with a digit, and dimensions are separated \
+         by commas, such as `FLOAT[N,128]`"
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, reason))
+}
+
+fn name_of(dim: &Dimension) -> Option<&Str> {
+    match &dim.value {
+        Some(DimensionValue::DimParam(name)) => Some(name),
+        _ => None,
+    }
+}
+
+/// Whether a text begins with digits that go on as a name: not a number of an expression, such as
+/// that of `2*s0`.
+fn is_mistyped(name: &Str) -> bool {
+    let name = name.to_string_lossy();
+    let after = name.trim_start_matches(|c: char| c.is_ascii_digit());
+    after.len() < name.len() && after.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
 /// The dimension that `text` says, or what is wrong with it.

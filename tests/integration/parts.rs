@@ -966,12 +966,39 @@ fn texts_that_are_no_types_are_refused() {
 /// Exporters name dimensions by expressions.
 #[test]
 fn dimensions_have_names_of_any_characters() {
-    for name in ["N", "2*s0", "s0 + 1", "-N", "?N", "2a", "s1//2", "(s0)", "batch size"] {
+    for name in ["N", "2*s0", "s0 + 1", "-N", "?N", "a2", "2 * a", "s1//2", "(s0)", "batch size"] {
         let graph = graph_of(&["x"], &["y"], vec![node("Custom", &["x"], &["h"], vec![])]);
         let mut container = Container::new(model(graph));
         container.declare_type("h", &format!("FLOAT[ {name} , 3]")).unwrap();
         let whole = TypeProto::tensor_with(TensorProto::FLOAT, [name.into(), 3.into()]);
         assert_eq!(container.value_type("h"), Some(whole));
+    }
+}
+
+/// `3x4` was meant for `3,4`, unless the model has a dimension of that name.
+#[test]
+fn dimensions_do_not_begin_as_numbers() {
+    for (declared, name, is_taken) in [
+        (None, "3x4", false),
+        (None, "2a", false),
+        (None, "1_batch", false),
+        (Some("3x4"), "3x4", true),
+        (Some("3x4"), "2a", false),
+        (None, "2*s0", true),
+        (None, "2 * s0", true),
+        (None, "x3", true),
+    ] {
+        let mut graph = graph_of(&["x"], &["y"], vec![node("Custom", &["x"], &["h"], vec![])]);
+        if let Some(declared) = declared {
+            let dims = [declared.into(), 3.into()];
+            graph.input[0] = ValueInfoProto::tensor_with("x", DataType::Float, dims);
+        }
+        let given = Container::new(model(graph)).declare_type("h", &format!("FLOAT[{name}]"));
+        assert_eq!(given.is_ok(), is_taken, "{declared:?} {name}");
+        if let Err(error) = given {
+            let said = format!("`{name}` is no dimension: a name does not begin with a digit");
+            assert!(error.to_string().contains(&said), "{error}");
+        }
     }
 }
 

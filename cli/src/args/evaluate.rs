@@ -137,7 +137,8 @@ const CODES: &str = "In npy and npz files, elements of types that NumPy does not
                      Strings, sequences, optionals and maps need .pb.";
 
 #[derive(Debug, Args)]
-#[command(after_help = format!("{CODES}\n\nExit code: 1 when an output is not the expected one."))]
+#[command(after_help = format!("{CODES}\n\nExit code with --expect: 0 as expected, 1 an output is not the expected one, \
+2 could not run or compare."))]
 pub struct RunArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
@@ -241,7 +242,7 @@ Values are matched by content, not by name: models that are renamed, reordered o
 the same values. How much values differ is printed for models, which are run again, and for traces \
 with --dump-a and --dump-b. With --rtol or --atol both have to be models: B gets the inputs of A, in its own types, \
 and a step differs where its counterpart wrote numbers that are farther apart. A Cast without a counterpart is none.\n\n\
-Exit code: 1 when the runs differ.")]
+Exit code: 0 the same, 1 the runs differ, 2 could not compare.")]
 pub struct TraceDiffArgs {
     /// One trace, or a model to trace
     #[arg(value_name = "A", value_parser = model_to_read())]

@@ -2,6 +2,7 @@
 //! many files there are.
 
 mod files;
+mod patterns;
 mod text;
 mod tree;
 
@@ -17,6 +18,7 @@ use crate::commands::Execute;
 use crate::commands::each::Each;
 use crate::commands::files::Listed;
 use crate::commands::inspect::files::FileTotals;
+use crate::commands::inspect::patterns::Patterns;
 use crate::commands::inspect::tree::ModuleRow;
 use crate::model::needed::{NeededFile, needed};
 use crate::model::reading;
@@ -41,15 +43,19 @@ impl Execute for InspectArgs {
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        let patterns = Patterns::new(self);
         let each = Each {
             command: "inspect",
             models: &self.models,
             json: self.json,
-            look: &|model| Inspected::new(self, model),
+            look: &|model| Inspected::new(self, model, &patterns),
             print: &|inspected, out| Ok(text::print(inspected, self, out)?),
             spaced: true,
         };
-        each.run(out)
+        let outcome = each.run(out)?;
+        let Some(idle) = patterns.idle() else { return Ok(outcome) };
+        idle.print(None);
+        Ok(Outcome::Findings)
     }
 }
 
@@ -79,8 +85,9 @@ fn listed<S: Serializer>(files: &[NeededFile], to: S) -> Result<S::Ok, S::Error>
 }
 
 impl<'a> Inspected<'a> {
-    fn new(args: &InspectArgs, path: &'a Path) -> Result<Self, Failure> {
+    fn new(args: &InspectArgs, path: &'a Path, patterns: &Patterns<'_>) -> Result<Self, Failure> {
         let (mut summary, mut files) = read(args, path)?;
+        patterns.note(&summary, path)?;
         let file_totals = FileTotals::of(&files);
         if !args.name.is_empty() {
             summary.tensors.retain(|tensor| is_selected(tensor, args));

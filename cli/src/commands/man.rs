@@ -28,7 +28,7 @@ impl Execute for ManArgs {
 /// Writes a page for the program and for each command.
 fn run(args: &ManArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut pages = Vec::new();
-    pages_of(declared().disable_help_subcommand(true), "", &mut pages)?;
+    pages_of(declared().disable_help_subcommand(true), &[], &mut pages)?;
     staged::refuse_file(&args.folder)?;
     std::fs::create_dir_all(&args.folder).map_err(|error| Error::io(&args.folder, error))?;
     let paths: Vec<_> = pages.iter().map(|(name, _)| args.folder.join(name)).collect();
@@ -44,20 +44,22 @@ fn run(args: &ManArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The pages of `command`, whose name has `before` in front of it, and of its subcommands.
+/// The pages of `command`, which is one of the commands `of`, and of its subcommands.
 fn pages_of(
     command: clap::Command,
-    before: &str,
+    of: &[String],
     pages: &mut Vec<(PathBuf, Vec<u8>)>,
 ) -> Result<(), Failure> {
-    let name = format!("{before}{}", command.get_name());
+    let called = [of, &[command.get_name().to_owned()]].concat();
+    let name = called.join("-");
     let mut page = Vec::new();
     let titled = command.clone().name(name.clone()).display_name(name.clone());
+    let titled = titled.bin_name(called.join(" "));
     let rendered = clap_mangen::Man::new(titled).render(&mut page);
     rendered.map_err(|_| Error::internal("a manual page that cannot be made"))?;
     pages.push((PathBuf::from(format!("{name}.1")), page));
     for part in command.get_subcommands() {
-        pages_of(part.clone(), &format!("{name}-"), pages)?;
+        pages_of(part.clone(), &called, pages)?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::commands::evaluate::inputs::{self, Input, InputSource, inputs};
 use crate::commands::evaluate::timings::TimingsReport;
 use crate::commands::evaluate::{FoldedNodes, Model, Ran, check_engine};
 use crate::model::{needed, reading};
-use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::failure::{COULD_NOT, Failure, Outcome};
 use crate::terminal::output::{LABEL, Output, count, lossy, short_name};
 
 impl Execute for RunArgs {
@@ -32,6 +32,11 @@ impl Execute for RunArgs {
 
     fn models(&self) -> Vec<&Path> {
         vec![&self.model]
+    }
+
+    /// With --expect it tells whether the outputs are as expected.
+    fn code_of_failure(&self) -> u8 {
+        if self.expect.is_some() { COULD_NOT } else { 1 }
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {

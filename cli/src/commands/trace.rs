@@ -24,7 +24,7 @@ use crate::commands::evaluate::Model;
 use crate::commands::evaluate::inputs::{self, inputs};
 use crate::files::staged::Stoppable;
 use crate::model::{needed, reading};
-use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::failure::{COULD_NOT, Failure, Outcome};
 use crate::terminal::output::Output;
 use crate::terminal::stop;
 
@@ -40,6 +40,10 @@ impl Execute for TraceArgs {
 
     fn models(&self) -> Vec<&Path> {
         self.model.as_deref().into_iter().collect()
+    }
+
+    fn code_of_failure(&self) -> u8 {
+        if self.diff.is_some() { COULD_NOT } else { 1 }
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {

@@ -39,9 +39,9 @@ const CALLS: [(&str, &[&str]); 33] = [
     ("recover", &["."]),
     ("sign", &["release.onnx", "--key", "keys/P-256.pem"]),
     ("verify-signature", &["release.onnx", "--key", "keys/P-256.pub"]),
-    ("plan", &["encoder.onnx", "--dim", "batch=1", "--dim", "sequence=8", "--top", "3"]),
-    ("run", &["encoder.onnx", "--dim", "batch=1", "--dim", "sequence=8"]),
-    ("trace", &["diff", "encoder.onnx", "release.onnx", "--dim", "batch=1", "--dim", "sequence=8"]),
+    ("plan", &["encoder.onnx", "--dim", "batch=1", "--dim", "length=8", "--top", "3"]),
+    ("run", &["encoder.onnx", "--dim", "batch=1", "--dim", "length=8"]),
+    ("trace", &["diff", "encoder.onnx", "release.onnx", "--dim", "batch=1", "--dim", "length=8"]),
     ("verify", &["encoder.onnx", "release.onnx"]),
 ];
 

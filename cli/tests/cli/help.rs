@@ -65,6 +65,17 @@ fn long_help_has_everything() {
     }
 }
 
+/// What an option needs is in the same help.
+#[test]
+fn the_short_help_has_what_shown_options_need() {
+    let mut cli = declared();
+    cli.build();
+    let help = cli.find_subcommand_mut("pack").unwrap().render_help().to_string();
+    for option in ["--config", "--shard-names", "--max-shard-size"] {
+        assert!(help.contains(option), "{help}");
+    }
+}
+
 /// The examples are calls that the command line takes.
 #[cfg(feature = "machine")]
 #[test]
@@ -92,6 +103,9 @@ fn manual_pages_are_made_for_every_command() {
         let page = folder.path(&format!("pages/onnx-container-{}.1", command.get_name()));
         let page = std::fs::read_to_string(page).unwrap();
         assert!(page.contains(".SH OPTIONS") && page.contains("Examples:"), "{page}");
+        let synopsis = page.split(".SH SYNOPSIS\n").nth(1).unwrap();
+        let called = format!("\\fBonnx\\-container {}\\fR", command.get_name().replace('-', "\\-"));
+        assert!(synopsis.starts_with(&called), "no {called} in {synopsis}");
     }
     let page = std::fs::read_to_string(folder.path("pages/onnx-container.1")).unwrap();
     assert!(page.contains("onnx\\-container\\-pack(1)"), "{page}");

@@ -404,7 +404,6 @@ fn tensors_are_chosen_by_name_and_sorted() {
         (&["--sort", "dtype"], &[one, head, zero]),
         (&["--name", "model.*"], &[one, zero]),
         (&["--name", "*.0.*", "--name", "head"], &[head, zero]),
-        (&["--name", "none"], &[]),
         (&["--sort", "name", "--top", "1"], &[head]),
     ] {
         assert_eq!(names(args), expected, "{args:?}");
@@ -419,6 +418,29 @@ fn tensors_are_chosen_by_name_and_sorted() {
     ]);
     folder.run(&["inspect", "m.onnx", "--sort", "age"]).misused(&["--sort"]);
     folder.run(&["inspect", "m.onnx", "--name", "[", "--json"]).misused(&[]);
+    // A pattern that no tensor matches is mistyped.
+    for (args, said) in [
+        (
+            &["m.onnx", "--name", "HEAD*"][..],
+            "no tensor of `m.onnx` has a name like `HEAD*`; did you mean `head`?",
+        ),
+        (&["m.onnx", "--name", "head", "--name", "model.layers.0.v"], "`model.layers.0.w`"),
+        (&["m.onnx", "--name", "qqq"], "has a name like `qqq`; `inspect --top 0` lists the names"),
+        (&["m.onnx", "p.onnx", "--name", "qqq"], "no tensor of these models has a name like `qqq`"),
+    ] {
+        folder.run(&[&["inspect"], args].concat()).failed(&[said]);
+    }
+    let json = folder.run(&["inspect", "m.onnx", "--name", "qqq", "--json"]).failed(&[]).json();
+    assert_eq!(json["error"]["kind"], "Refused");
+    let mut other = quantized();
+    other
+        .graph
+        .as_mut()
+        .unwrap()
+        .initializer
+        .retain(|tensor| *tensor.name.as_ref().unwrap() == "head");
+    folder.save("other.onnx", &other);
+    folder.run(&["inspect", "m.onnx", "other.onnx", "--name", "model.*"]).done();
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn expected_files_are_found_by_the_names_of_outputs() {
     fs::remove_file(folder.path("named/y.npy")).unwrap();
     folder
         .run(&run)
-        .failed(&["has none of output_0.pb, output_0.npy, y.npy, y.pb and outputs.npz"]);
+        .misused(&["has none of output_0.pb, output_0.npy, y.npy, y.pb and outputs.npz"]);
 }
 
 /// An output that was lost or renamed is not compared with the array of another one.
@@ -150,7 +150,7 @@ fn the_only_array_of_a_file_is_expected_of_its_output_alone() {
     folder.save("one.onnx", &with_output("y"));
     let one = ["run", "one.onnx", "--input-dir", "data", "-o", "less", "--format", "npz"];
     folder.run(&one).done();
-    folder.run(&[&run[..], &["--expect", "less"]].concat()).failed(&["no array `z`; it has y"]);
+    folder.run(&[&run[..], &["--expect", "less"]].concat()).misused(&["no array `z`; it has y"]);
 }
 
 /// The model with its output `name` alone.
@@ -208,7 +208,7 @@ fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
         1
     );
     fs::remove_file(folder.path("data/output_1.pb")).unwrap();
-    folder.run(&run).failed(&["has none of output_1.pb, output_1.npy, z.npy"]);
+    folder.run(&run).misused(&["has none of output_1.pb, output_1.npy, z.npy"]);
 }
 
 #[test]
@@ -236,7 +236,10 @@ fn random_inputs_depend_on_the_seed_alone() {
     ];
     for args in folders {
         let missing = folder.run(&[&["run", "m.onnx", "--dim", "batch=1"], args].concat());
-        missing.failed(&["nowhere", "No such file"]);
+        match args.contains(&"--expect") {
+            true => missing.misused(&["nowhere", "No such file"]),
+            false => missing.failed(&["nowhere", "No such file"]),
+        };
     }
 }
 

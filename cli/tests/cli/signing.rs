@@ -392,5 +392,7 @@ fn a_signature_replaces_nothing_that_is_read() {
     verify(&folder, &[]).done().says(&["verified  by content\n"]);
     verify(&folder, &["--require-files"]).failed(&[]).says(&["NOT VERIFIED"]);
     fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
-    verify(&folder, &[]).failed(&["`m/model.sig`: no signature is here"]);
+    let said = "`m/model.sig`: no signature is here, nor at `m/model.digest.sig`, `m/m.sig`, \
+                `m/m.digest.sig`\n";
+    verify(&folder, &[]).failed(&[said]);
 }

@@ -112,7 +112,7 @@ fn the_first_step_that_differs_is_reported_with_its_distance() {
     assert!(by_models["first"]["by"]["max_abs"].as_f64().unwrap() > 0.0);
     folder
         .run(&[&by_traces[..], &["--dump-a", "b", "--dump-b", "b"]].concat())
-        .failed(&["is not the value that the trace has"]);
+        .misused(&["is not the value that the trace has"]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn files_that_are_no_traces_are_reported_with_their_line() {
     ];
     for (text, reason) in cases {
         fs::write(folder.path("bad.jsonl"), text).unwrap();
-        folder.run(&["trace", "diff", "t.jsonl", "bad.jsonl"]).failed(&[reason]);
+        folder.run(&["trace", "diff", "t.jsonl", "bad.jsonl"]).misused(&[reason]);
         let json = folder.run(&["trace", "diff", "t.jsonl", "bad.jsonl", "--json"]).json();
         assert_eq!(
             (&json["command"], &json["error"]["kind"]),

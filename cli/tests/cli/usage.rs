@@ -184,7 +184,9 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         #[cfg(feature = "machine")]
         (&["run", "none.onnx"], 1, "MissingFile", none),
         #[cfg(feature = "machine")]
-        (&["trace", "diff", "none.onnx", "m.onnx"], 1, "MissingFile", none),
+        (&["trace", "diff", "none.onnx", "m.onnx"], 2, "MissingFile", none),
+        #[cfg(feature = "machine")]
+        (&["run", "none.onnx", "--expect", "d"], 2, "MissingFile", none),
     ];
     for (args, code, kind, kinds) in cases {
         let run = folder.run(&[args, &["--json"][..]].concat());

@@ -1,8 +1,8 @@
 //! What differs in the messages and is in no list by its name: each kind is counted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::digest::{Bare, digest_of_function, digest_of_node};
+use crate::digest::{Bare, digest_of_node};
 use crate::error::{Error, Result};
 use crate::proto::{FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 use crate::util::cancel;
@@ -58,9 +58,17 @@ impl OtherChange {
     }
 }
 
-/// Counts what differs in the graphs of two models and is in no other list. Where `has_same_nodes`,
-/// only the order of the nodes and of their attributes may differ.
-pub(super) fn find(a: &Bare<'_>, b: &Bare<'_>, has_same_nodes: bool) -> Result<Vec<OtherChange>> {
+/// Functions of A and of B.
+type Pairs<'m> = [(&'m FunctionProto, &'m FunctionProto)];
+
+/// Counts what differs in the graphs of two models and is in no other list. With `reordered`, the
+/// functions that differ in the order of attributes alone, the models have the same nodes, and only
+/// the order of these and of their attributes may differ.
+pub(super) fn find(
+    a: &Bare<'_>,
+    b: &Bare<'_>,
+    reordered: Option<&Pairs<'_>>,
+) -> Result<Vec<OtherChange>> {
     let (none_a, none_b) = (GraphProto::default(), GraphProto::default());
     let graph_a = a.model().graph.as_deref().unwrap_or(&none_a);
     let graph_b = b.model().graph.as_deref().unwrap_or(&none_b);
@@ -68,15 +76,19 @@ pub(super) fn find(a: &Bare<'_>, b: &Bare<'_>, has_same_nodes: bool) -> Result<V
         OtherChange::count("value_types", &types(graph_a), &types(graph_b)),
         OtherChange::count("documentation", &texts(graph_a), &texts(graph_b)),
     ];
-    if has_same_nodes {
-        found.extend(orders([a, b], [graph_a, graph_b])?);
+    if let Some(reordered) = reordered {
+        found.extend(orders([a, b], [graph_a, graph_b], reordered)?);
     }
     found.retain(|change| !change.is_none());
     Ok(found)
 }
 
 /// Counts the places that have another node, and those where the attributes have another order.
-fn orders([a, b]: [&Bare<'_>; 2], graphs: [&GraphProto; 2]) -> Result<[OtherChange; 2]> {
+fn orders(
+    [a, b]: [&Bare<'_>; 2],
+    graphs: [&GraphProto; 2],
+    reordered: &Pairs<'_>,
+) -> Result<[OtherChange; 2]> {
     let mut of_nodes = OtherChange::new("node_order");
     let mut of_attributes = OtherChange::new("attribute_order");
     let [nodes_a, nodes_b] = graphs.map(|graph| &graph.node);
@@ -94,28 +106,10 @@ fn orders([a, b]: [&Bare<'_>; 2], graphs: [&GraphProto; 2]) -> Result<[OtherChan
         Ok::<_, Error>(())
     };
     count(&mut nodes_a.iter().zip(nodes_b))?;
-    for (one, other) in same_functions([a, b])? {
+    for (one, other) in reordered {
         count(&mut one.node.iter().zip(&other.node))?;
     }
     Ok([of_nodes, of_attributes])
-}
-
-/// The functions of A with those of B that differ from them in the order of attributes alone.
-fn same_functions<'m>(
-    [a, b]: [&'m Bare<'_>; 2],
-) -> Result<Vec<(&'m FunctionProto, &'m FunctionProto)>> {
-    let id = |of: &'m FunctionProto| (of.domain.as_ref(), of.name.as_ref(), of.overload.as_ref());
-    let of_b: HashMap<_, _> = b.model().functions.iter().map(|of| (id(of), of)).collect();
-    let pairs = a.model().functions.iter().filter_map(|of| Some((of, *of_b.get(&id(of))?)));
-    let mut same = Vec::new();
-    for (one, other) in pairs {
-        if a.digest(one)? != b.digest(other)?
-            && digest_of_function(one)? == digest_of_function(other)?
-        {
-            same.push((one, other));
-        }
-    }
-    Ok(same)
 }
 
 /// The declared types of the values between the nodes, by their names.

@@ -61,10 +61,11 @@ pub(super) fn compare(a: &Container, b: &Container) -> Result<Changes> {
     let (summary_a, summary_b) = (a.summary()?, b.summary()?);
     let mut properties = Properties::default();
     properties.of_models(&summary_a, &summary_b);
-    let [of_a, of_b] = functions([&bare_a, &bare_b])?;
+    let Functions { named: [of_a, of_b], reordered } = Functions::of([&bare_a, &bare_b])?;
     properties.each("function", of_a, of_b);
     let operators = operators([&summary_a, &summary_b], [&bare_a, &bare_b])?;
-    let others = others::find(&bare_a, &bare_b, operators.is_empty())?;
+    let others =
+        others::find(&bare_a, &bare_b, operators.is_empty().then_some(reordered.as_slice()))?;
     Ok(Changes { is_same: false, properties: properties.0, operators, others })
 }
 
@@ -118,45 +119,60 @@ fn values(values: &[ValueSummary]) -> Named {
     values.iter().map(|value| (value.name.clone(), value.declaration())).collect()
 }
 
-/// The functions of both models by their names, each with how many nodes it has and a part of its
-/// digest. Those that differ in the order of attributes alone have one digest.
-fn functions([a, b]: [&Bare<'_>; 2]) -> Result<[Named; 2]> {
-    let (of_a, of_b) = (digested(a)?, digested(b)?);
-    let mut digests = HashMap::new();
-    for (name, function, digest) in &of_a {
-        digests.insert(name.as_str(), (*function, digest));
-    }
-    let in_b = of_b.iter().map(|(name, function, digest)| {
-        let known = match digests.get(name.as_str()) {
-            Some((other, known))
-                if has_other_order_at_most((other, known), (function, digest))? =>
-            {
-                *known
-            }
-            _ => digest,
-        };
-        Ok((name.clone(), described(function, known)))
-    });
-    let in_b = in_b.collect::<Result<_>>()?;
-    let in_a =
-        of_a.iter().map(|(name, function, digest)| (name.clone(), described(function, digest)));
-    Ok([in_a.collect(), in_b])
+/// The functions of both models.
+struct Functions<'m> {
+    /// By their names, each with how many nodes it has and a part of its digest. Those that differ
+    /// in the order of attributes alone have one digest.
+    named: [Named; 2],
+    /// Those that do, of A and of B.
+    reordered: Vec<(&'m FunctionProto, &'m FunctionProto)>,
 }
 
-type Digested<'m> = (&'m FunctionProto, &'m Digest);
+impl<'m> Functions<'m> {
+    /// Every digest is made once: that of another order of attributes takes longer, and is made
+    /// only where the other one differs.
+    fn of([a, b]: [&'m Bare<'_>; 2]) -> Result<Self> {
+        let (of_a, of_b) = (digested(a)?, digested(b)?);
+        let known: HashMap<_, _> = of_a.iter().map(|one| (one.name.as_str(), one)).collect();
+        let (mut in_b, mut reordered) = (Vec::new(), Vec::new());
+        for one in &of_b {
+            let mut digest = &one.digest;
+            if let Some(other) = known.get(one.name.as_str())
+                && other.digest != one.digest
+                && digest_of_function(other.function)? == digest_of_function(one.function)?
+            {
+                digest = &other.digest;
+                reordered.push((other.function, one.function));
+            }
+            in_b.push((one.name.clone(), described(one.function, digest)));
+        }
+        let in_a = of_a.iter().map(|one| (one.name.clone(), described(one.function, &one.digest)));
+        Ok(Self { named: [in_a.collect(), in_b], reordered })
+    }
+}
 
-/// Whether two functions differ in the order of attributes at most.
-fn has_other_order_at_most((a, of_a): Digested<'_>, (b, of_b): Digested<'_>) -> Result<bool> {
-    Ok(of_a == of_b || digest_of_function(a)? == digest_of_function(b)?)
+/// A function with its name, and the digest that depends on the order of attributes.
+struct Digested<'m> {
+    name: String,
+    function: &'m FunctionProto,
+    digest: Digest,
 }
 
 /// The functions of a model with their names and digests.
-fn digested<'m>(bare: &'m Bare<'_>) -> Result<Vec<(String, &'m FunctionProto, Digest)>> {
+fn digested<'m>(bare: &'m Bare<'_>) -> Result<Vec<Digested<'m>>> {
     let function = |function: &'m FunctionProto| {
-        let (domain, name) = (text(function.domain.as_ref()), text(function.name.as_ref()));
-        Ok((format!("{domain}::{name}"), function, bare.digest(function)?))
+        Ok(Digested { name: name_of(function), function, digest: bare.digest(function)? })
     };
     bare.model().functions.iter().map(function).collect()
+}
+
+/// `domain::name`, with the overload where there is one.
+fn name_of(function: &FunctionProto) -> String {
+    let (domain, name) = (text(function.domain.as_ref()), text(function.name.as_ref()));
+    match text(function.overload.as_deref()) {
+        overload if overload.is_empty() => format!("{domain}::{name}"),
+        overload => format!("{domain}::{name}:{overload}"),
+    }
 }
 
 fn described(function: &FunctionProto, digest: &Digest) -> String {

@@ -307,6 +307,40 @@ fn weights_are_read_only_where_nothing_else_tells() {
     assert!(run.stderr().contains("c.onnx.data"), "{run:?}");
 }
 
+/// Functions of one name and two overloads are two functions.
+#[test]
+fn functions_are_told_by_their_overloads() {
+    let folder = Folder::new();
+    let overloaded = |overload: &str, values: [(&str, i64); 2]| {
+        let mut function = FunctionProto::new("local", "f");
+        function.overload = Some(Box::new(overload.into()));
+        let mut node = NodeProto::new("Own", ["x"], ["y"]);
+        node.attribute = values.map(|(name, value)| AttributeProto::int(name, value)).into();
+        function.node.push(node);
+        function
+    };
+    let with = |of_f: [(&str, i64); 2], of_g: [(&str, i64); 2]| {
+        changed(|model| model.functions = vec![overloaded("f", of_f), overloaded("g", of_g)])
+    };
+    let [pq, qp, other] = [[("p", 1), ("q", 2)], [("q", 2), ("p", 1)], [("p", 1), ("q", 3)]];
+    folder.save("a.onnx", &with(pq, pq));
+    for (model, functions, is_reordered) in [
+        (with(other, pq), &["local::f:f"][..], false),
+        (with(pq, other), &["local::f:g"], false),
+        (with(other, other), &["local::f:f", "local::f:g"], false),
+        (with(pq, qp), &[], true),
+        (with(qp, qp), &[], true),
+    ] {
+        folder.save("b.onnx", &model);
+        let (code, found) = diff(&folder, &["a.onnx", "b.onnx"]);
+        let named = found["properties"].as_array().unwrap().iter();
+        let named: Vec<_> = named.map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!((code, &named[..]), (1, functions), "{found}");
+        let text = folder.run(&["diff", "a.onnx", "b.onnx"]).stdout();
+        assert_eq!(text.contains("order of attributes"), is_reordered, "{text}");
+    }
+}
+
 #[test]
 fn lists_are_as_long_as_asked_for() {
     let folder = Folder::new();

@@ -130,7 +130,7 @@ impl Codes {
             }
         }
         let (rows, _) = counts.as_chunks::<256>();
-        for (row, second) in rows.iter().zip(0..) {
+        for (row, second) in rows.iter().zip(0..=u8::MAX) {
             let sum = row.iter().map(|count| u64::from(*count)).sum();
             self.add_byte(second, sum);
             self.bytes.iter_mut().zip(row).for_each(|(to, more)| *to += u64::from(*more));

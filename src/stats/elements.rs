@@ -1,6 +1,6 @@
 //! The elements of one tensor of any type, added up piece by piece.
 //!
-//! Floats of 16 bits and short integers are added up as floats of 32 bits, long integers as floats
+//! Floats of 16 bits are added up as floats of 32 bits, integers of more than eight bits as floats
 //! of 64 bits. Of the longest integers the smallest and the largest one are kept as they are,
 //! because such floats have only 53 bits for them.
 

@@ -1,4 +1,4 @@
-//! Adds up floats of 32 and 64 bits, block by block: the one pass over the elements.
+//! Adds up floats of 32 and 64 bits and integers, block by block: the one pass over the elements.
 //!
 //! A block fits the cache that is next to a core, so going through it a few times costs little, and
 //! each time is a plain loop that the compiler makes vectors of. Almost all blocks have finite
@@ -225,8 +225,8 @@ impl<T: Real> Blocks<T> {
         self.blocks.is_multiple_of(self.step.max(1))
     }
 
-    /// Adds a block of finite elements by its sums. `elements` is asked for them if they are counted
-    /// in bins.
+    /// Adds a block of finite elements by its sums. `elements` makes them if they are counted in
+    /// bins.
     pub(super) fn add_sums<'e, E: Summand>(
         &mut self,
         pivot: f64,

@@ -101,9 +101,9 @@ pub(super) struct ByteSums {
 }
 
 impl ByteSums {
-    /// The sums of the integers in `bytes`, at most 2^31 of them; `None` without any. `number` reads
-    /// an integer from a byte, with `offset` added to it so that it is not negative. `S` holds
-    /// [`RUN_CHUNKS`] of its squares.
+    /// The sums of the integers in `bytes`, at most 2^31 of them; `None` without any. The function
+    /// `number` reads an integer from a byte and adds `offset`, so that it is not negative. `S` has
+    /// room for the sum of [`RUN_CHUNKS`] squares.
     pub(super) fn of<S>(
         arch: Arch,
         bytes: &[u8],

@@ -4,9 +4,9 @@
 
 All ways run in one group of ranks and in turns, in another order in each round. A time is that of the slowest rank, from one
 barrier to the next: ours and DCP's own writers flush what they write, `save_file` does not. Of all rounds a line has the least and
-the median in seconds, how many times longer the least is than ours, the bytes on the disk, and the peak of memory of a rank over
-what it had before, which has its own weights. Weights are float32 matrices: half of them divided by rows, as FSDP does it, half by
-columns, as tensor parallelism does it.
+the median in seconds, how many times longer the least is than ours, the seconds of the processors of all ranks in the least round,
+the bytes on the disk, and the peak of memory of a rank over what it had before, which has its own weights. Weights are float32
+matrices: divided by rows, as FSDP does it, and then half of them by columns, as tensor parallelism does it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ State = dict[str, Any]
 Work = Callable[[Path], Any]
 
 
-def state_of(mesh: DeviceMesh, count: int, fill: bool = True) -> State:
-    """What this rank has of ``count`` weights."""
+def state_of(mesh: DeviceMesh, count: int, columns: bool, fill: bool = True) -> State:
+    """What this rank has of ``count`` weights, of which half are divided by columns."""
     ranks, state = mesh.size(), {}
     for at in range(count):
-        dim = at % 2
+        dim = at % 2 if columns else 0
         shape = [SIDE, SIDE]
         shape[dim] //= ranks
         local = torch.rand(shape) if fill else torch.zeros(shape)
@@ -113,22 +113,25 @@ def memory(entry: str) -> int:
     return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith(entry + ":"))
 
 
-def most(number: float) -> float:
-    """The largest of all ranks."""
+def of_all(number: float, reduce: Any) -> float:
+    """The number of all ranks."""
     tensor = torch.tensor([number], dtype=torch.float64)
-    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    dist.all_reduce(tensor, reduce)
     return float(tensor)
 
 
-def measured(work: Work, folder: Path) -> tuple[float, int]:
-    """Seconds, and the peak of memory of any rank."""
+def measured(work: Work, folder: Path) -> tuple[float, float, int]:
+    """Seconds, those of the processors of all ranks, and the peak of memory of any rank."""
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     dist.barrier()
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     work(folder)
+    used = time.process_time() - used
     dist.barrier()
-    return most(time.perf_counter() - start), int(most(memory("VmHWM") - before))
+    seconds = of_all(time.perf_counter() - start, dist.ReduceOp.MAX)
+    peak = of_all(memory("VmHWM") - before, dist.ReduceOp.MAX)
+    return seconds, of_all(used, dist.ReduceOp.SUM), int(peak)
 
 
 def on_disk(folder: Path) -> int:
@@ -140,19 +143,20 @@ class Rows:
 
     def __init__(self, ways: dict[str, Work]) -> None:
         self.ways = ways
-        self.seconds: dict[str, list[float]] = {name: [] for name in ways}
+        self.times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         self.peaks = dict.fromkeys(ways, 0)
         self.bytes = dict.fromkeys(ways, 0)
 
-    def add(self, name: str, seconds: float, peak: int) -> None:
-        self.seconds[name].append(seconds)
+    def add(self, name: str, seconds: float, used: float, peak: int) -> None:
+        self.times[name].append((seconds, used))
         self.peaks[name] = max(self.peaks[name], peak)
 
     def print(self, title: str, ours: str) -> None:
-        least = {name: min(it) for name, it in self.seconds.items()}
-        print(f"\n{title:<34} {'least s':>8} {'median':>8} {'x ours':>7} {'disk MB':>8} {'peak MB':>8}")
-        for name, seconds in self.seconds.items():
-            figures = f"{least[name]:8.2f} {statistics.median(seconds):8.2f} {least[name] / least[ours]:7.2f}"
+        least = {name: min(it) for name, it in self.times.items()}
+        print(f"\n{title:<34} {'least s':>8} {'median':>8} {'x ours':>7} {'CPU s':>7} {'disk MB':>8} {'peak MB':>8}")
+        for name, (seconds, used) in least.items():
+            median = statistics.median(seconds for seconds, _ in self.times[name])
+            figures = f"{seconds:8.2f} {median:8.2f} {seconds / least[ours][0]:7.2f} {used:7.2f}"
             print(f"{name:<34} {figures} {self.bytes[name] / 1e6:8.0f} {self.peaks[name] / 1e6:8.0f}", flush=True)
 
 
@@ -163,8 +167,7 @@ def in_turns(rows: Rows, rounds: int, folder_of: Callable[[str], Path]) -> None:
         random.Random(number).shuffle(names)
         for name in names:
             folder = folder_of(name)
-            seconds, peak = measured(rows.ways[name], folder)
-            rows.add(name, seconds, peak)
+            rows.add(name, *measured(rows.ways[name], folder))
 
 
 def rank(arguments: argparse.Namespace, folder: Path) -> None:
@@ -176,31 +179,35 @@ def rank(arguments: argparse.Namespace, folder: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=arguments.rank, world_size=arguments.ranks)
     mesh = init_device_mesh("cpu", (arguments.ranks,))
     count = max(1, arguments.megabytes * 1_000_000 // (SIDE * SIDE * 4))
-    state = state_of(mesh, count)
+    if arguments.rank == 0:
+        print(f"{arguments.ranks} ranks, {count * SIDE * SIDE * 4 / 1e6:.0f} MB in {count} weights, {arguments.rounds} rounds")
+    for how, columns in (("by rows", False), ("half by columns", True)):
+        saved, loaded = measure(arguments.rounds, folder, state_of(mesh, count, columns), state_of(mesh, count, columns, fill=False))
+        if arguments.rank == 0:
+            saved.print(f"save, {how}", OURS)
+            loaded.print(f"load, {how}", OURS_LOADED)
+    dist.destroy_process_group()
+
+
+def measure(rounds: int, folder: Path, state: State, targets: State) -> tuple[Rows, Rows]:
+    """Saves ``state`` in all ways, and loads it into ``targets``."""
     saved = Rows(saves(state))
 
     def emptied(name: str) -> Path:
         dist.barrier()
         if dist.get_rank() == 0:
-            saved.bytes[name] = on_disk(folder / name) or saved.bytes[name]
             shutil.rmtree(folder / name, ignore_errors=True)
             (folder / name).mkdir()
         dist.barrier()
         return folder / name
 
-    in_turns(saved, arguments.rounds, emptied)
+    in_turns(saved, rounds, emptied)
     saved.bytes = {name: on_disk(folder / name) for name in saved.bytes}
-    targets = state_of(mesh, count, fill=False)
     loaded = Rows(loads(targets))
-    in_turns(loaded, arguments.rounds, lambda name: folder)
+    in_turns(loaded, rounds, lambda name: folder)
     for name, it in targets.items():
         assert torch.equal(it.to_local(), state[name].to_local()), name
-    if arguments.rank == 0:
-        total = count * SIDE * SIDE * 4 / 1e6
-        print(f"{arguments.ranks} ranks, {total:.0f} MB in {count} weights, {arguments.rounds} rounds")
-        saved.print("save", OURS)
-        loaded.print("load", OURS_LOADED)
-    dist.destroy_process_group()
+    return saved, loaded
 
 
 def main() -> None:

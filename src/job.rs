@@ -29,9 +29,10 @@ mod write;
 
 pub use commit::Committed;
 pub use description::{Job, PlannedTensor};
+pub use folder::remove_ended_jobs;
 pub use options::{JobOptions, Recast};
 pub use receipt::{Receipt, WrittenTensor};
 pub use slice::TensorSlice;
 pub use slices::SliceWriter;
-pub use status::{JobStatus, jobs_in};
+pub use status::{JobStatus, abort_job, jobs_in, jobs_of};
 pub use write::Weights;

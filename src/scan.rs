@@ -124,6 +124,7 @@ fn left_file((path, state): (PathBuf, LeftState)) -> LeftFile {
         LeftState::Needed => LeftKind::Needed,
         LeftState::InUse => LeftKind::InUse,
         LeftState::Unneeded => LeftKind::Unneeded,
+        LeftState::Job => LeftKind::Job,
     };
     let bytes = tree::bytes_below(&path);
     LeftFile { path, bytes, kind }

@@ -106,6 +106,8 @@ pub(crate) fn set_handles(model: &mut ModelProto, handles: &HashMap<Position, Ha
 /// Which inline tensors [`Container::externalize`] moves out. A number converts to these options as
 /// `min_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "jobs", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "jobs", serde(deny_unknown_fields))]
 pub struct ExternalizeOptions {
     min_bytes: u64,
     all_tensors: bool,

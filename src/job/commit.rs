@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 
 use super::description::Job;
-use super::receipt::{Receipt, part_name, part_of};
+use super::receipt::{Receipt, part_of};
 use super::slice::{TensorSlice, check_cover};
 use super::staged::digests;
 use super::stamp::FileStamp;
@@ -54,8 +54,7 @@ impl Job {
     /// being written; [`ErrorKind::MissingFile`] where the job was committed or aborted; those of
     /// [`save_encoded`](crate::save::save_encoded).
     pub fn commit(&self) -> Result<Committed> {
-        self.job_folder().check()?;
-        self.commit_receipts(self.receipts()?)
+        self.commit_locked(|| self.receipts())
     }
 
     /// As [`commit`](Self::commit), with the `receipts` that an engine has carried.
@@ -67,15 +66,20 @@ impl Job {
         &self,
         receipts: impl IntoIterator<Item = Receipt>,
     ) -> Result<Committed> {
+        self.commit_locked(|| Ok(receipts.into_iter().collect()))
+    }
+
+    /// Commits with the receipts of `given`, which is called when nobody writes any more.
+    fn commit_locked(&self, given: impl FnOnce() -> Result<Vec<Receipt>>) -> Result<Committed> {
         let folder = self.job_folder();
         folder.check()?;
-        let locks = self.parts().map(|part| folder.lock_or_refuse(&part_name(part)));
-        let locks: Vec<_> = locks.collect::<Result<_>>()?;
+        let lock = folder.lock_to_commit()?;
+        let receipts = given()?;
         let receipts = self.of_this_job(receipts)?;
         self.check_complete(&receipts)?;
         let (model, digest) = self.final_model(&receipts)?;
         let mut committed = self.publish(&model, digest)?;
-        drop(locks);
+        drop(lock);
         if let Err(error) = self.remove_folder() {
             committed
                 .warnings
@@ -107,7 +111,7 @@ impl Job {
     }
 
     /// Refuses a job whose tensors are not all written, each element once.
-    fn check_complete(&self, receipts: &[Receipt]) -> Result<()> {
+    pub(super) fn check_complete(&self, receipts: &[Receipt]) -> Result<()> {
         let mut written: HashMap<&str, Vec<Option<&TensorSlice>>> = HashMap::new();
         for tensor in receipts.iter().flat_map(|receipt| &receipt.tensors) {
             written.entry(&tensor.name).or_default().push(tensor.slice.as_ref());

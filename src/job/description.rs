@@ -1,17 +1,18 @@
 //! [`Job`]: what is written, by whom, and where it goes, as a value that any process can hold.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{JobFolder, read_text};
+use super::folder::{GONE, JobFolder, is_folder, no_link, read_text};
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::check_location;
-use crate::files::recovery::is_job_id;
+use crate::files::recovery::{is_job_id, is_of_job, job_name};
 use crate::save::{SaveOptions, SavedFile};
 
 const FORMAT: &str = "onnx-container job";
@@ -241,15 +242,47 @@ impl Job {
         Ok(job)
     }
 
-    /// The job whose folder, or the `job.json` in it, is at `path`.
+    /// The job whose folder, the `job.json` in it, or a copy of that file is at `path`.
+    ///
+    /// A job that is opened by its folder is where that folder is, which other machines may reach
+    /// by another path than the one that planned it.
     ///
     /// # Errors
     /// [`ErrorKind::MissingFile`] where it is not there, and those of
     /// [`from_json`](Self::from_json).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        let folder = folder_at(path);
+        if folder.as_ref().is_some_and(|folder| !is_folder(folder)) {
+            return Err(Error::new(ErrorKind::MissingFile, GONE).with_path(path));
+        }
         let json = if path.is_dir() { JobFolder::at(path).json() } else { path.to_path_buf() };
-        Self::from_json(&read_text(&json)?).map_err(|error| error.with_path(json))
+        let mut job = Self::from_json(&read_text(&json, folder.is_none())?)
+            .map_err(|error| error.with_path(json))?;
+        if let Some(folder) = folder {
+            job.move_to(&folder)?;
+        }
+        Ok(job)
+    }
+
+    /// The job where its `folder` is.
+    fn move_to(&mut self, folder: &Path) -> Result<()> {
+        let is_named = folder.file_name() == Some(job_name(&self.name, &self.id).as_ref());
+        if !is_named {
+            let reason = "the folder has the description of another job";
+            return Err(Error::new(ErrorKind::Changed, reason).with_path(folder));
+        }
+        // One folder may have several paths, and that of the plan is the same in every process.
+        let same = |other: &Path| {
+            other
+                .canonicalize()
+                .is_ok_and(|other| folder.canonicalize().is_ok_and(|it| it == other))
+        };
+        if !same(&self.folder()) {
+            let folder = folder.canonicalize().map_err(|error| Error::io(folder, error))?;
+            self.directory = folder.parent().map(Path::to_path_buf).unwrap_or(folder);
+        }
+        Ok(())
     }
 
     /// Refuses a job that no plan makes: it may come from anywhere.
@@ -259,9 +292,25 @@ impl Job {
         if !is_job_id(&self.id) || !self.directory.is_absolute() || !is_name(&self.name) {
             return invalid("the job names no model of a folder".to_owned());
         }
-        if let Some(file) = self.files.iter().find(|file| !is_name(&file.name)) {
-            return invalid(format!("the job has a weights file called `{}`", file.name));
+        let mut names = HashSet::new();
+        let is_new = |name: &str| is_name(name) && name != self.name;
+        for JobFile { name, .. } in &self.files {
+            if !is_new(name) || !names.insert(name.as_str()) {
+                return invalid(format!("the job has a weights file called `{name}`"));
+            }
         }
+        // Who lists the parts of a job has as many numbers.
+        if self.parts == 0 || self.parts > self.tensors.len().max(1) {
+            let (parts, tensors) = (self.parts, self.tensors.len());
+            return invalid(format!("the job has {parts} parts and {tensors} tensors"));
+        }
+        self.check_places()
+    }
+
+    /// Refuses tensors that are not where a plan puts them: one behind the other in the files.
+    fn check_places(&self) -> Result<()> {
+        let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidModel, reason));
+        let (mut names, mut free) = (HashSet::new(), (0, 0));
         for tensor in &self.tensors {
             let end = tensor.offset.checked_add(tensor.byte_len()?);
             let file = self.files.get(tensor.file);
@@ -269,6 +318,10 @@ impl Job {
             if !is_inside || tensor.part >= self.parts {
                 return invalid(format!("the tensor `{}` is outside the files", tensor.name));
             }
+            if !names.insert(tensor.name.as_str()) || (tensor.file, tensor.offset) < free {
+                return invalid(format!("the tensor `{}` is where another one is", tensor.name));
+            }
+            free = (tensor.file, end.unwrap_or(u64::MAX));
         }
         Ok(())
     }
@@ -285,6 +338,20 @@ impl Job {
         if !metadata.is_file() || !is_planned {
             return Err(wrong());
         }
-        File::options().write(true).open(&path).map_err(|error| Error::io(path, error))
+        let mut options = File::options();
+        no_link(options.write(true)).open(&path).map_err(|error| Error::io(path, error))
     }
+}
+
+/// The folder of a job that `path` names by itself or by the `job.json` in it; `None` for another
+/// path.
+fn folder_at(path: &Path) -> Option<PathBuf> {
+    let is_of_job =
+        |path: &Path| path.file_name().and_then(|it| it.to_str()).is_some_and(is_of_job);
+    let parent = path.parent().filter(|_| path.file_name().is_some_and(|it| it == "job.json"));
+    let folder = parent.unwrap_or(path);
+    // `.` in the folder of a job has no name.
+    let named =
+        if is_of_job(folder) { Some(folder.to_path_buf()) } else { folder.canonicalize().ok() };
+    named.filter(|folder| is_of_job(folder) && (parent.is_some() || !path.is_file()))
 }

@@ -1,24 +1,42 @@
 //! The folder of a job beside its model, `.<model>.job-<id>`: what is in it, and how it is made,
 //! locked and removed.
 //!
-//! - `job.json`: the job.
-//! - `model.onnx`: the model as it will be, with the names and offsets of the weights files.
+//! - `job.json`: the job. It is there first, and says what else may be.
 //! - `new/`: the weights files, in their full length from the start.
-//! - `receipts/`: one JSON file for each writer that is done, and a lock for each part.
+//! - `receipts/`: one JSON file for each writer that is done, a lock for each part, and one for all.
+//! - `model.onnx`: the model as it will be, with the names and offsets of the weights files. It is
+//!   there last: without it the plan did not end.
 //!
 //! It is no staging folder: nobody holds a lock between the plan and the commit, which may be days
-//! apart, so nothing removes it but a commit or `abort`.
+//! apart, so nothing removes it but a commit or `abort`. Both rename it first, to
+//! `.<model>.ended-<id>`: that is the end of the job, and anybody may remove what is left.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::recovery::{flush_folder, job_name, staged_name};
+use crate::files::recovery::{
+    ended_job_name, flush_folder, is_of_ended_job, job_name, random, staged_name,
+};
+use crate::util::cancel;
 use crate::util::retry::retried;
 
 /// The longest JSON file of a job, in bytes, that is read.
-const LONGEST: u64 = 1 << 30;
+const LONGEST: u64 = 1 << 28;
+/// The lock that writers share, and a commit has alone.
+const JOB_LOCK: &str = "job.lock";
+/// How long a writer waits before it tries a lock again, at first and later.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) const GONE: &str =
+    "the job is not there: it was committed or aborted, or its folder was moved";
+pub(super) const COMMITTING: &str = "is being committed: wait for that process";
+const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. Abort \
+                         the job and plan it again";
 
 /// The folder of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +61,19 @@ impl JobFolder {
         &self.path
     }
 
-    /// Makes the folder and those in it. Only its owner may enter it until the model is in place.
+    /// Makes the folder, still empty. Only its owner may enter it until the model is in place.
     pub(super) fn create(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        retried(|| builder.create(&self.path))?;
-        [self.new_files(), self.receipts()].iter().try_for_each(|it| retried(|| fs::create_dir(it)))
+        retried(|| builder.create(&self.path))
+    }
+
+    /// Makes the folders in it.
+    pub(super) fn create_parts(&self) -> Result<()> {
+        [self.new_files(), self.receipts()]
+            .iter()
+            .try_for_each(|it| retried(|| fs::create_dir(it)).map_err(|e| Error::io(it, e)))
     }
 
     pub(super) fn json(&self) -> PathBuf {
@@ -78,26 +102,40 @@ impl JobFolder {
     }
 
     /// Refuses a job that is not there.
-    pub(super) fn check(&self) -> Result<()> {
-        let is_there = retried(|| fs::symlink_metadata(&self.path)).is_ok_and(|it| it.is_dir());
-        if is_there {
+    pub(super) fn check_there(&self) -> Result<()> {
+        if is_folder(&self.path) {
             return Ok(());
         }
-        let reason = "the job is not there: it was committed or aborted, or its folder was moved";
-        Err(Error::new(ErrorKind::MissingFile, reason).with_path(&self.path))
+        Err(Error::new(ErrorKind::MissingFile, GONE).with_path(&self.path))
+    }
+
+    /// Refuses a job that is not there whole: its model is written last.
+    pub(super) fn check(&self) -> Result<()> {
+        self.check_there()?;
+        let wrong = |kind, reason| Err(Error::new(kind, reason).with_path(&self.path));
+        if !is_file(&self.model()) {
+            return wrong(ErrorKind::MissingFile, HALF_MADE);
+        }
+        if !is_folder(&self.new_files()) || !is_folder(&self.receipts()) {
+            return wrong(ErrorKind::Changed, "a folder of the job is gone, or a link");
+        }
+        Ok(())
     }
 
     /// Writes `name` of the folder so that it is there whole or not at all.
     pub(super) fn put(&self, path: &Path, bytes: &[u8], sync: bool) -> Result<()> {
         let fail = |error| Error::io(path, error);
-        // Two writers of one receipt write files of their own.
-        let new = path.with_extension(format!("{}.new", std::process::id()));
+        // Two writers of one receipt, on two machines too, write files of their own.
+        let new = path.with_extension(format!("{}.new", random()));
         let write = || {
-            let mut file = File::create(&new)?;
+            let mut file = File::create_new(&new)?;
             file.write_all(bytes)?;
             if sync { file.sync_all() } else { Ok(()) }
         };
-        write().and_then(|()| retried(|| fs::rename(&new, path))).map_err(fail)?;
+        if let Err(error) = write().and_then(|()| retried(|| fs::rename(&new, path))) {
+            drop(fs::remove_file(&new));
+            return Err(fail(error));
+        }
         match path.parent().filter(|_| sync) {
             Some(parent) => flush_folder(parent, &self.path),
             None => Ok(()),
@@ -111,7 +149,7 @@ impl JobFolder {
 
     /// The receipt of a writer, where it is there.
     pub(super) fn stored_receipt(&self, writer: &str) -> Result<Option<String>> {
-        match read_text(&self.receipt(writer)) {
+        match read_text(&self.receipt(writer), false) {
             Err(error) if error.kind() == ErrorKind::MissingFile => Ok(None),
             read => read.map(Some),
         }
@@ -139,79 +177,243 @@ impl JobFolder {
     /// Waits until no other process writes what `writer` writes. A file system without locks gives
     /// none.
     pub(super) fn lock(&self, writer: &str) -> Result<Option<File>> {
-        let file = self.lock_file(writer)?;
-        Ok(file.lock().is_ok().then_some(file))
+        self.locked(&format!("{writer}.lock"), File::try_lock)
     }
 
-    /// Refuses while a process writes what `writer` writes; keeps it from beginning while the lock
-    /// is held.
-    pub(super) fn lock_or_refuse(&self, writer: &str) -> Result<Option<File>> {
-        let file = self.lock_file(writer)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => {
-                let reason = format!("{writer} is being written: wait for it, or end its process");
-                Err(Error::new(ErrorKind::Changed, reason).with_path(&self.path))
+    /// Waits until no process commits the job, and keeps others from it: writers hold this.
+    pub(super) fn lock_to_write(&self) -> Result<Option<File>> {
+        self.locked(JOB_LOCK, File::try_lock_shared)
+    }
+
+    /// Refuses while a process writes or commits, and keeps others from it.
+    pub(super) fn lock_to_commit(&self) -> Result<Option<File>> {
+        self.lock_or_refuse(File::try_lock, "is being written or committed: wait for that process")
+    }
+
+    /// Refuses while a process commits the job.
+    pub(super) fn lock_to_end(&self) -> Result<Option<File>> {
+        self.lock_or_refuse(File::try_lock_shared, COMMITTING)
+    }
+
+    /// Tries until the lock is there, so that a signal or a [cancel](crate::Cancel) ends the wait.
+    fn locked(&self, name: &str, lock: Lock) -> Result<Option<File>> {
+        self.check()?;
+        let file = self.lock_file(name)?;
+        let mut pause = SHORTEST_PAUSE;
+        while let Some(is_locked) = tried(&file, lock) {
+            if is_locked {
+                // The job may have ended meanwhile.
+                self.check()?;
+                return Ok(Some(file));
             }
-            Err(TryLockError::Error(_)) => Ok(None),
+            cancel::check()?;
+            std::thread::sleep(pause);
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+        Ok(None)
+    }
+
+    fn lock_or_refuse(&self, lock: Lock, reason: &str) -> Result<Option<File>> {
+        let file = self.lock_file(JOB_LOCK)?;
+        match tried(&file, lock) {
+            Some(true) => Ok(Some(file)),
+            Some(false) => Err(Error::new(ErrorKind::Changed, reason).with_path(&self.path)),
+            None => Ok(None),
         }
     }
 
-    fn lock_file(&self, writer: &str) -> Result<File> {
-        self.check()?;
-        let path = self.receipts().join(format!("{writer}.lock"));
-        let opened = File::options().create(true).truncate(false).write(true).open(&path);
-        opened.map_err(|error| Error::io(path, error))
+    fn lock_file(&self, name: &str) -> Result<File> {
+        let path = self.receipts().join(name);
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true);
+        no_link(&mut options).open(&path).map_err(|error| Error::io(path, error))
     }
 
-    /// Removes the folder with the weights files `names` and what jobs put there.
+    /// Ends the job, whose weights files are `names`: from one instant on it is no job any more,
+    /// and then its folder is removed.
     ///
     /// # Errors
     /// Where anything else is in it, or it cannot be removed.
-    pub(super) fn remove<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<()> {
-        let removed = self.remove_files(names);
-        match removed {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                let reason = "holds what no job put there: move that away, or delete this folder";
-                Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.path))
-            }
-            removed => removed.map_err(|error| Error::io(&self.path, error)),
+    pub(super) fn end<'n>(&self, names: impl Iterator<Item = &'n str>, sync: bool) -> Result<()> {
+        let fail = |error| Error::io(&self.path, error);
+        let names: HashSet<_> = names.map(|name| staged_name(name).into_owned()).collect();
+        if self.holds_others(&names).map_err(fail)? {
+            let reason = "holds what no job put there: move that away, or delete this folder";
+            return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.path));
         }
+        let name = self.path.file_name().and_then(|name| ended_job_name(name.to_str()?));
+        let name = name.ok_or_else(|| Error::internal("a job whose folder has no name of one"))?;
+        let ended = self.path.with_file_name(name);
+        retried(|| fs::rename(&self.path, &ended)).map_err(fail)?;
+        if let Some(parent) = ended.parent().filter(|_| sync) {
+            flush_folder(parent, parent)?;
+        }
+        remove_ended(&ended)
     }
 
-    fn remove_files<'n>(&self, names: impl Iterator<Item = &'n str>) -> io::Result<()> {
-        for name in names {
-            gone(fs::remove_file(self.data(name)))?;
-        }
-        gone(fs::remove_dir(self.new_files()))?;
-        if self.receipts().is_dir() {
-            for entry in fs::read_dir(self.receipts())? {
-                let path = entry?.path();
-                let is_own = |it: &std::ffi::OsStr| it == "json" || it == "lock" || it == "new";
-                if path.extension().is_some_and(is_own) {
-                    gone(fs::remove_file(path))?;
-                }
-            }
-        }
-        gone(fs::remove_dir(self.receipts()))?;
-        // The description goes last: while anything is left, it says whose folder it is.
-        gone(fs::remove_file(self.model()))?;
-        if fs::read_dir(&self.path)?.filter_map(Result::ok).any(|it| it.path() != self.json()) {
-            return Err(io::ErrorKind::DirectoryNotEmpty.into());
-        }
-        gone(fs::remove_file(self.json()))?;
-        gone(fs::remove_dir(&self.path))
+    /// Whether anything is in the folder that no job puts there.
+    fn holds_others(&self, names: &HashSet<String>) -> io::Result<bool> {
+        let is_part = |name: &str| ["new", "receipts"].contains(&name);
+        let is_own = |name: &str| ["job.json", "model.onnx"].contains(&name) || is_new(name);
+        let is_of_writer =
+            |name: &str| name.ends_with(".json") || name.ends_with(".lock") || is_new(name);
+        Ok(has_other(&self.path, |name, is_folder| match is_folder {
+            true => is_part(name),
+            false => is_own(name),
+        })? || has_other(&self.new_files(), |name, is_folder| {
+            !is_folder && names.contains(name)
+        })? || has_other(&self.receipts(), |name, is_folder| !is_folder && is_of_writer(name))?)
     }
 }
 
-/// The text of a file of a job.
-pub(super) fn read_text(path: &Path) -> Result<String> {
-    use std::io::Read;
+/// Whether a file of this name is one that was not written to its end.
+fn is_new(name: &str) -> bool {
+    name.ends_with(".new")
+}
+
+/// Whether anything is in `folder` that is not own, told by its name and whether it is a folder. A
+/// folder that is not there is empty.
+fn has_other(folder: &Path, is_own: impl Fn(&str, bool) -> bool) -> io::Result<bool> {
+    let entries = match retried(|| fs::read_dir(folder)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let (name, is_folder) = (entry.file_name(), entry.file_type()?.is_dir());
+        if !name.to_str().is_some_and(|name| is_own(name, is_folder)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The folders in `directory` whose names `is_one` says are those of jobs, in their order.
+pub(super) fn folders_in(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in retried(|| fs::read_dir(directory))? {
+        let entry = entry?;
+        let is_named = entry.file_name().to_str().is_some_and(is_one);
+        if is_named && entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Removes the folders in `directory` of jobs that have ended, by a commit or an abort that was
+/// killed when all was done but this. Returns how many, and an error for each that is still there.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// let (removed, errors) = onnx_container::job::remove_ended_jobs(folder.path());
+/// assert!(removed == 0 && errors.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn remove_ended_jobs(directory: impl AsRef<Path>) -> (usize, Vec<Error>) {
+    let directory = directory.as_ref();
+    let ended = match folders_in(directory, is_of_ended_job) {
+        Ok(ended) => ended,
+        Err(error) => return (0, vec![Error::io(directory, error)]),
+    };
+    let (removed, kept): (Vec<_>, Vec<_>) =
+        ended.iter().map(|path| remove_ended(path)).partition(Result::is_ok);
+    (removed.len(), kept.into_iter().filter_map(Result::err).collect())
+}
+
+/// Removes the folder of a job that has ended. Others may do the same at once.
+///
+/// # Errors
+/// Where it cannot be removed.
+pub(super) fn remove_ended(path: &Path) -> Result<()> {
+    let parts = [path.join("new"), path.join("receipts"), path.to_path_buf()];
+    // A link is removed, and what it leads to stays.
+    let remove = |part: &PathBuf| match is_folder(part) {
+        true => remove_files(part).and_then(|()| gone(fs::remove_dir(part))),
+        false => gone(fs::remove_file(part)),
+    };
+    parts.iter().try_for_each(remove).map_err(|error| Error::io(path, error))
+}
+
+/// Removes the files in `folder`.
+fn remove_files(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            gone(fs::remove_file(entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the folder at `path` of a job of which nothing is made but the folder.
+///
+/// # Errors
+/// Where anything is in it.
+pub(super) fn remove_begun(path: &Path) -> Result<()> {
     let fail = |error| Error::io(path, error);
-    let file = File::open(path).map_err(fail)?;
-    let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text).map_err(fail)?;
-    Ok(text)
+    if has_other(path, |name, is_folder| !is_folder && is_new(name)).map_err(fail)? {
+        let reason = "has no job.json, and holds what no job put there: move that away, or delete this folder";
+        return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
+    }
+    remove_ended(path)
+}
+
+/// A lock that is there or not, without a wait.
+type Lock = fn(&File) -> std::result::Result<(), TryLockError>;
+
+/// Whether `lock` is had; `None` where the file system has no locks.
+fn tried(file: &File, lock: Lock) -> Option<bool> {
+    let tried = retried(|| match lock(file) {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    });
+    tried.ok()
+}
+
+/// Whether a folder, and no link to one, is at `path`.
+pub(super) fn is_folder(path: &Path) -> bool {
+    retried(|| fs::symlink_metadata(path)).is_ok_and(|it| it.is_dir())
+}
+
+/// Whether a file, and no link to one, is at `path`.
+pub(super) fn is_file(path: &Path) -> bool {
+    retried(|| fs::symlink_metadata(path)).is_ok_and(|it| it.is_file())
+}
+
+/// `options`, which open no link.
+pub(super) fn no_link(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        if let Ok(flags) = i32::try_from(flags.bits()) {
+            options.custom_flags(flags);
+        }
+    }
+    options
+}
+
+/// The text of a file of a job, links followed where `may_link`.
+///
+/// # Errors
+/// Those of the system, [`ErrorKind::TooLarge`], and [`ErrorKind::Decode`] where it is not UTF-8.
+pub(super) fn read_text(path: &Path, may_link: bool) -> Result<String> {
+    let fail = |error| Error::io(path, error);
+    let mut options = File::options();
+    options.read(true);
+    let opened = if may_link { options.open(path) } else { no_link(&mut options).open(path) };
+    let mut bytes = Vec::new();
+    opened.map_err(fail)?.take(LONGEST.saturating_add(1)).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes.len() as u64 > LONGEST {
+        let reason = format!("is over {LONGEST} bytes, which no job has");
+        return Err(Error::new(ErrorKind::TooLarge, reason).with_path(path));
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        Error::new(ErrorKind::Decode, "not a job: its text is not UTF-8").with_path(path)
+    })
 }
 
 /// What is not there is removed.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::Container;
 use crate::container::cast::CastOptions;
+use crate::container::externalize::ExternalizeOptions;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::{SaveOptions, WeightFiles};
@@ -23,11 +24,12 @@ pub struct JobOptions {
     pub(super) parts: usize,
     pub(super) slices: bool,
     pub(super) save: SaveOptions,
+    pub(super) externalize: Option<ExternalizeOptions>,
 }
 
 impl Default for JobOptions {
     fn default() -> Self {
-        Self { parts: 1, slices: false, save: SaveOptions::new() }
+        Self { parts: 1, slices: false, save: SaveOptions::new(), externalize: None }
     }
 }
 
@@ -61,6 +63,15 @@ impl JobOptions {
     #[must_use]
     pub fn save(mut self, save: impl Into<SaveOptions>) -> Self {
         self.save = save.into();
+        self
+    }
+
+    /// Which inline tensors a [rewrite](super::Job::rewrite) moves out of the model first, as
+    /// [`Container::externalize`] does. Default none. What [`plan`](super::Job::plan) is given has
+    /// them where its caller wants them.
+    #[must_use]
+    pub fn externalize(mut self, options: impl Into<Option<ExternalizeOptions>>) -> Self {
+        self.externalize = options.into();
         self
     }
 

@@ -7,11 +7,12 @@ use std::io;
 use std::path::Path;
 
 use super::description::{Job, JobFile, PlannedTensor, Publishing};
+use super::folder::remove_ended_jobs;
 use super::options::{JobOptions, Recast};
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
 use crate::container::Container;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{flush_folder, random};
 use crate::save::{ModelFolder, Prepared, PreparedPiece, Request, SaveTarget, SavedFile};
 
@@ -35,7 +36,12 @@ impl Job {
         path: impl AsRef<Path>,
         options: impl Into<JobOptions>,
     ) -> Result<Self> {
-        Self::planned(container, path.as_ref(), &options.into(), None)
+        let options = options.into();
+        if options.externalize.is_some() {
+            let reason = "only a rewrite moves tensors out: call `Container::externalize` first";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        Self::planned(container, path.as_ref(), &options, None)
     }
 
     /// Plans a rewrite of the model at `source` to `path`: in another layout, and cast where
@@ -50,8 +56,9 @@ impl Job {
         recast: Option<Recast>,
         options: impl Into<JobOptions>,
     ) -> Result<Self> {
-        let (source, container) = RewriteSource::new(source.as_ref(), recast)?;
-        Self::planned(&container, path.as_ref(), &options.into(), Some(source))
+        let options = options.into();
+        let (source, container) = RewriteSource::new(source.as_ref(), recast, options.externalize)?;
+        Self::planned(&container, path.as_ref(), &options, Some(source))
     }
 
     fn planned(
@@ -66,6 +73,8 @@ impl Job {
         folder.recover(&options.save)?;
         let prepared = container.prepare(target.name.as_str(), options.layout())?;
         check(container, &target, &folder, &prepared, options)?;
+        // What cannot be removed is left to the next one.
+        drop(remove_ended_jobs(&target.directory));
         let directory = std::path::absolute(&target.directory);
         let directory = directory.map_err(|error| Error::io(&target.directory, error))?;
         let mut job = Self {
@@ -126,23 +135,25 @@ impl Job {
         Err(Error::io(self.folder(), io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Makes the files of the job.
+    /// Makes the files of the job: first what says which there are, last what says that all are.
     fn fill_folder(&self, prepared: &Prepared) -> Result<()> {
         let folder = self.job_folder();
         let sync = self.publishing.sync;
+        folder.put(&folder.json(), self.to_json()?.as_bytes(), sync)?;
+        folder.create_parts()?;
         for number in 0..self.files.len() {
             prepared.create_file(number, &self.staged_file(number)?, sync)?;
         }
         let mut model = Vec::new();
         prepared.encode_model(&mut model)?;
         folder.put(&folder.model(), &model, sync)?;
-        folder.put(&folder.json(), self.to_json()?.as_bytes(), sync)?;
         if sync { flush_folder(&self.directory, &self.directory) } else { Ok(()) }
     }
 
-    /// Removes the folder of the job with all that is in it.
+    /// Ends the job: its folder is removed with all that is in it.
     pub(super) fn remove_folder(&self) -> Result<()> {
-        self.job_folder().remove(self.files.iter().map(|file| file.name.as_str()))
+        let names = self.files.iter().map(|file| file.name.as_str());
+        self.job_folder().end(names, self.publishing.sync)
     }
 }
 

@@ -23,6 +23,8 @@ pub struct SliceWriter<'j> {
     name: String,
     by_name: HashMap<&'j str, &'j PlannedTensor>,
     state: Mutex<State>,
+    /// Keeps others from a commit.
+    _lock: Option<File>,
 }
 
 #[derive(Debug, Default)]
@@ -76,9 +78,10 @@ impl Job {
         }
         let folder = self.job_folder();
         folder.check()?;
+        let lock = folder.lock_to_write()?;
         folder.forget(&name)?;
         let by_name = self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-        Ok(SliceWriter { job: self, name, by_name, state: Mutex::default() })
+        Ok(SliceWriter { job: self, name, by_name, state: Mutex::default(), _lock: lock })
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::options::Recast;
 use super::stamp::FileStamp;
 use crate::container::Container;
+use crate::container::externalize::ExternalizeOptions;
 use crate::error::{Error, Result};
 use crate::files::external_data::{PathPolicy, directory_of};
 use crate::files::file_source::{FileSource, WeightFile};
@@ -24,13 +25,19 @@ pub(super) struct RewriteSource {
     files: Vec<(PathBuf, Option<FileStamp>)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recast: Option<Recast>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    externalize: Option<ExternalizeOptions>,
 }
 
 impl RewriteSource {
     /// The model at `path` as it is now, and the container that parts of it are written from.
-    pub(super) fn new(path: &Path, recast: Option<Recast>) -> Result<(Self, Container)> {
+    pub(super) fn new(
+        path: &Path,
+        recast: Option<Recast>,
+        externalize: Option<ExternalizeOptions>,
+    ) -> Result<(Self, Container)> {
         let path = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
-        let mut source = Self { path, files: Vec::new(), recast };
+        let mut source = Self { path, files: Vec::new(), recast, externalize };
         let (loaded, weights) = source.load()?;
         let paths = std::iter::once(source.path.clone()).chain(weights);
         let stamped = paths.map(|path| FileStamp::of(&path).map(|stamp| (path, stamp)));
@@ -70,6 +77,9 @@ impl RewriteSource {
     fn changed(&self, mut container: Container) -> Result<Container> {
         if let Some(recast) = &self.recast {
             recast.apply(&mut container)?;
+        }
+        if let Some(options) = self.externalize {
+            container.externalize(options)?;
         }
         Ok(container)
     }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::description::Job;
-use super::folder::JobFolder;
+use super::folder::{COMMITTING, JobFolder, folders_in, is_folder, remove_begun};
 use super::receipt::part_of;
 use crate::error::{Error, Result};
-use crate::files::recovery::is_of_job;
+use crate::files::external_data::directory_of;
+use crate::files::recovery::{is_of_job, job_name};
+use crate::util::retry::retried;
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,6 +26,8 @@ pub struct JobStatus {
     pub bytes_written: u64,
     /// How many bytes the tensors have.
     pub bytes: u64,
+    /// Whether each tensor is written once, so that the job can be committed.
+    pub is_complete: bool,
 }
 
 impl Job {
@@ -42,6 +46,7 @@ impl Job {
         let lengths = self.tensors.iter().map(super::description::PlannedTensor::byte_len);
         let lengths: Vec<u64> = lengths.collect::<Result<_>>()?;
         Ok(JobStatus {
+            is_complete: self.check_complete(&receipts).is_ok(),
             writers: slices.map(|it| it.writer.clone()).collect(),
             bytes_written: receipts.iter().fold(0, |sum, it| it.bytes.saturating_add(sum)),
             bytes: lengths.iter().fold(0, |sum, len| len.saturating_add(sum)),
@@ -57,7 +62,14 @@ impl Job {
     /// aborted, [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists) where something else
     /// is in the folder, and those of the disk.
     pub fn abort(self) -> Result<()> {
-        self.job_folder().check()?;
+        let folder = self.job_folder();
+        folder.check_there()?;
+        // Of a job that is not whole there is nothing to commit.
+        let lock = folder.check().and_then(|()| folder.lock_to_end());
+        match lock {
+            Err(error) if error.reason() == COMMITTING => return Err(error),
+            lock => drop(lock),
+        }
         self.remove_folder()
     }
 }
@@ -75,15 +87,38 @@ impl Job {
 /// [`ErrorKind::Io`](crate::ErrorKind::Io) where the folder cannot be listed.
 pub fn jobs_in(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let directory = directory.as_ref();
-    let fail = |error| Error::io(directory, error);
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
-        let is_named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_of_job);
-        if is_named && JobFolder::at(&path).json().is_file() {
-            found.push(path);
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
+    folders_in(directory, is_of_job).map_err(|error| Error::io(directory, error))
+}
+
+/// As [`jobs_in`], of the model at `path` alone.
+///
+/// # Errors
+/// Those of [`jobs_in`].
+pub fn jobs_of(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let path = path.as_ref();
+    let Some(model) = path.file_name().and_then(|name| name.to_str()) else {
+        return Ok(Vec::new());
+    };
+    let is_of_model = |folder: &PathBuf| {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let id = name.and_then(|name| name.rsplit_once(".job-"));
+        id.is_some_and(|(_, id)| name == Some(&*job_name(model, id)))
+    };
+    let mut jobs = jobs_in(directory_of(path))?;
+    jobs.retain(is_of_model);
+    Ok(jobs)
+}
+
+/// Ends the job whose folder is at `folder`, as [`Job::abort`] does; also one whose plan was killed
+/// before it described the job.
+///
+/// # Errors
+/// Those of [`Job::open`] and [`Job::abort`].
+pub fn abort_job(folder: impl AsRef<Path>) -> Result<()> {
+    let folder = folder.as_ref();
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let is_begun = name.is_some_and(is_of_job)
+        && is_folder(folder)
+        && !retried(|| JobFolder::at(folder).json().symlink_metadata()).is_ok();
+    if is_begun { remove_begun(folder) } else { Job::open(folder)?.abort() }
 }

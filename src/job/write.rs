@@ -111,12 +111,13 @@ impl Job {
         if let Some(receipt) = self.stored(&writer)? {
             return Ok(receipt);
         }
+        let lock_to_write = folder.lock_to_write()?;
         let tensors: Vec<_> = self.tensors.iter().filter(|tensor| tensor.part == part).collect();
         let weights = self.checked(&tensors, &open()?)?;
         let receipt = self.write_tensors(&writer, &weights)?;
         check()?;
         folder.put_receipt(&writer, &receipt.to_json()?, self.publishing.sync)?;
-        drop(lock);
+        drop((lock_to_write, lock));
         Ok(receipt)
     }
 

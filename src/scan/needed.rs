@@ -207,6 +207,10 @@ impl Needed {
         if left.kind == LeftKind::Unneeded || !left.path.is_dir() {
             return;
         }
+        // The weights of a job are in its folder, and a load of its model is a later matter.
+        if left.kind == LeftKind::Job {
+            return;
+        }
         let folder = directory_of(&left.path);
         let mut look = |part: &str| -> Result<()> {
             for path in files_in(&left.path.join(part))? {

@@ -233,6 +233,9 @@ pub enum LeftKind {
     InUse,
     /// A save was interrupted before it changed anything: `recover` removes it.
     Unneeded,
+    /// The folder of a [job](crate::recovery::is_of_job): a save that many processes write, which
+    /// somebody may go on with.
+    Job,
 }
 
 /// Weights of equal bytes that several models have.

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
-use onnx_container::job::{Job, JobOptions, Recast, Receipt, TensorSlice, jobs_in};
+use onnx_container::edit::ExternalizeOptions;
+use onnx_container::job::{
+    Job, JobOptions, Recast, Receipt, TensorSlice, abort_job, jobs_in, jobs_of, remove_ended_jobs,
+};
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 use onnx_container::{
     Alignment, Container, DataType, ErrorKind, Initializer, LoadOptions, Result, SaveOptions,
@@ -577,4 +580,190 @@ fn weights_without_elements_need_nobody() {
     let loaded = Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
     assert_eq!(loaded.get("#s").unwrap().to_tensor().unwrap().as_slice::<f32>().unwrap(), [1.0]);
     assert_eq!(loaded.get("#e").unwrap().byte_len(), 0);
+}
+
+#[test]
+fn a_plan_that_was_killed_is_no_job_and_can_be_aborted() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = |left: &[&str]| {
+        let job = job_file(&matrix(6, 10), folder.path(), 2);
+        for name in ["model.onnx", "new", "receipts", "job.json"] {
+            let path = job.folder().join(name);
+            match left.contains(&name) {
+                true => {}
+                false if path.is_dir() => fs::remove_dir_all(path).unwrap(),
+                false => fs::remove_file(path).unwrap(),
+            }
+        }
+        job
+    };
+    for left in [&["job.json", "new", "receipts"][..], &["job.json", "new"], &["job.json"], &[]] {
+        let job = made(left);
+        assert_eq!(jobs_in(folder.path()).unwrap(), [job.folder()]);
+        for said in [
+            job.status().map(drop),
+            job.write_from(0, &matrix(6, 10)).map(drop),
+            job.commit().map(drop),
+        ] {
+            let error = said.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::MissingFile, "{left:?}: {error}");
+            assert!(error.reason().contains("the plan of this job did not end"), "{error}");
+        }
+        fs::write(job.folder().join("job.Ab12Cd.new"), "half").unwrap();
+        abort_job(job.folder()).unwrap();
+        is_clean(folder.path());
+    }
+    // What no job put there.
+    let job = made(&[]);
+    fs::write(job.folder().join("notes"), "mine").unwrap();
+    assert_eq!(abort_job(job.folder()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert!(job.folder().join("notes").is_file());
+}
+
+#[test]
+fn what_is_left_of_a_job_that_has_ended_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 1);
+    job.write_from(0, &matrix(6, 10)).unwrap();
+    let ended = folder.path().join(format!(".m.onnx.ended-{}", job.id()));
+    fs::rename(job.folder(), &ended).unwrap();
+    for error in [job.commit().unwrap_err(), job.clone().abort().unwrap_err()] {
+        assert!(error.reason().contains("committed or aborted"), "{error}");
+    }
+    let error = Job::open(job.folder()).unwrap_err();
+    assert!(error.reason().contains("committed or aborted"), "{error}");
+    assert!(jobs_in(folder.path()).unwrap().is_empty());
+    let (removed, errors) = remove_ended_jobs(folder.path());
+    assert_eq!((removed, errors.len(), ended.exists()), (1, 0, false));
+    let other = Job::plan(&matrix(2, 3), folder.path().join("o.onnx"), 1).unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 1);
+    assert_eq!(jobs_of(folder.path().join("m.onnx")).unwrap(), [job.folder()]);
+    assert_eq!(jobs_of(other.path()).unwrap(), [other.folder()]);
+    assert_eq!(jobs_in(folder.path()).unwrap().len(), 2);
+    for job in [job, other] {
+        job.abort().unwrap();
+    }
+    // The next plan does so too.
+    fs::create_dir_all(ended.join("new")).unwrap();
+    job_file(&matrix(6, 10), folder.path(), 1).abort().unwrap();
+    is_clean(folder.path());
+}
+
+#[test]
+fn a_job_that_is_opened_by_its_folder_is_where_that_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("a"), folder.path().join("b"));
+    fs::create_dir(&first).unwrap();
+    let job = job_file(&matrix(6, 10), &first, 1);
+    let name = job.folder().file_name().unwrap().to_owned();
+    assert_eq!(Job::open(job.folder()).unwrap(), job);
+    fs::rename(&first, &second).unwrap();
+    for path in [second.join(&name), second.join(&name).join("job.json")] {
+        let moved = Job::open(path).unwrap();
+        assert_eq!(moved.path(), second.canonicalize().unwrap().join("m.onnx"));
+        moved.write_from(0, &matrix(6, 10)).unwrap();
+    }
+    assert_eq!(job.status().unwrap_err().kind(), ErrorKind::MissingFile);
+    // The description of one job in the folder of another.
+    let other = job_file(&matrix(6, 10), &second, 1);
+    fs::copy(other.folder().join("job.json"), second.join(&name).join("job.json")).unwrap();
+    assert_eq!(Job::open(second.join(&name)).unwrap_err().kind(), ErrorKind::Changed);
+}
+
+#[test]
+fn descriptions_that_no_plan_makes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&container_of(3), folder.path(), 2);
+    let json: serde_json::Value = serde_json::from_str(&job.to_json().unwrap()).unwrap();
+    let changes: [(&str, fn(&mut serde_json::Value)); 6] = [
+        ("as many parts as there are numbers", |job| job["parts"] = u64::MAX.into()),
+        ("no parts", |job| job["parts"] = 0.into()),
+        ("more parts than tensors", |job| job["parts"] = 4.into()),
+        ("one name twice", |job| job["tensors"][1]["name"] = job["tensors"][0]["name"].clone()),
+        ("one place twice", |job| {
+            job["tensors"][1]["offset"] = job["tensors"][0]["offset"].clone();
+        }),
+        ("the model as weights", |job| job["files"][0]["name"] = job["name"].clone()),
+    ];
+    for (what, change) in changes {
+        let mut json = json.clone();
+        change(&mut json["job"]);
+        let error = Job::from_json(&json.to_string()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModel, "{what}: {error}");
+    }
+}
+
+#[test]
+fn a_commit_waits_for_nobody_and_needs_few_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let container = declared(&container_of(300));
+    let job = job_file(&container, folder.path(), JobOptions::new().slices(true));
+    let writer = job.slice_writer("r").unwrap();
+    let error = job.commit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    drop(writer);
+    assert_eq!(job.commit().unwrap_err().kind(), ErrorKind::MissingTensor);
+    job.abort().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_place_of_files_of_a_job_are_not_followed() {
+    use std::os::unix::fs::symlink;
+    let outside = tempfile::tempdir().unwrap();
+    let cases: [(&str, bool); 6] = [
+        ("new", true),
+        ("receipts", true),
+        ("model.onnx", false),
+        ("new/m.onnx.data", false),
+        ("receipts/part-00000.lock", false),
+        ("receipts/part-00000.json", false),
+    ];
+    for (name, is_folder) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let job = job_file(&matrix(6, 10), folder.path(), 1);
+        let (path, target) = (job.folder().join(name), outside.path().join("target"));
+        if is_folder {
+            fs::create_dir(&target).unwrap();
+            fs::write(target.join("m.onnx.data"), [7; 280]).unwrap();
+            fs::remove_dir_all(&path).unwrap();
+        } else {
+            fs::write(&target, [7; 280]).unwrap();
+            let _ = fs::remove_file(&path);
+        }
+        symlink(&target, &path).unwrap();
+        assert!(job.write_from(0, &matrix(6, 10)).is_err(), "{name}");
+        let _ = job.abort();
+        let kept = if is_folder { target.join("m.onnx.data") } else { target.clone() };
+        assert!(fs::read(kept).unwrap() == [7; 280], "{name}");
+        assert!(!is_folder || fs::read_dir(&target).unwrap().count() == 1, "{name}");
+        let _ = fs::remove_file(&target).or_else(|_| fs::remove_dir_all(&target));
+    }
+}
+
+#[test]
+fn a_rewrite_moves_inline_tensors_out() {
+    let moving = ExternalizeOptions::new().min_bytes(0);
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, expected) = (from.path().join("s.onnx"), from.path().join("m.onnx"));
+    container_of(5).save(&source, WeightFiles::Embedded).unwrap();
+    let mut container = Container::load(&source, LoadOptions::new()).unwrap();
+    container.externalize(moving).unwrap();
+    container.save(&expected, true).unwrap();
+    let options = JobOptions::from(3).externalize(moving);
+    let job = Job::rewrite(&source, to.path().join("m.onnx"), None, options.clone()).unwrap();
+    assert_eq!(job.parts(), 0..3);
+    for part in job.parts() {
+        Job::from_json(&job.to_json().unwrap()).unwrap().write(part).unwrap();
+    }
+    job.commit().unwrap();
+    for name in ["m.onnx", "m.onnx.data"] {
+        assert!(
+            fs::read(to.path().join(name)).unwrap() == fs::read(from.path().join(name)).unwrap(),
+            "{name}"
+        );
+    }
+    // Weights of a plan come from its caller, who moves them.
+    let error = Job::plan(&container, to.path().join("o.onnx"), options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }

@@ -13,7 +13,9 @@ use crate::error::{Error, ErrorKind};
 use crate::files::external_data::directory_of;
 use crate::files::recovery::journal::Journal;
 use crate::files::recovery::lock::FolderLock;
-use crate::files::recovery::names::{is_journal_name, is_staging_name, may_be_staging_name};
+use crate::files::recovery::names::{
+    is_journal_name, is_of_ended_job, is_of_job, is_staging_name, may_be_staging_name,
+};
 use crate::files::recovery::staging::{holds_others, is_of_a_save, remove_staged};
 use crate::util::retry::retried;
 
@@ -152,10 +154,26 @@ pub(crate) enum LeftState {
     InUse,
     /// A staging folder that nobody needs.
     Unneeded,
+    /// The folder of a job, which somebody may go on with.
+    Job,
 }
 
-/// Whether the folder `path` is the staging folder of a save, or may be one.
+/// What the folder `path` of a job is: of one that goes on, or of one that has ended and was not
+/// removed to its end.
+fn state_of_job(path: &Path) -> Option<LeftState> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match (is_of_job(name), is_of_ended_job(name)) {
+        (true, _) => Some(LeftState::Job),
+        (_, true) => Some(LeftState::Unneeded),
+        _ => None,
+    }
+}
+
+/// Whether the folder `path` is the staging folder of a save, or may be one, or that of a job.
 pub(crate) fn is_staging_folder(path: &Path) -> bool {
+    if state_of_job(path).is_some() {
+        return true;
+    }
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(may_be_staging_name) && is_of_a_save(path).unwrap_or(true)
 }
@@ -175,6 +193,8 @@ pub(crate) fn left_by_saves(directory: &Path) -> Result<Vec<(PathBuf, LeftState)
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_file && entry.file_name().to_str().is_some_and(is_journal_name) {
             left.push((path, LeftState::Needed));
+        } else if let Some(state) = state_of_job(&path).filter(|_| !is_file) {
+            left.push((path, state));
         } else if !is_file && is_staging_folder(&path) {
             let state = match (free.iter().find(|free| free.path == path), &named) {
                 (_, None) => LeftState::Needed,
@@ -236,6 +256,10 @@ mod tests {
         let used = StagingFolder::new(folder.path(), "b.onnx").unwrap();
         let moved = StagingFolder::new(folder.path(), "c.onnx").unwrap().keep();
         fs::write(moved.join("old/c.onnx"), "old").unwrap();
+        for name in [".f.onnx.job-aB3xYz", ".f.onnx.ended-aB3xYz"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::write(at(".g.onnx.job-aB3xYz"), "no folder").unwrap();
         fs::create_dir(at(".d.onnx.saving-backup")).unwrap();
         fs::write(at(".d.onnx.saving-backup/notes"), "mine").unwrap();
         let state = |path: &Path| {
@@ -246,6 +270,9 @@ mod tests {
         assert_eq!(state(used.path()), Some(LeftState::InUse));
         assert_eq!(state(&moved), Some(LeftState::Needed));
         assert_eq!(state(&at(".d.onnx.saving-backup")), None);
+        assert_eq!(state(&at(".f.onnx.job-aB3xYz")), Some(LeftState::Job));
+        assert_eq!(state(&at(".f.onnx.ended-aB3xYz")), Some(LeftState::Unneeded));
+        assert_eq!(state(&at(".g.onnx.job-aB3xYz")), None);
         // A journal that cannot be read may name any of them.
         fs::write(at(".e.onnx.switching"), "no journal").unwrap();
         assert_eq!(state(&at(".e.onnx.switching")), Some(LeftState::Needed));

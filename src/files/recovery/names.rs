@@ -49,6 +49,13 @@ pub(crate) fn job_name(model_name: &str, id: &str) -> String {
     format!(".{}.job-{id}", short(model_name))
 }
 
+/// The name that the folder of a job which is called `name` has from its end on, while it is
+/// removed; `None` where `name` is that of no job.
+pub(crate) fn ended_job_name(name: &str) -> Option<String> {
+    let (model, id) = name.rsplit_once(".job-").filter(|_| is_of_job(name))?;
+    Some(format!("{model}.ended-{id}"))
+}
+
 /// Whether `id` may be that of a job.
 #[cfg(feature = "jobs")]
 pub(crate) fn is_job_id(id: &str) -> bool {
@@ -65,6 +72,13 @@ pub(crate) fn is_job_id(id: &str) -> bool {
 /// ```
 pub fn is_of_job(name: &str) -> bool {
     let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(".job-"));
+    parts.is_some_and(|(_, random)| is_random(random))
+}
+
+/// Whether a folder beside models that is called `name` may be that of a job that has ended and was
+/// not removed to its end.
+pub(crate) fn is_of_ended_job(name: &str) -> bool {
+    let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(".ended-"));
     parts.is_some_and(|(_, random)| is_random(random))
 }
 
@@ -129,6 +143,22 @@ mod tests {
             assert!(!own || may_be_staging_name(&name), "{name}");
         }
         assert!(!may_be_staging_name(".m.onnx.saving-") && !may_be_staging_name("m.saving-aB3xYz"));
+    }
+
+    #[test]
+    fn folders_of_jobs_are_none_of_saves() {
+        for (name, of_job, ended) in [
+            (job_name("m.onnx", "aB3xYz"), true, false),
+            (ended_job_name(".m.onnx.job-aB3xYz").unwrap(), false, true),
+            (ended_job_name(&job_name(&"n".repeat(90), "aB3xYz")).unwrap(), false, true),
+            (".m.onnx.saving-aB3xYz".to_owned(), false, false),
+            (".m.onnx.job-aB3xY".to_owned(), false, false),
+            ("m.onnx.job-aB3xYz".to_owned(), false, false),
+        ] {
+            assert_eq!((is_of_job(&name), is_of_ended_job(&name)), (of_job, ended), "{name}");
+            assert!(!may_be_staging_name(&name) || name.contains("saving"), "{name}");
+            assert_eq!(ended_job_name(&name).is_some(), of_job, "{name}");
+        }
     }
 
     #[test]

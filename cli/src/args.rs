@@ -7,6 +7,7 @@ mod edit;
 mod evaluate;
 mod inline;
 mod inspect;
+mod job;
 mod layout;
 mod model_files;
 mod parts;
@@ -40,6 +41,7 @@ pub use evaluate::{
 };
 pub use inline::InlineArgs;
 pub use inspect::{InspectArgs, SortKey};
+pub use job::{GivenJob, JobArgs, JobCommand, JobListArgs, JobRewriteArgs, JobWriteArgs};
 pub use layout::{LayoutArgs, PackedArgs, ShardNameArg};
 pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, ShareArgs, TransferArgs};
 pub use parts::{ExtractModelArgs, MergeArgs};
@@ -385,6 +387,10 @@ pub struct FilesArgs {
 pub struct RecoverArgs {
     /// The folder that models are in, or one model
     pub path: PathBuf,
+    /// Also end the jobs of these models, and remove what was written of them. A job has no
+    /// process: only you know that nobody goes on with it
+    #[arg(long)]
+    pub jobs: bool,
     /// Print what was done as JSON
     #[arg(long)]
     pub json: bool,

@@ -15,6 +15,7 @@ pub(crate) mod extract;
 pub(crate) mod files;
 pub(crate) mod inline;
 pub(crate) mod inspect;
+pub(crate) mod job;
 pub(crate) mod leftovers;
 pub(crate) mod man;
 pub(crate) mod model_files;
@@ -46,8 +47,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::{AttachArgs, ExtractModelArgs, MergeArgs, ShareArgs, StripArgs};
 use crate::args::{
     CastArgs, CheckArgs, CompletionsArgs, CpArgs, DiffArgs, DigestArgs, EditArgs, EmbedArgs,
-    ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, ManArgs, MvArgs,
-    PackArgs, RecoverArgs, ReplaceArgs, ReportArgs, RmArgs, ScanArgs, SignArgs, SplitArgs,
+    ExportArgs, ExtractArgs, FilesArgs, ImportArgs, InlineArgs, InspectArgs, JobArgs, ManArgs,
+    MvArgs, PackArgs, RecoverArgs, ReplaceArgs, ReportArgs, RmArgs, ScanArgs, SignArgs, SplitArgs,
     StatsArgs, VerifySignatureArgs,
 };
 #[cfg(feature = "machine")]
@@ -115,6 +116,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Scan(ScanArgs),
     /// Put the weights of several models into one file
     Share(ShareArgs),
+    /// Write a model with many processes, part by part
+    Job(JobArgs),
     /// Complete or undo saves that were killed
     Recover(RecoverArgs),
     /// Print a digest of what a model contains or computes
@@ -213,6 +216,7 @@ impl Command {
             Self::Rm(args) => args,
             Self::Share(args) => args,
             Self::Scan(args) => args,
+            Self::Job(args) => args,
             Self::Recover(args) => args,
             Self::Digest(args) => args,
             Self::Diff(args) => args,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{GONE, JobFolder, is_folder, no_link, read_text};
+use super::folder::{GONE, HALF_MADE, JobFolder, is_file, is_folder, no_link, read_text};
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
 use crate::dtype::DataType;
@@ -257,6 +257,9 @@ impl Job {
             return Err(Error::new(ErrorKind::MissingFile, GONE).with_path(path));
         }
         let json = if path.is_dir() { JobFolder::at(path).json() } else { path.to_path_buf() };
+        if folder.is_some() && !is_file(&json) {
+            return Err(Error::new(ErrorKind::MissingFile, HALF_MADE).with_path(path));
+        }
         let mut job = Self::from_json(&read_text(&json, folder.is_none())?)
             .map_err(|error| error.with_path(json))?;
         if let Some(folder) = folder {

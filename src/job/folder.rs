@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 pub(super) const GONE: &str =
     "the job is not there: it was committed or aborted, or its folder was moved";
 pub(super) const COMMITTING: &str = "is being committed: wait for that process";
-const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. Abort \
+pub(super) const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. Abort \
                          the job and plan it again";
 
 /// The folder of a job.

@@ -1,7 +1,6 @@
 //! [`RewriteSource`]: the model that a rewrite reads, and what it changes.
 
 use std::path::{Path, PathBuf};
-
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use super::stamp::FileStamp;
 use crate::container::Container;
 use crate::container::externalize::ExternalizeOptions;
 use crate::error::{Error, Result};
-use crate::files::external_data::{PathPolicy, directory_of};
+use crate::files::external_data::{Directory, PathPolicy};
 use crate::files::file_source::{FileSource, WeightFile};
 use crate::files::folder_files::FolderFiles;
 use crate::load::LoadOptions;
@@ -37,11 +36,14 @@ impl RewriteSource {
         externalize: Option<ExternalizeOptions>,
     ) -> Result<(Self, Container)> {
         let path = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
+        let before = FileStamp::of(&path)?;
         let mut source = Self { path, files: Vec::new(), recast, externalize };
         let (loaded, weights) = source.load()?;
         let paths = std::iter::once(source.path.clone()).chain(weights);
         let stamped = paths.map(|path| FileStamp::of(&path).map(|stamp| (path, stamp)));
         source.files = stamped.collect::<Result<_>>()?;
+        // A save that replaces the model in the meantime has put its weights in place before.
+        FileStamp::check(&source.path, before)?;
         let container = source.changed(loaded)?;
         Ok((source, container))
     }
@@ -65,10 +67,9 @@ impl RewriteSource {
     /// The model, and the weights files that it has. They are read in parts: a part of a model that
     /// outgrows this machine is not.
     fn load(&self) -> Result<(Container, Vec<PathBuf>)> {
-        let directory = directory_of(&self.path);
-        let files = FolderFiles::new(directory, PathPolicy::default())?;
+        let directory = Directory::of_model(&self.path, PathPolicy::default())?;
         let opened = Arc::default();
-        let noted = Noted { files, opened: Arc::clone(&opened) };
+        let noted = Noted { files: directory.into(), opened: Arc::clone(&opened) };
         let container = Container::load(&self.path, LoadOptions::new().files_from(noted))?;
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok((container, opened))

@@ -8,7 +8,7 @@ use onnx_container::edit::ExternalizeOptions;
 use onnx_container::job::{
     Job, JobOptions, Recast, Receipt, TensorSlice, abort_job, jobs_in, jobs_of, remove_ended_jobs,
 };
-use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+use onnx_container::proto::{GraphProto, Message, ModelProto, StringStringEntryProto, TensorProto};
 use onnx_container::{
     Alignment, Container, DataType, ErrorKind, Initializer, LoadOptions, Result, SaveOptions,
     WeightFiles,
@@ -766,4 +766,45 @@ fn a_rewrite_moves_inline_tensors_out() {
     // Weights of a plan come from its caller, who moves them.
     let error = Job::plan(&container, to.path().join("o.onnx"), options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// A file of a terabyte, of which a tensor at each end is all that there is.
+#[cfg(unix)]
+#[test]
+fn a_rewrite_reads_only_what_it_writes() {
+    const TERABYTE: u64 = 1 << 40;
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("s.onnx");
+    let file = fs::File::create(folder.path().join("s.data")).unwrap();
+    if file.set_len(TERABYTE).is_err() {
+        eprintln!("SKIPPED: no files of a terabyte here");
+        return;
+    }
+    let mut graph = GraphProto::new("g");
+    for (name, offset) in [("a", 0), ("tied", 0), ("b", TERABYTE - 8), ("b_too", TERABYTE - 8)] {
+        let dims = if name == "b_too" { [1] } else { [2] };
+        let mut tensor = TensorProto::external(name, TensorProto::FLOAT, dims, "s.data");
+        let entry = |key, value: u64| StringStringEntryProto::new(key, value.to_string());
+        tensor.external_data.push(entry("offset", offset));
+        tensor.external_data.push(entry("length", 4 * dims[0] as u64));
+        graph.initializer.push(tensor);
+    }
+    fs::write(&source, ModelProto::new(graph).encode_to_vec().unwrap()).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 8], TERABYTE - 8).unwrap();
+    let job = Job::rewrite(&source, folder.path().join("m.onnx"), None, 3).unwrap();
+    // Tensors on the same bytes are one where they have one shape.
+    let names: Vec<_> = job.tensors().iter().map(|tensor| &*tensor.name).collect();
+    assert_eq!(names, ["a", "b", "b_too"]);
+    for part in job.parts() {
+        job.write(part).unwrap();
+    }
+    job.commit().unwrap();
+    let model = Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
+    assert_eq!(model.get("#b").unwrap().to_buffer().unwrap()[..], [7; 8]);
+    assert_eq!(model.get("#b_too").unwrap().to_buffer().unwrap()[..], [7; 4]);
+    // What is cut off is said of the tensor.
+    file.set_len(TERABYTE - 1).unwrap();
+    let error = Job::rewrite(&source, folder.path().join("n.onnx"), None, 1).unwrap_err();
+    assert!(error.each().all(|it| it.kind() == ErrorKind::OutOfBounds), "{error}");
+    assert!(error.each().any(|it| it.tensor() == Some("b")), "{error}");
 }

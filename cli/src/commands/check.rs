@@ -8,6 +8,7 @@ mod finite;
 use std::path::{Path, PathBuf};
 
 use onnx_container::check::{CheckOptions, Checker, Severity};
+use onnx_container::job::jobs_of;
 use onnx_container::recovery::interrupted_saves;
 use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 use onnx_container_files::{targets, unfinished};
@@ -73,6 +74,7 @@ pub fn check(args: &CheckArgs, path: &Path, checker: &mut Checker) -> Found {
             let found = found.chain(finite::not_finite(args, path, is_wrong));
             let mut findings = Findings::of(found, &checked);
             findings.extend(unfinished_files(path));
+            findings.extend(jobs(path));
             Found { findings: findings.strictly(args.strict), error: None }
         }
         Err(error) => {
@@ -133,6 +135,18 @@ fn unfinished_files(model: &Path) -> impl Iterator<Item = PrintedFinding> {
     let left = unfinished::abandoned(targets::folder(model));
     left.into_iter().flat_map(|path| {
         let reason = "left by a command that was killed: `recover` of this folder removes it";
+        let error = Error::new(ErrorKind::Changed, reason).with_path(path);
+        PrintedFinding::all(Severity::Advice, &error)
+    })
+}
+
+/// The jobs of the model, which will replace it or were given up.
+fn jobs(model: &Path) -> impl Iterator<Item = PrintedFinding> {
+    // A folder that cannot be listed is a finding of the check itself.
+    let jobs = jobs_of(model).unwrap_or_default();
+    jobs.into_iter().flat_map(|path| {
+        let reason = "a job that writes this model: `job status` of this folder shows how far it is, `job abort` \
+                      ends it";
         let error = Error::new(ErrorKind::Changed, reason).with_path(path);
         PrintedFinding::all(Severity::Advice, &error)
     })

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use onnx_container::job::{abort_job, jobs_in, jobs_of, remove_ended_jobs};
 use onnx_container::recovery::{Recovery, recover, recover_model};
 use onnx_container_files::{targets, unfinished};
 use onnx_container_signing::remove_abandoned;
@@ -35,7 +36,10 @@ fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     recovery.errors.extend(errors);
     let (written, errors) = unfinished::remove_abandoned(folder);
     recovery.errors.extend(errors);
-    let removed = Removed { signing, written };
+    let (ended, errors) = remove_ended_jobs(folder);
+    recovery.errors.extend(errors);
+    let mut removed = Removed { signing, written, ended, ..Removed::default() };
+    removed.look_at_jobs(args, &mut recovery.errors);
     if args.json {
         out.json(&RecoverReport::new(&args.path, &recovery, &removed))?;
     } else {
@@ -45,12 +49,52 @@ fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(recovery.errors.is_empty()))
 }
 
-/// How many files of commands that were killed were removed.
+/// What was removed of commands that were killed, and of jobs.
+#[derive(Default)]
 struct Removed {
-    /// Of `sign`.
+    /// How many files of `sign`.
     signing: usize,
-    /// Of those that write something else than models.
+    /// How many files of those that write something else than models.
     written: usize,
+    /// How many folders of jobs that had ended.
+    ended: usize,
+    /// The folders of jobs that the user has given up.
+    jobs: Vec<PathBuf>,
+    /// Those of jobs that stay.
+    kept: Vec<PathBuf>,
+}
+
+impl Removed {
+    /// Finds the jobs, and ends them where the user says that nobody goes on with them.
+    fn look_at_jobs(&mut self, args: &RecoverArgs, errors: &mut Vec<onnx_container::Error>) {
+        let jobs = if args.path.is_dir() { jobs_in(&args.path) } else { jobs_of(&args.path) };
+        let jobs = jobs.unwrap_or_else(|error| {
+            errors.push(error);
+            Vec::new()
+        });
+        for job in jobs {
+            match args.jobs.then(|| abort_job(&job)) {
+                Some(Ok(())) => self.jobs.push(job),
+                Some(Err(error)) => errors.push(error),
+                None => self.kept.push(job),
+            }
+        }
+    }
+
+    fn print_jobs(&self, out: &mut Output) -> Result<(), Failure> {
+        if self.ended > 0 {
+            let folders = count(self.ended, "folder");
+            out.row("removed", format_args!("{folders} of jobs that had ended"))?;
+        }
+        for path in &self.jobs {
+            out.row("removed", format_args!("{}: a job", tidy(path).display()))?;
+        }
+        for path in &self.kept {
+            let advice = "a job, which stays: `job abort` ends it, recover --jobs ends all";
+            out.folded_row("job", format_args!("{}: {advice}", tidy(path).display()))?;
+        }
+        Ok(())
+    }
 }
 
 fn print(recovery: &Recovery, removed: &Removed, out: &mut Output) -> Result<(), Failure> {
@@ -70,7 +114,9 @@ fn print(recovery: &Recovery, removed: &Removed, out: &mut Output) -> Result<(),
             out.row("removed", format_args!("{files} of {who} that was killed"))?;
         }
     }
-    let files = removed.signing.saturating_add(removed.written);
+    removed.print_jobs(out)?;
+    let files = removed.signing.saturating_add(removed.written).saturating_add(removed.ended);
+    let files = files.saturating_add(removed.jobs.len()).saturating_add(removed.kept.len());
     let nothing = recovery.finished.is_empty() && recovery.undone.is_empty() && files == 0;
     if nothing && recovery.removed == 0 && recovery.errors.is_empty() {
         out.line("nothing to recover")?;
@@ -116,6 +162,12 @@ struct RecoverReport<'a> {
     removed_signing: usize,
     /// How many files of other commands that were killed were removed.
     removed_unfinished: usize,
+    /// How many folders of jobs that had ended were removed.
+    removed_ended_jobs: usize,
+    /// The folders of jobs that were removed.
+    removed_jobs: Vec<String>,
+    /// Those of jobs that stay.
+    jobs: Vec<String>,
     errors: Vec<JsonError>,
 }
 
@@ -131,6 +183,9 @@ impl<'a> RecoverReport<'a> {
             removed: recovery.removed,
             removed_signing: files.signing,
             removed_unfinished: files.written,
+            removed_ended_jobs: files.ended,
+            removed_jobs: names(&files.jobs),
+            jobs: names(&files.kept),
             errors: recovery.errors.iter().map(JsonError::from).collect(),
         }
     }

@@ -55,6 +55,11 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "mv" => &["model.onnx release.onnx", "encoder.onnx decoder.onnx release/"],
         "cp" => &["model.onnx copy.onnx", "snapshots/main/model.onnx release/"],
         "rm" => &["model.onnx --dry-run", "old/a.onnx old/b.onnx"],
+        "job" => &[
+            "rewrite big.onnx half.onnx --parts 64 --cast float16 -o half.job",
+            "write half.job $SLURM_ARRAY_TASK_ID",
+            "commit half.job",
+        ],
         "recover" => &["models/", "model.onnx"],
         "sign" => &["model.onnx --key key.pem", "model.onnx --key key.pem --all-files"],
         "verify-signature" => &["model.onnx --key key.pub", "model.onnx --key key.pub --json"],

@@ -17,6 +17,11 @@ pub struct Reading {
     pub limits: Limits,
 }
 
+/// As a library reads without a word of the user: nothing is mapped.
+pub fn unmapped() -> Reading {
+    Reading { map: MmapChoice::never(), paths: PathPolicy::default(), limits: Limits::new() }
+}
+
 /// What the user asked for.
 pub fn of(args: &ReadArgs) -> Reading {
     let mut limits = Limits::new();

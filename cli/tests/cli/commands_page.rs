@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::support::Folder;
 
 /// A call that the page shows, after the calls above it.
-const CALLS: [(&str, &[&str]); 33] = [
+const CALLS: [(&str, &[&str]); 34] = [
     ("inspect", &["encoder.onnx", "--top", "3"]),
     ("files", &["encoder.onnx"]),
     ("scan", &["."]),
@@ -36,6 +36,7 @@ const CALLS: [(&str, &[&str]); 33] = [
     ("mv", &["packed.onnx", "release.onnx"]),
     ("cp", &["release.onnx", "copy.onnx"]),
     ("rm", &["copy.onnx"]),
+    ("job", &["write", "half.job", "0-1"]),
     ("recover", &["."]),
     ("sign", &["release.onnx", "--key", "keys/P-256.pem"]),
     ("verify-signature", &["release.onnx", "--key", "keys/P-256.pub"]),
@@ -86,6 +87,11 @@ fn page() -> String {
         assert!(["help", "completions", "man"].contains(&name.as_str()), "{name} has no call");
     }
     for (name, args) in CALLS {
+        if name == "job" {
+            // What it prints has a random name.
+            let plan = "job rewrite encoder.onnx job.onnx --parts 2 --cast float16 -o half.job";
+            folder.run(&plan.split(' ').collect::<Vec<_>>()).done();
+        }
         let run = folder.run(&[&[name], args].concat());
         assert!(run.code() < 2, "{run:?}");
         let command = cli.find_subcommand_mut(name).unwrap();
@@ -95,9 +101,16 @@ fn page() -> String {
             }
         }
         let about = command.get_about().unwrap().to_string();
-        let help = command.render_long_help().to_string();
+        let mut help = command.render_long_help().to_string();
+        for part in command.get_subcommands_mut().filter(|part| part.get_name() != "help") {
+            write!(help, "\n\n{}", part.render_long_help()).unwrap();
+        }
         let help = help.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
         let said = format!("{}{}", run.stdout(), run.stderr());
+        if name == "job" {
+            folder.run(&["job", "abort", "half.job"]).done();
+            std::fs::remove_file(folder.path("half.job")).unwrap();
+        }
         let call = args.join(" ");
         write!(
             page,

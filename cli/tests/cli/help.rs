@@ -186,7 +186,7 @@ fn no_text_ends_the_quotes_of_a_script_for_fish() {
 fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions cast import-safetensors export-safetensors check inspect \
-                    files extract replace edit mv cp rm share strip attach extract-model merge scan stats digest diff report";
+                    files extract replace edit mv cp rm share strip attach extract-model merge scan stats digest diff report job";
     let machine =
         if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };
     for command in commands.split_whitespace().chain(machine.iter().copied()) {

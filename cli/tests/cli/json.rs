@@ -20,7 +20,8 @@ fn page() -> String {
 }
 
 /// Commands that write what the cases read.
-const PREPARATIONS: [&str; 8] = [
+const PREPARATIONS: [&str; 9] = [
+    "job rewrite m.onnx k.onnx -o k.job",
     "strip m.onnx bare.onnx",
     "split m.onnx s.onnx",
     "split m.onnx t.onnx",
@@ -32,7 +33,7 @@ const PREPARATIONS: [&str; 8] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 82] = [
+const CASES: [&str; 96] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -103,7 +104,21 @@ const CASES: [&str; 82] = [
     "verify-signature broken.onnx --key keys/P-256.pub -s tied.sig",
     "verify-signature again.onnx --key keys/P-256.pub -s tied.sig",
     "verify-signature m.onnx --key keys/P-256.pub",
+    "job rewrite m.onnx j.onnx -o j.job --parts 2",
+    "job rewrite gone.onnx j.onnx",
+    "job list none",
+    "job list .",
+    "job status j.job",
+    "job status gone.job",
+    "job write j.job 0",
+    "job write j.job 7",
+    "job commit j.job",
+    "job write j.job 1",
+    "job commit j.job",
+    "job abort j.job",
+    "job abort k.job",
     "recover .",
+    "recover . --jobs",
     "recover none",
     "digest tied.onnx --tensors",
     "digest p.onnx --files",
@@ -268,7 +283,9 @@ const CHECKED: &str = "verified.check";
 
 /// The command of a case.
 fn command(case: &str) -> &str {
-    if case.starts_with("trace diff") { "trace diff" } else { case.split(' ').next().unwrap() }
+    let words = if ["trace diff", "job "].iter().any(|it| case.starts_with(it)) { 2 } else { 1 };
+    let end = case.match_indices(' ').nth(words - 1).map_or(case.len(), |(at, _)| at);
+    &case[..end]
 }
 
 /// A row of a table: the key with its section, its type, and when it is null or absent.

@@ -23,6 +23,7 @@
 )]
 
 mod interrupted;
+mod job;
 mod model_files;
 mod share;
 mod signing;

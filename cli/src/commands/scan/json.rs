@@ -54,6 +54,7 @@ impl<'a> Folder<'a> {
             kind: match it.kind {
                 LeftKind::Unneeded => "unneeded",
                 LeftKind::InUse => "in_use",
+                LeftKind::Job => "job",
                 _ => "needed",
             },
         });

@@ -125,10 +125,14 @@ fn unneeded(scanned: &Scanned, out: &mut Output) -> io::Result<()> {
             LeftKind::Unneeded => {
                 "left by a save that was interrupted before it changed anything: recover removes it"
             }
+            LeftKind::Job => {
+                "a job: `job status` shows how far it is, `job abort` ends it and frees these bytes"
+            }
             LeftKind::InUse => "a save is running, or this file system has no locks to tell",
             _ => "a save was interrupted while it put files in place: recover completes it",
         };
-        row("left", sized(path, *bytes, text), out)?;
+        let label = if *kind == LeftKind::Job { "job" } else { "left" };
+        row(label, sized(path, *bytes, text), out)?;
     }
     for file in &scanned.unfinished {
         let text = "left by a command that was killed: recover of its folder removes it";

@@ -85,7 +85,7 @@ pub(crate) fn is_of_ended_job(name: &str) -> bool {
 /// Whether a file or folder beside models that is called `name` is one that a save makes and
 /// removes again: its staging folder, or the journal of a switch. Where no save is running, one
 /// that was interrupted left it, and [`recover`](crate::recovery::recover) completes that save or
-/// removes what it left.
+/// removes what it left. That of a job that goes on is told by [`is_of_job`].
 ///
 /// ```
 /// use onnx_container::recovery::is_left_by_saves;

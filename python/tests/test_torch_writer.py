@@ -23,7 +23,7 @@ import models  # noqa: E402
 import onnx_container  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch_ranks  # noqa: E402
-from onnx_container import Container, DataType, recover  # noqa: E402
+from onnx_container import Container, DataType, Job, recover  # noqa: E402
 from onnx_container.torch import OnnxReader, OnnxWriter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:TypedStorage")
@@ -161,6 +161,9 @@ def test_a_killed_rank_leaves_the_old_model(tmp_path: Path, world: int) -> None:
     assert torch.equal(Container.load(tmp_path / "m.onnx").tensor("rows").torch(), rows)
     assert recover(tmp_path).errors == []
     assert {*os.listdir(tmp_path)} == {*before, "store", *left}
+    for name in left:
+        Job.open(tmp_path / name).abort()
+    assert {*os.listdir(tmp_path)} == {*before, "store"}
 
 
 # In one process.

@@ -55,6 +55,8 @@ class OnnxWriter(StorageWriter):
     Before a byte is written the names, types and shapes of all ranks are held to the model, and every fault is told in one
     ``CheckpointException`` on every rank: names that no tensor has, weights that no rank has or that two ranks write. A weight
     that the model has with its elements and that no rank names stays as it is.
+
+    On rank 0 ``saved`` is a :class:`Committed`: what the last save has put in place.
     """
 
     def __init__(

@@ -377,6 +377,19 @@ def test_every_type_of_torch_is_read(tmp_path: Path) -> None:
     assert len(weights) > 15
 
 
+def test_pairs_of_four_bits(tmp_path: Path) -> None:
+    """torch has two elements of FLOAT4E2M1 in each of its own."""
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this torch has no float4_e2m1fn_x2")
+    pairs = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
+    model = models.add(("w", DataType.FLOAT4E2M1, (3, 8)))
+    save({"w": pairs.view(torch.float4_e2m1fn_x2)}, tmp_path / "m.onnx", model)
+    assert bytes(Container.load(tmp_path / "m.onnx").tensor("w").raw) == bytes(range(12))
+    found = torch.zeros_like(pairs)
+    dcp.load({"w": found.view(torch.float4_e2m1fn_x2)}, storage_reader=OnnxReader(tmp_path / "m.onnx"), no_dist=True)
+    assert torch.equal(found, pairs)
+
+
 def test_inline_weights_are_read(tmp_path: Path) -> None:
     onnx.save(inline(np.arange(12, dtype=np.float32).reshape(3, 4)), tmp_path / "m.onnx")
     found = {"w": torch.zeros(3, 4, dtype=torch.float64)}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{GONE, HALF_MADE, JobFolder, is_file, is_folder, no_link, read_text};
+use super::folder::{HALF_MADE, JobFolder, kind_at, no_link, read_text};
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
 use crate::dtype::DataType;
@@ -253,11 +253,11 @@ impl Job {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let folder = folder_at(path);
-        if folder.as_ref().is_some_and(|folder| !is_folder(folder)) {
-            return Err(Error::new(ErrorKind::MissingFile, GONE).with_path(path));
+        if let Some(folder) = &folder {
+            JobFolder::at(folder).check_there()?;
         }
         let json = if path.is_dir() { JobFolder::at(path).json() } else { path.to_path_buf() };
-        if folder.is_some() && !is_file(&json) {
+        if folder.is_some() && !kind_at(&json)?.is_some_and(|kind| kind.is_file()) {
             return Err(Error::new(ErrorKind::MissingFile, HALF_MADE).with_path(path));
         }
         let mut job = Self::from_json(&read_text(&json, folder.is_none())?)

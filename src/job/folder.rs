@@ -12,7 +12,7 @@
 //! `.<model>.ended-<id>`: that is the end of the job, and anybody may remove what is left.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, FileType, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,8 +32,7 @@ const JOB_LOCK: &str = "job.lock";
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-pub(super) const GONE: &str =
-    "the job is not there: it was committed or aborted, or its folder was moved";
+const GONE: &str = "the job is not there: it was committed or aborted, or its folder was moved";
 pub(super) const COMMITTING: &str = "is being committed: wait for that process";
 pub(super) const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. Abort \
                          the job and plan it again";
@@ -103,20 +102,20 @@ impl JobFolder {
 
     /// Refuses a job that is not there.
     pub(super) fn check_there(&self) -> Result<()> {
-        if is_folder(&self.path) {
-            return Ok(());
+        match kind_at(&self.path)? {
+            Some(kind) if kind.is_dir() => Ok(()),
+            _ => Err(Error::new(ErrorKind::MissingFile, GONE).with_path(&self.path)),
         }
-        Err(Error::new(ErrorKind::MissingFile, GONE).with_path(&self.path))
     }
 
     /// Refuses a job that is not there whole: its model is written last.
     pub(super) fn check(&self) -> Result<()> {
         self.check_there()?;
         let wrong = |kind, reason| Err(Error::new(kind, reason).with_path(&self.path));
-        if !is_file(&self.model()) {
+        if !kind_at(&self.model())?.is_some_and(|kind| kind.is_file()) {
             return wrong(ErrorKind::MissingFile, HALF_MADE);
         }
-        if !is_folder(&self.new_files()) || !is_folder(&self.receipts()) {
+        if !is_folder(&self.new_files())? || !is_folder(&self.receipts())? {
             return wrong(ErrorKind::Changed, "a folder of the job is gone, or a link");
         }
         Ok(())
@@ -329,11 +328,14 @@ pub fn remove_ended_jobs(directory: impl AsRef<Path>) -> (usize, Vec<Error>) {
 pub(super) fn remove_ended(path: &Path) -> Result<()> {
     let parts = [path.join("new"), path.join("receipts"), path.to_path_buf()];
     // A link is removed, and what it leads to stays.
-    let remove = |part: &PathBuf| match is_folder(part) {
-        true => remove_files(part).and_then(|()| gone(fs::remove_dir(part))),
-        false => gone(fs::remove_file(part)),
+    let remove = |part: &PathBuf| {
+        let removed = match is_folder(part)? {
+            true => remove_files(part).and_then(|()| gone(fs::remove_dir(part))),
+            false => gone(fs::remove_file(part)),
+        };
+        removed.map_err(|error| Error::io(path, error))
     };
-    parts.iter().try_for_each(remove).map_err(|error| Error::io(path, error))
+    parts.iter().try_for_each(remove)
 }
 
 /// Removes the files in `folder`.
@@ -373,14 +375,19 @@ fn tried(file: &File, lock: Lock) -> Option<bool> {
     tried.ok()
 }
 
-/// Whether a folder, and no link to one, is at `path`.
-pub(super) fn is_folder(path: &Path) -> bool {
-    retried(|| fs::symlink_metadata(path)).is_ok_and(|it| it.is_dir())
+/// What is at `path`, of a link the link; `None` where nothing is. A folder of another user, which
+/// cannot be looked into, is an error and not gone.
+pub(super) fn kind_at(path: &Path) -> Result<Option<FileType>> {
+    match retried(|| fs::symlink_metadata(path)) {
+        Ok(metadata) => Ok(Some(metadata.file_type())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(path, error)),
+    }
 }
 
-/// Whether a file, and no link to one, is at `path`.
-pub(super) fn is_file(path: &Path) -> bool {
-    retried(|| fs::symlink_metadata(path)).is_ok_and(|it| it.is_file())
+/// Whether a folder, and no link to one, is at `path`.
+fn is_folder(path: &Path) -> Result<bool> {
+    Ok(kind_at(path)?.is_some_and(|kind| kind.is_dir()))
 }
 
 /// `options`, which open no link.

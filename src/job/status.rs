@@ -1,16 +1,16 @@
 //! [`Job::status`] and [`Job::abort`]: how far a job is, and its end without a result.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::description::Job;
-use super::folder::{COMMITTING, JobFolder, folders_in, is_folder, remove_begun};
+use super::folder::{COMMITTING, JobFolder, folders_in, kind_at, remove_begun};
 use super::receipt::part_of;
 use crate::error::{Error, Result};
 use crate::files::external_data::directory_of;
 use crate::files::recovery::{is_of_job, job_name};
-use crate::util::retry::retried;
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,6 +53,18 @@ impl Job {
             done,
             missing,
         })
+    }
+
+    /// The parts that are not written. Unlike [`status`](Self::status) this reads no receipt, so
+    /// each of many writers may ask.
+    ///
+    /// # Errors
+    /// Those of [`status`](Self::status).
+    pub fn missing_parts(&self) -> Result<Vec<usize>> {
+        let folder = self.job_folder();
+        folder.check()?;
+        let done: HashSet<_> = folder.writers()?.iter().filter_map(|it| part_of(it)).collect();
+        Ok(self.parts().filter(|part| !done.contains(part)).collect())
     }
 
     /// Ends the job: its folder is removed with all that was written.
@@ -117,8 +129,10 @@ pub fn jobs_of(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
 pub fn abort_job(folder: impl AsRef<Path>) -> Result<()> {
     let folder = folder.as_ref();
     let name = folder.file_name().and_then(|name| name.to_str());
-    let is_begun = name.is_some_and(is_of_job)
-        && is_folder(folder)
-        && !retried(|| JobFolder::at(folder).json().symlink_metadata()).is_ok();
-    if is_begun { remove_begun(folder) } else { Job::open(folder)?.abort() }
+    let is_there = name.is_some_and(is_of_job) && JobFolder::at(folder).check_there().is_ok();
+    if is_there && kind_at(&JobFolder::at(folder).json())?.is_none() {
+        remove_begun(folder)
+    } else {
+        Job::open(folder)?.abort()
+    }
 }

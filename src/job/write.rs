@@ -168,7 +168,9 @@ impl Job {
             |(number, (tensor, initializer))| {
                 let file =
                     files.get(&tensor.file).ok_or_else(|| Error::internal("a file is closed"))?;
-                let digest = copy(initializer, file, tensor.offset);
+                let digest = copy(initializer, file, tensor.offset, |error| {
+                    self.staged_file(tensor.file).map_or_else(|e| e, |path| Error::io(path, error))
+                });
                 let digest = digest.map_err(|error| error.with_tensor(tensor.name.as_str()))?;
                 let mut written = written.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if let Some(slot) = written.get_mut(number) {
@@ -222,9 +224,15 @@ fn fits(tensor: &PlannedTensor, initializer: Initializer) -> Result<Initializer>
     Ok(initializer)
 }
 
-/// Writes all bytes of `initializer` to the offset `at` of `file`; returns their SHA-256.
-fn copy(initializer: &Initializer, file: &File, at: u64) -> Result<Digest> {
-    let mut to = Place { file, at, hasher: Sha256::new() };
+/// Writes all bytes of `initializer` to the offset `at` of `file`; returns their SHA-256. `fail`
+/// makes the error of the file.
+fn copy(
+    initializer: &Initializer,
+    file: &File,
+    at: u64,
+    fail: impl Fn(std::io::Error) -> Error,
+) -> Result<Digest> {
+    let mut to = Place { file, at, hasher: Sha256::new(), fail };
     match in_one_piece(initializer)? {
         Some(bytes) => bytes.chunks(CHUNK).try_for_each(|part| to.put(part))?,
         None => to.put_parts(initializer)?,
@@ -241,18 +249,19 @@ fn in_one_piece(initializer: &Initializer) -> Result<Option<Buffer>> {
 }
 
 /// Where the next bytes of a tensor go, and the hash of those before.
-struct Place<'f> {
+struct Place<'f, F> {
     file: &'f File,
     at: u64,
     hasher: Sha256,
+    /// Makes the error of the file.
+    fail: F,
 }
 
-impl Place<'_> {
+impl<F: Fn(std::io::Error) -> Error> Place<'_, F> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let len = bytes.len() as u64;
         self.hasher.update(bytes);
-        let written = write_at(self.file, bytes, self.at);
-        written.map_err(|error| Error::io("a weights file of the job", error))?;
+        write_at(self.file, bytes, self.at).map_err(&self.fail)?;
         self.at = self.at.saturating_add(len);
         cancel::advance(len)
     }

@@ -334,6 +334,8 @@ fn a_part_is_written_once_and_its_receipt_is_the_same() {
     assert!(receipts.iter().all(|receipt| *receipt == receipts[0]));
     assert_eq!(asked.into_inner(), 1);
     let status = job.status().unwrap();
+    assert_eq!(job.missing_parts().unwrap(), status.missing);
+    assert!(!status.is_complete);
     assert_eq!((status.done, status.missing, status.bytes), (vec![0], vec![1], 280));
     assert_eq!(status.bytes_written, 240);
     job.abort().unwrap();
@@ -675,7 +677,8 @@ fn descriptions_that_no_plan_makes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let job = job_file(&container_of(3), folder.path(), 2);
     let json: serde_json::Value = serde_json::from_str(&job.to_json().unwrap()).unwrap();
-    let changes: [(&str, fn(&mut serde_json::Value)); 6] = [
+    type Change = fn(&mut serde_json::Value);
+    let changes: [(&str, Change); 6] = [
         ("as many parts as there are numbers", |job| job["parts"] = u64::MAX.into()),
         ("no parts", |job| job["parts"] = 0.into()),
         ("more parts than tensors", |job| job["parts"] = 4.into()),

@@ -71,6 +71,7 @@ fn folder() -> Folder {
     folder.run(&["strip", "model.onnx", "structure.onnx"]).done();
     folder.run(&["pack", "model.onnx", "packed.onnx"]).done();
     folder.run(&["cast", "model.onnx", "half.onnx", "--to", "float16", "--keep-io"]).done();
+    folder.run(&["job", "rewrite", "model.onnx", "half.onnx", "-o", "half.job"]).done();
     folder.run(&["extract", "model.onnx", "embedding", "-o", "new.npy"]).done();
     folder.run(&["extract", "model.onnx", "w", "-o", "w.npy"]).done();
     folder.run(&["run", "model.onnx", "--seed", "1", "--dim", "batch=2", "-o", "out"]).done();

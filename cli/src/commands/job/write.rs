@@ -49,14 +49,14 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
         stop::written(format!("part {part} was written"));
         written.push(Written::new(part, &receipt));
     }
-    let status = job.status()?;
+    let missing = job.missing_parts()?;
     let report = WriteReport {
         command: "job write",
         job: Named::new(&job),
         bytes: written.iter().map(|it| it.bytes).fold(0, u64::saturating_add),
         written,
-        missing: status.missing,
-        complete: status.is_complete,
+        complete: missing.is_empty(),
+        missing,
     };
     if args.json {
         out.json(&report)?;
@@ -76,7 +76,7 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// written.
 fn asked(job: &Job, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
     if args.all {
-        return Ok(job.status()?.missing);
+        return Ok(job.missing_parts()?);
     }
     let mut parts = Vec::new();
     for range in &args.parts {

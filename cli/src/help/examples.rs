@@ -56,8 +56,8 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "cp" => &["model.onnx copy.onnx", "snapshots/main/model.onnx release/"],
         "rm" => &["model.onnx --dry-run", "old/a.onnx old/b.onnx"],
         "job" => &[
-            "rewrite model.onnx half.onnx --parts 64 --cast float16 -o half.job",
-            "write half.job 0",
+            "rewrite model.onnx new.onnx --parts 64 -o new.job",
+            "write new.job 0",
         ],
         "recover" => &["models/", "model.onnx"],
         "sign" => &["model.onnx --key key.pem", "model.onnx --key key.pem --all-files"],

@@ -45,8 +45,8 @@ fn model(first: f32) -> ModelProto {
     model
 }
 
-/// A folder with every file that an example reads.
-fn folder() -> Folder {
+/// A folder with every file that an example reads, and a job in `jobs`.
+fn folder(jobs: &Folder) -> Folder {
     let folder = Folder::new();
     for name in ["models", "web", "split", "release", "old", "snapshots/main"] {
         std::fs::create_dir_all(folder.path(name)).unwrap();
@@ -71,7 +71,9 @@ fn folder() -> Folder {
     folder.run(&["strip", "model.onnx", "structure.onnx"]).done();
     folder.run(&["pack", "model.onnx", "packed.onnx"]).done();
     folder.run(&["cast", "model.onnx", "half.onnx", "--to", "float16", "--keep-io"]).done();
-    folder.run(&["job", "rewrite", "model.onnx", "half.onnx", "-o", "half.job"]).done();
+    // Elsewhere: what is signed later is the whole folder.
+    let new = jobs.path("new.onnx").display().to_string();
+    folder.run(&["job", "rewrite", "model.onnx", &new, "-o", "new.job"]).done();
     folder.run(&["extract", "model.onnx", "embedding", "-o", "new.npy"]).done();
     folder.run(&["extract", "model.onnx", "w", "-o", "w.npy"]).done();
     folder.run(&["run", "model.onnx", "--seed", "1", "--dim", "batch=2", "-o", "out"]).done();
@@ -106,7 +108,8 @@ fn every_example_of_the_help_does_what_it_says() {
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let commands = onnx_container_cli::declaration();
     let mut failed = Vec::new();
-    let base = folder();
+    let jobs = Folder::new();
+    let base = folder(&jobs);
     std::fs::create_dir(base.path(".zfunc")).unwrap();
     for command in commands.get_subcommands().filter(|it| it.get_name() != "help") {
         let help = command.clone().render_help().to_string();

@@ -194,6 +194,8 @@ fn models(folder: &Folder) {
     other.graph.as_mut().unwrap().node[0] = NodeProto::new("Neg", ["x"], ["p"]);
     folder.save("other.onnx", &other);
     tree(folder);
+    // A job whose plan was killed.
+    fs::create_dir(folder.path(".z.onnx.job-aB3xYz")).unwrap();
     #[cfg(feature = "machine")]
     runnable(folder);
 }

@@ -3,7 +3,8 @@
 //! - First: [`recipes`], [`questions`].
 //! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`],
 //!   [`python_cookbook`], [`python_api`].
-//! - Save and ship: [`format`](mod@format), [`safety`], [`safetensors`], [`inlining`].
+//! - Save and ship: [`format`](mod@format), [`safety`], [`jobs`], [`safetensors`],
+//!   [`inlining`].
 //! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
 //! - Script: [`commands`], [`json`].
 //! - Contribute: [`design`], [`benchmarks`].
@@ -25,6 +26,7 @@ pages! {
     digests,
     format,
     inlining,
+    jobs,
     json,
     machine,
     ownership,

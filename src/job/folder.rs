@@ -3,7 +3,7 @@
 //!
 //! - `job.json`: the job. It is there first, and says what else may be.
 //! - `new/`: the weights files, in their full length from the start.
-//! - `receipts/`: one JSON file for each writer that is done, a lock for each part, and one for all.
+//! - `receipts/`: one JSON file for each writer that is done, a lock for each part, one for all.
 //! - `model.onnx`: the model as it will be, with the names and offsets of the weights files. It is
 //!   there last: without it the plan did not end.
 //!
@@ -215,7 +215,8 @@ impl JobFolder {
     fn lock_or_refuse(&self, lock: Lock, reason: &str) -> Result<Option<File>> {
         let file = self.lock_file(JOB_LOCK)?;
         match tried(&file, lock) {
-            Some(true) => Ok(Some(file)),
+            // The job may have ended meanwhile.
+            Some(true) => self.check().map(|()| Some(file)),
             Some(false) => Err(Error::new(ErrorKind::Changed, reason).with_path(&self.path)),
             None => Ok(None),
         }
@@ -225,7 +226,9 @@ impl JobFolder {
         let path = self.receipts().join(name);
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true);
-        no_link(&mut options).open(&path).map_err(|error| Error::io(path, error))
+        // Where the job has ended meanwhile, that is said.
+        let fail = |error| self.check().err().unwrap_or_else(|| Error::io(path.clone(), error));
+        no_link(&mut options).open(&path).map_err(fail)
     }
 
     /// Ends the job, whose weights files are `names`: from one instant on it is no job any more,

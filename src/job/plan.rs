@@ -38,7 +38,7 @@ impl Job {
     ) -> Result<Self> {
         let options = options.into();
         if options.externalize.is_some() {
-            let reason = "only a rewrite moves tensors out: call `Container::externalize` first";
+            let reason = "only a rewrite moves tensors out: externalize the container first";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         Self::planned(container, path.as_ref(), &options, None)

@@ -5,17 +5,19 @@
 
 mod list;
 mod named;
+mod progress;
 mod rewrite;
 mod write;
 
 use std::path::{Path, PathBuf};
 
 use onnx_container::ByteSize;
-use onnx_container::job::{Committed, Job, JobStatus, abort_job};
+use onnx_container::job::{Committed, Job, abort_job};
 use onnx_container::recovery::is_of_job;
 use serde::Serialize;
 
-use self::named::{Named, call_to_write, next_call, told};
+use self::named::{File, Named, call_to_write, next_call, told};
+use self::progress::Progress;
 use crate::args::{GivenJob, JobArgs, JobCommand};
 use crate::commands::Execute;
 use crate::model::save::print_warnings;
@@ -72,37 +74,6 @@ impl Execute for JobArgs {
     }
 }
 
-/// How far a job is, as it is printed.
-#[derive(Debug, Serialize)]
-struct Progress {
-    parts: usize,
-    done: Vec<usize>,
-    missing: Vec<usize>,
-    writers: Vec<String>,
-    bytes_written: u64,
-    bytes: u64,
-    complete: bool,
-}
-
-impl Progress {
-    fn new(job: &Job, status: JobStatus) -> Self {
-        let JobStatus { done, missing, writers, bytes_written, bytes, is_complete, .. } = status;
-        let (parts, complete) = (job.parts().len(), is_complete);
-        Self { parts, done, missing, writers, bytes_written, bytes, complete }
-    }
-
-    /// How much is written, in words.
-    fn said(&self) -> String {
-        let (written, all) = (ByteSize(self.bytes_written), ByteSize(self.bytes));
-        match self.parts {
-            0 => format!("{} ({written} of {all})", count(self.writers.len(), "writer")),
-            parts => {
-                format!("{} of {} ({written} of {all})", self.done.len(), count(parts, "part"))
-            }
-        }
-    }
-}
-
 #[derive(Debug, Serialize)]
 struct StatusReport {
     command: &'static str,
@@ -142,26 +113,6 @@ struct CommitReport {
     removed: Vec<String>,
     left_behind: Vec<String>,
     warnings: Vec<String>,
-}
-
-/// A file beside the model, or the model.
-#[derive(Debug, Serialize)]
-struct File {
-    #[serde(serialize_with = "lossy")]
-    path: PathBuf,
-    bytes: u64,
-}
-
-impl File {
-    /// The files `all` beside the model at `path`.
-    fn beside(path: &Path, all: &[onnx_container::save::SavedFile]) -> Vec<Self> {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        all.iter().map(|it| Self { path: folder.join(&it.name), bytes: it.bytes }).collect()
-    }
-
-    fn print(&self, out: &mut Output) -> Result<(), Failure> {
-        Ok(out.line(format_args!("{:>12}  {}", self.bytes, self.path.display()))?)
-    }
 }
 
 /// `job commit JOB`: puts the model in place.

@@ -55,10 +55,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "mv" => &["model.onnx release.onnx", "encoder.onnx decoder.onnx release/"],
         "cp" => &["model.onnx copy.onnx", "snapshots/main/model.onnx release/"],
         "rm" => &["model.onnx --dry-run", "old/a.onnx old/b.onnx"],
-        "job" => &[
-            "rewrite model.onnx new.onnx --parts 64 -o new.job",
-            "write new.job 0",
-        ],
+        "job" => &["rewrite model.onnx new.onnx --parts 64 -o new.job", "write new.job 0"],
         "recover" => &["models/", "model.onnx"],
         "sign" => &["model.onnx --key key.pem", "model.onnx --key key.pem --all-files"],
         "verify-signature" => &["model.onnx --key key.pub", "model.onnx --key key.pub --json"],

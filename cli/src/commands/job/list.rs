@@ -6,7 +6,7 @@ use onnx_container::job::{Job, jobs_in};
 use onnx_container::{Error, Result};
 use serde::Serialize;
 
-use super::Progress;
+use super::progress::Progress;
 use crate::args::JobListArgs;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy, lossy_or_null, tidy};

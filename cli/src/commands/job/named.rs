@@ -1,8 +1,9 @@
-//! How a job, its parts and the next call are named to people.
+//! How a job, its files, its parts and the next call are named to people.
 
 use std::path::{Path, PathBuf};
 
 use onnx_container::job::Job;
+use onnx_container::save::SavedFile;
 use serde::Serialize;
 
 use crate::terminal::failure::Failure;
@@ -38,6 +39,26 @@ impl Named {
         out.row("model", self.model.display())?;
         out.row("folder", self.folder.display())?;
         Ok(())
+    }
+}
+
+/// A file beside the model, or the model.
+#[derive(Debug, Serialize)]
+pub struct File {
+    #[serde(serialize_with = "lossy")]
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+impl File {
+    /// The files `all` beside the model at `path`.
+    pub fn beside(path: &Path, all: &[SavedFile]) -> Vec<Self> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        all.iter().map(|it| Self { path: folder.join(&it.name), bytes: it.bytes }).collect()
+    }
+
+    pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        Ok(out.line(format_args!("{:>12}  {}", self.bytes, self.path.display()))?)
     }
 }
 

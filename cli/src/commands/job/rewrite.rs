@@ -13,8 +13,7 @@ use onnx_container_files::targets::{self, refusal};
 use onnx_container_files::unfinished::Unfinished;
 use serde::Serialize;
 
-use super::File;
-use super::named::{Named, call_to_write};
+use super::named::{File, Named, call_to_write};
 use crate::args::{JobRewriteArgs, OldFiles, TargetArgs};
 use crate::commands::leftovers;
 use crate::model::{kept_name, needed, reading, save};

@@ -15,6 +15,7 @@
 
 mod commit;
 mod description;
+mod disk;
 mod folder;
 mod options;
 mod plan;

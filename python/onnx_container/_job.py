@@ -67,7 +67,7 @@ class Committed:
     """Names and lengths in bytes, the model last."""
     nbytes: int
     digest: str | None
-    """That of the model, known from the receipts; None where a tensor was written by several writers."""
+    """That of the model, known from the receipts of parts. Of slices it is known with ``digests=True``: they are read then."""
     removed: list[os.PathLike[str]]
     """Old weights files that were removed."""
     left_behind: list[os.PathLike[str]]
@@ -215,10 +215,10 @@ class Job:
 
         Args:
             weights: a container, or anything that can be weights by the names of :attr:`tensors`: a mapping, or a function,
-                which is called once for each tensor. None for a rewrite.
+                which is called for each tensor when it is written, by several threads. None for a rewrite.
 
         Raises:
-            Error: weights of another type or shape, before a byte is written; a source that has changed.
+            Error: weights of another type or shape; a source that has changed; the job was committed or aborted.
         """
         if weights is None:
             return Receipt(self._core.write(part, None, None))
@@ -228,7 +228,7 @@ class Job:
         return Receipt(self._core.write(part, None, function))
 
     def write_slices(self, writer: str, slices: Iterable[tuple[str, Iterable[int], Any]]) -> Receipt:
-        """Writes slices of tensors, and flushes them. ``write_slices`` of the same ``writer`` again replaces its receipt.
+        """Writes slices of tensors, and flushes them. A ``writer`` that was killed writes the same slices again.
 
         Args:
             writer: the name of this process, such as ``rank-3``.
@@ -256,7 +256,7 @@ class Job:
         The model that was there when the job was planned is replaced, and no other. A commit that was killed is done again.
 
         Args:
-            receipts: those that an engine has carried; None for those in the folder.
+            receipts: those that an engine has carried, which are in the folder too; None for all of those.
 
         Raises:
             Error: tensors that are not written or written twice; the model was replaced by another save meanwhile.

@@ -1,7 +1,7 @@
 //! [`Job`]: a save that many processes write together.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use onnx_container::job::{JobOptions, Recast, Receipt, Weights};
 use onnx_container::{DataType, Error, Initializer, Result};
@@ -132,9 +132,10 @@ impl Job {
                 detached(py, || self.0.write_from(part, &*now))
             }
             (None, Some(weights)) => {
-                // Python is asked by this thread, before others write.
-                let given = Given::of(&self.0, part, &weights)?;
-                detached(py, || self.0.write_from(part, &given))
+                let asked = Asked { function: weights.unbind(), raised: Mutex::default() };
+                let written = detached(py, || self.0.write_from(part, &asked));
+                let raised = asked.raised.into_inner().unwrap_or_else(PoisonError::into_inner);
+                raised.map_or(written, Err)
             }
             (None, None) => detached(py, || self.0.write(part)),
         };
@@ -196,30 +197,25 @@ impl Job {
     }
 }
 
-/// Weights that a Python function has returned.
-struct Given(HashMap<String, Initializer>);
-
-impl Given {
-    /// Those of a part, unless it is written.
-    fn of(
-        job: &onnx_container::job::Job,
-        part: usize,
-        weights: &Bound<'_, PyAny>,
-    ) -> PyResult<Self> {
-        let status = job.status().or_raise()?;
-        let mut given = HashMap::new();
-        if status.missing.contains(&part) {
-            for tensor in job.tensors().iter().filter(|tensor| tensor.part == part) {
-                let found = converted(&weights.call1((tensor.name.as_str(),))?)?;
-                given.insert(tensor.name.clone(), found.get().0.clone());
-            }
-        }
-        Ok(Self(given))
-    }
+/// Weights that a Python function returns when they are written.
+struct Asked {
+    function: Py<PyAny>,
+    /// What it raised first.
+    raised: Mutex<Option<PyErr>>,
 }
 
-impl Weights for Given {
+impl Weights for Asked {
     fn weights_of(&self, name: &str) -> Result<Initializer> {
-        self.0.get(name).cloned().ok_or_else(|| Error::other(format!("`{name}` was not asked for")))
+        let asked = Python::try_attach(|py| {
+            let returned = self.function.bind(py).call1((name,))?;
+            Ok::<_, PyErr>(converted(&returned)?.get().0.clone())
+        });
+        let ended = || Error::other("the interpreter has ended");
+        asked.ok_or_else(ended)?.map_err(|error| {
+            let said = Error::other(format!("the function of weights raised: {error}"));
+            let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+            raised.get_or_insert(error);
+            said
+        })
     }
 }

@@ -1,10 +1,10 @@
 //! [`Job::commit`]: all parts are there, and the model is put in place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
 use super::description::Job;
-use super::receipt::{Receipt, part_of};
+use super::receipt::{Receipt, WrittenTensor, part_of};
 use super::slice::{TensorSlice, check_cover};
 use super::staged::digests;
 use super::stamp::FileStamp;
@@ -27,7 +27,7 @@ pub struct Committed {
     /// The length of all of them in bytes.
     pub bytes: u64,
     /// The [digest](crate::Container::digest) of the model, known from the receipts without
-    /// reading a weight; `None` where a tensor was written by several writers.
+    /// reading a weight. Of slices it is known where the job stores digests: they are read then.
     pub digest: Option<ContentDigest>,
     /// Old weights files that were removed.
     #[serde(serialize_with = "crate::util::as_text::paths")]
@@ -60,13 +60,13 @@ impl Job {
     /// As [`commit`](Self::commit), with the `receipts` that an engine has carried.
     ///
     /// # Errors
-    /// Those of [`commit`](Self::commit); [`ErrorKind::InvalidArgument`] for a receipt of another
-    /// job.
+    /// Those of [`commit`](Self::commit); [`ErrorKind::Changed`] for a receipt that is not in the
+    /// folder of the job, because its writer has begun again.
     pub fn commit_receipts(
         &self,
         receipts: impl IntoIterator<Item = Receipt>,
     ) -> Result<Committed> {
-        self.commit_locked(|| Ok(receipts.into_iter().collect()))
+        self.commit_locked(|| self.carried(receipts.into_iter().collect()))
     }
 
     /// Commits with the receipts of `given`, which is called when nobody writes any more.
@@ -77,8 +77,16 @@ impl Job {
         let receipts = given()?;
         let receipts = self.of_this_job(receipts)?;
         self.check_complete(&receipts)?;
+        self.check_begun(&receipts)?;
         let (model, digest) = self.final_model(&receipts)?;
-        let mut committed = self.publish(&model, digest)?;
+        folder.mark_commit(self.publishing.sync)?;
+        let published = self.publish(&model, digest);
+        if published.is_err() && !self.is_linked() {
+            folder.unmark_commit()?;
+        }
+        let mut committed = published?;
+        // From the mark on no process writes, so the lock may go before the folder, as it must
+        // where a folder with an open file cannot be renamed.
         drop(lock);
         if let Err(error) = self.remove_folder() {
             committed
@@ -86,6 +94,21 @@ impl Job {
                 .push(error.because("the model is in place, but not all of the job is removed"));
         }
         Ok(committed)
+    }
+
+    /// `receipts`, if they are those in the folder.
+    fn carried(&self, receipts: Vec<Receipt>) -> Result<Vec<Receipt>> {
+        for receipt in &receipts {
+            // What was written again since has another receipt, or none yet.
+            if self.stored(&receipt.writer)?.as_ref() != Some(receipt) {
+                let reason = format!(
+                    "the receipt of {} is not the one in the folder of the job: it was written again",
+                    receipt.writer
+                );
+                return Err(Error::new(ErrorKind::Changed, reason).with_path(self.folder()));
+            }
+        }
+        Ok(receipts)
     }
 
     /// The receipts in the folder.
@@ -104,7 +127,6 @@ impl Job {
                 let reason = format!("the receipt of {} is of another job", receipt.writer);
                 return Err(Error::new(ErrorKind::InvalidArgument, reason));
             }
-            // A part that was written twice has equal bytes, or those of the last one.
             by_writer.insert(receipt.writer.clone(), receipt);
         }
         Ok(by_writer.into_values().collect())
@@ -135,6 +157,36 @@ impl Job {
             errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_tensor(*name));
         }
         errors.join().map_or(Ok(()), Err)
+    }
+
+    /// Refuses where a run has begun to write slices that are in no receipt of its writer: bytes of
+    /// other writers may be gone there.
+    fn check_begun(&self, receipts: &[Receipt]) -> Result<()> {
+        let changed = |reason| Error::new(ErrorKind::Changed, reason).with_path(self.folder());
+        for (writer, text) in self.job_folder().all_begun()? {
+            let Some(receipt) = receipts.iter().find(|receipt| receipt.writer == writer) else {
+                let reason = format!(
+                    "{writer} began to write and did not end: run it again, or abort the job"
+                );
+                return Err(changed(reason));
+            };
+            let ended: HashSet<_> =
+                receipt.tensors.iter().map(|it| (&it.name, &it.slice)).collect();
+            // What is cut off was not begun: the line comes first.
+            for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+                let begun: WrittenTensor = serde_json::from_str(line).map_err(|error| {
+                    changed(format!("what {writer} has begun cannot be read: {error}"))
+                })?;
+                if !ended.contains(&(&begun.name, &begun.slice)) {
+                    let reason = format!(
+                        "an earlier run of {writer} has written other slices, perhaps over those of other \
+                         writers: abort the job and plan it again"
+                    );
+                    return Err(changed(reason).with_tensor(begun.name));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn unwritten(&self, part: usize) -> String {
@@ -196,6 +248,16 @@ impl Job {
         let bytes = files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum));
         let (removed, left_behind) = (Vec::new(), Vec::new());
         Committed { files, bytes, digest, removed, left_behind, warnings }
+    }
+
+    /// Whether a weights file of the job may be that of a model in place.
+    fn is_linked(&self) -> bool {
+        self.files.iter().enumerate().any(|(number, file)| {
+            let staged = self.staged_file(number).and_then(|staged| file_ids(&staged));
+            let there = file_ids(&self.directory.join(&file.name));
+            // What cannot be told may be.
+            staged.ok().zip(there.ok()).is_none_or(|(staged, there)| staged == there)
+        })
     }
 
     /// Whether the files are in place already: a commit of this job was killed after that.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{HALF_MADE, JobFolder, kind_at, no_link, read_text};
+use super::disk::{kind_at, no_link, read_text};
+use super::folder::{HALF_MADE, JobFolder};
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
 use crate::dtype::DataType;
@@ -121,7 +122,7 @@ impl PlannedTensor {
 }
 
 /// How the commit puts the files in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Publishing {
     pub(super) overwrite: bool,
@@ -131,23 +132,32 @@ pub(super) struct Publishing {
     pub(super) named: bool,
     pub(super) remove_superseded: bool,
     pub(super) remove_left_behind: bool,
+    /// Files that are not replaced or removed, by absolute paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) protected: Vec<PathBuf>,
 }
 
 impl Publishing {
-    pub(super) fn of(options: &SaveOptions) -> Self {
-        Self {
+    /// # Errors
+    /// Where the current folder is not known.
+    pub(super) fn of(options: &SaveOptions) -> Result<Self> {
+        let absolute =
+            |path: &PathBuf| std::path::absolute(path).map_err(|error| Error::io(path, error));
+        Ok(Self {
+            protected: options.protected.iter().map(absolute).collect::<Result<_>>()?,
             overwrite: options.overwrite,
             sync: options.sync,
             digests: options.digests,
             named: options.data_name.is_some(),
             remove_superseded: options.remove_superseded,
             remove_left_behind: options.remove_left_behind,
-        }
+        })
     }
 
-    pub(super) fn options(self) -> SaveOptions {
-        let Self { overwrite, sync, remove_superseded, remove_left_behind, .. } = self;
+    pub(super) fn options(&self) -> SaveOptions {
+        let Self { overwrite, sync, remove_superseded, remove_left_behind, .. } = *self;
         let options = SaveOptions::new().overwrite(overwrite).sync(sync);
+        let options = options.protect(self.protected.iter().cloned());
         options.remove_superseded(remove_superseded).remove_left_behind(remove_left_behind)
     }
 }

@@ -3,7 +3,10 @@
 //!
 //! - `job.json`: the job. It is there first, and says what else may be.
 //! - `new/`: the weights files, in their full length from the start.
-//! - `receipts/`: one JSON file for each writer that is done, a lock for each part, one for all.
+//! - `receipts/`: one JSON file for each writer that is done, a lock for each, one for all, and the
+//!   slices that each writer has begun to write.
+//! - `committing`: a commit has begun, and the weights files may be those of the published model:
+//!   no process writes to them any more.
 //! - `model.onnx`: the model as it will be, with the names and offsets of the weights files. It is
 //!   there last: without it the plan did not end.
 //!
@@ -12,11 +15,12 @@
 //! `.<model>.ended-<id>`: that is the end of the job, and anybody may remove what is left.
 
 use std::collections::HashSet;
-use std::fs::{self, File, FileType, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::disk::{Lock, gone, is_folder, kind_at, no_link, read_text, tried};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{
     ended_job_name, flush_folder, is_of_ended_job, job_name, random, staged_name,
@@ -24,16 +28,17 @@ use crate::files::recovery::{
 use crate::util::cancel;
 use crate::util::retry::retried;
 
-/// The longest JSON file of a job, in bytes, that is read.
-const LONGEST: u64 = 1 << 28;
 /// The lock that writers share, and a commit has alone.
 const JOB_LOCK: &str = "job.lock";
+/// The end of the name of the list of slices that a writer has begun to write.
+const BEGUN: &str = ".slices";
 /// How long a writer waits before it tries a lock again, at first and later.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 const GONE: &str = "the job is not there: it was committed or aborted, or its folder was moved";
 pub(super) const COMMITTING: &str = "is being committed: wait for that process";
+const COMMIT_BEGUN: &str = "a commit of the job has begun: commit it again, or abort it";
 pub(super) const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. Abort \
                          the job and plan it again";
 
@@ -141,6 +146,46 @@ impl JobFolder {
         }
     }
 
+    fn mark(&self) -> PathBuf {
+        self.path.join("committing")
+    }
+
+    /// Notes that a commit begins, after which the weights files may be those of the model.
+    pub(super) fn mark_commit(&self, sync: bool) -> Result<()> {
+        self.put(&self.mark(), b"", sync)
+    }
+
+    /// Takes the note back: no weights file is that of a model.
+    pub(super) fn unmark_commit(&self) -> Result<()> {
+        gone(fs::remove_file(self.mark())).map_err(|error| Error::io(self.mark(), error))
+    }
+
+    /// Refuses to write where a commit has begun.
+    pub(super) fn refuse_commit(&self) -> Result<()> {
+        match kind_at(&self.mark())? {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Changed, COMMIT_BEGUN).with_path(&self.path)),
+        }
+    }
+
+    /// The list of slices that a writer has begun to write, to be added to.
+    pub(super) fn begun(&self, writer: &str) -> Result<File> {
+        let path = self.receipts().join(format!("{writer}{BEGUN}"));
+        let mut options = File::options();
+        options.create(true).append(true);
+        no_link(&mut options).open(&path).map_err(|error| Error::io(path, error))
+    }
+
+    /// The lists of all writers.
+    pub(super) fn all_begun(&self) -> Result<Vec<(String, String)>> {
+        let writers = self.names_of_receipts(BEGUN)?.into_iter();
+        let read = |writer: String| {
+            let text = read_text(&self.receipts().join(format!("{writer}{BEGUN}")), false)?;
+            Ok((writer, text))
+        };
+        writers.map(read).collect()
+    }
+
     /// Stores the receipt of a writer.
     pub(super) fn put_receipt(&self, writer: &str, json: &str, sync: bool) -> Result<()> {
         self.put(&self.receipt(writer), json.as_bytes(), sync)
@@ -162,12 +207,16 @@ impl JobFolder {
 
     /// The names of the writers whose receipts are there, in their order.
     pub(super) fn writers(&self) -> Result<Vec<String>> {
+        self.names_of_receipts(".json")
+    }
+
+    /// The names of the files that end so among the receipts, without that end, in their order.
+    fn names_of_receipts(&self, end: &str) -> Result<Vec<String>> {
         let fail = |error| Error::io(self.receipts(), error);
         let mut writers = Vec::new();
         for entry in fs::read_dir(self.receipts()).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
-            writers
-                .extend(name.to_str().and_then(|it| it.strip_suffix(".json")).map(str::to_owned));
+            writers.extend(name.to_str().and_then(|it| it.strip_suffix(end)).map(str::to_owned));
         }
         writers.sort_unstable();
         Ok(writers)
@@ -179,6 +228,13 @@ impl JobFolder {
         self.locked(&format!("{writer}.lock"), File::try_lock)
     }
 
+    /// Refuses while another process writes what `writer` writes.
+    pub(super) fn lock_or_refuse_writer(&self, writer: &str) -> Result<Option<File>> {
+        let reason =
+            format!("{writer} is being written by another process: wait for it, or end it");
+        self.lock_or_refuse(&format!("{writer}.lock"), File::try_lock, &reason)
+    }
+
     /// Waits until no process commits the job, and keeps others from it: writers hold this.
     pub(super) fn lock_to_write(&self) -> Result<Option<File>> {
         self.locked(JOB_LOCK, File::try_lock_shared)
@@ -186,12 +242,16 @@ impl JobFolder {
 
     /// Refuses while a process writes or commits, and keeps others from it.
     pub(super) fn lock_to_commit(&self) -> Result<Option<File>> {
-        self.lock_or_refuse(File::try_lock, "is being written or committed: wait for that process")
+        self.lock_or_refuse(
+            JOB_LOCK,
+            File::try_lock,
+            "is being written or committed: wait for that process",
+        )
     }
 
     /// Refuses while a process commits the job.
     pub(super) fn lock_to_end(&self) -> Result<Option<File>> {
-        self.lock_or_refuse(File::try_lock_shared, COMMITTING)
+        self.lock_or_refuse(JOB_LOCK, File::try_lock_shared, COMMITTING)
     }
 
     /// Tries until the lock is there, so that a signal or a [cancel](crate::Cancel) ends the wait.
@@ -199,7 +259,8 @@ impl JobFolder {
         self.check()?;
         let file = self.lock_file(name)?;
         let mut pause = SHORTEST_PAUSE;
-        while let Some(is_locked) = tried(&file, lock) {
+        let fail = |error| Error::io(&self.path, error);
+        while let Some(is_locked) = tried(&file, lock).map_err(fail)? {
             if is_locked {
                 // The job may have ended meanwhile.
                 self.check()?;
@@ -212,9 +273,9 @@ impl JobFolder {
         Ok(None)
     }
 
-    fn lock_or_refuse(&self, lock: Lock, reason: &str) -> Result<Option<File>> {
-        let file = self.lock_file(JOB_LOCK)?;
-        match tried(&file, lock) {
+    fn lock_or_refuse(&self, name: &str, lock: Lock, reason: &str) -> Result<Option<File>> {
+        let file = self.lock_file(name)?;
+        match tried(&file, lock).map_err(|error| Error::io(&self.path, error))? {
             // The job may have ended meanwhile.
             Some(true) => self.check().map(|()| Some(file)),
             Some(false) => Err(Error::new(ErrorKind::Changed, reason).with_path(&self.path)),
@@ -256,9 +317,10 @@ impl JobFolder {
     /// Whether anything is in the folder that no job puts there.
     fn holds_others(&self, names: &HashSet<String>) -> io::Result<bool> {
         let is_part = |name: &str| ["new", "receipts"].contains(&name);
-        let is_own = |name: &str| ["job.json", "model.onnx"].contains(&name) || is_new(name);
+        let is_own =
+            |name: &str| ["job.json", "model.onnx", "committing"].contains(&name) || is_new(name);
         let is_of_writer =
-            |name: &str| name.ends_with(".json") || name.ends_with(".lock") || is_new(name);
+            |name: &str| [".json", ".lock", BEGUN, ".new"].iter().any(|end| name.ends_with(end));
         Ok(has_other(&self.path, |name, is_folder| match is_folder {
             true => is_part(name),
             false => is_own(name),
@@ -363,73 +425,4 @@ pub(super) fn remove_begun(path: &Path) -> Result<()> {
         return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
     }
     remove_ended(path)
-}
-
-/// A lock that is there or not, without a wait.
-type Lock = fn(&File) -> std::result::Result<(), TryLockError>;
-
-/// Whether `lock` is had; `None` where the file system has no locks.
-fn tried(file: &File, lock: Lock) -> Option<bool> {
-    let tried = retried(|| match lock(file) {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
-    });
-    tried.ok()
-}
-
-/// What is at `path`, of a link the link; `None` where nothing is. A folder of another user, which
-/// cannot be looked into, is an error and not gone.
-pub(super) fn kind_at(path: &Path) -> Result<Option<FileType>> {
-    match retried(|| fs::symlink_metadata(path)) {
-        Ok(metadata) => Ok(Some(metadata.file_type())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io(path, error)),
-    }
-}
-
-/// Whether a folder, and no link to one, is at `path`.
-fn is_folder(path: &Path) -> Result<bool> {
-    Ok(kind_at(path)?.is_some_and(|kind| kind.is_dir()))
-}
-
-/// `options`, which open no link.
-pub(super) fn no_link(options: &mut OpenOptions) -> &mut OpenOptions {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-        if let Ok(flags) = i32::try_from(flags.bits()) {
-            options.custom_flags(flags);
-        }
-    }
-    options
-}
-
-/// The text of a file of a job, links followed where `may_link`.
-///
-/// # Errors
-/// Those of the system, [`ErrorKind::TooLarge`], and [`ErrorKind::Decode`] where it is not UTF-8.
-pub(super) fn read_text(path: &Path, may_link: bool) -> Result<String> {
-    let fail = |error| Error::io(path, error);
-    let mut options = File::options();
-    options.read(true);
-    let opened = if may_link { options.open(path) } else { no_link(&mut options).open(path) };
-    let mut bytes = Vec::new();
-    opened.map_err(fail)?.take(LONGEST.saturating_add(1)).read_to_end(&mut bytes).map_err(fail)?;
-    if bytes.len() as u64 > LONGEST {
-        let reason = format!("is over {LONGEST} bytes, which no job has");
-        return Err(Error::new(ErrorKind::TooLarge, reason).with_path(path));
-    }
-    String::from_utf8(bytes).map_err(|_| {
-        Error::new(ErrorKind::Decode, "not a job: its text is not UTF-8").with_path(path)
-    })
-}
-
-/// What is not there is removed.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
 }

@@ -90,7 +90,7 @@ impl Job {
                 .collect::<Result<_>>()?,
             source,
             replaces: FileStamp::of(path)?,
-            publishing: Publishing::of(&options.save),
+            publishing: Publishing::of(&options.save)?,
         };
         job.divide(options.parts)?;
         job.make_folder()?;

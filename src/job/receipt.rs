@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::slice::TensorSlice;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What one writer of a job has written, flushed to the disk: the answer of
-/// [`Job::write`](super::Job::write).
+/// What one writer of a job has written: the answer of [`Job::write`](super::Job::write). It was
+/// flushed to the disk unless the job was planned without that.
 ///
 /// It is stored in the folder of the job too, so no engine has to carry it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -173,7 +173,7 @@ pub(super) fn check_cover(slices: &mut [&TensorSlice], dims: &[u64]) -> Result<(
     let whole = TensorSlice::whole(dims).elements().ok_or_else(too_many)?;
     if let Some((one, other)) = meeting(slices, dims.len()) {
         let reason = format!(
-            "two writers have written the same elements: {:?} of shape {:?} and {:?} of shape {:?}",
+            "elements were written twice: {:?} of shape {:?} and {:?} of shape {:?}",
             one.offsets, one.shape, other.offsets, other.shape
         );
         return Err(Error::new(ErrorKind::InvalidArgument, reason));
@@ -199,6 +199,9 @@ fn meeting<'s>(
         starts.dedup();
         starts.len()
     };
+    if rank == 0 {
+        return slices.first().copied().zip(slices.get(1).copied());
+    }
     let axis = (0..rank).max_by_key(|axis| distinct(*axis)).unwrap_or_default();
     slices.sort_by_key(|slice| start(slice, axis));
     // Those before the next one that reach beyond its start.
@@ -206,8 +209,7 @@ fn meeting<'s>(
     for slice in slices.iter().copied() {
         let begins = start(slice, axis);
         open.retain(|other| other.axes().nth(axis).map(|axis| axis.end) > begins);
-        let is_scalar = rank == 0 && !open.is_empty();
-        let met = open.iter().copied().find(|other| is_scalar || other.meets(slice));
+        let met = open.iter().copied().find(|other| other.meets(slice));
         if let Some(met) = met {
             return Some((met, slice));
         }
@@ -356,7 +358,8 @@ mod tests {
         let scalar = TensorSlice::new([], []);
         check_cover(&mut [&scalar], &[]).unwrap();
         assert!(check_cover(&mut [], &[]).is_err());
-        assert!(check_cover(&mut [&scalar, &scalar], &[]).is_err());
+        let twice = check_cover(&mut [&scalar, &scalar], &[]).unwrap_err();
+        assert_eq!(twice.kind(), ErrorKind::InvalidArgument);
         check_cover(&mut [], &[0, 3]).unwrap();
     }
 }

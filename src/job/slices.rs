@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
@@ -22,9 +23,11 @@ pub struct SliceWriter<'j> {
     job: &'j Job,
     name: String,
     by_name: HashMap<&'j str, &'j PlannedTensor>,
+    /// The list of what this writer has begun to write, in this run and in earlier ones.
+    begun: File,
     state: Mutex<State>,
-    /// Keeps others from a commit.
-    _lock: Option<File>,
+    /// Keep others from a commit, and from writing under this name.
+    _locks: [Option<File>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +39,8 @@ struct State {
 
 impl Job {
     /// A writer of slices called `writer`: `rank-3`, or the name of a machine. A receipt of that
-    /// name, as of a run that was killed, is gone: its slices are written again.
+    /// name, as of a run that was killed, is gone: its slices are written again, all of them and no
+    /// others. A commit refuses what a run has written that did not end.
     ///
     /// ```
     /// use onnx_container::job::{Job, JobOptions, TensorSlice};
@@ -67,8 +71,9 @@ impl Job {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a name that no file can have, and where the job is not
-    /// [written in slices](super::JobOptions::slices); [`ErrorKind::MissingFile`] where the job was
-    /// committed or aborted.
+    /// [written in slices](super::JobOptions::slices); [`ErrorKind::Changed`] while a process
+    /// writes under this name, and where a commit has begun; [`ErrorKind::MissingFile`] where the
+    /// job was committed or aborted.
     pub fn slice_writer(&self, writer: impl Into<String>) -> Result<SliceWriter<'_>> {
         let name = writer.into();
         check_writer(&name)?;
@@ -78,10 +83,12 @@ impl Job {
         }
         let folder = self.job_folder();
         folder.check()?;
-        let lock = folder.lock_to_write()?;
+        let locks = [folder.lock_to_write()?, folder.lock_or_refuse_writer(&name)?];
+        folder.refuse_commit()?;
         folder.forget(&name)?;
+        let begun = folder.begun(&name)?;
         let by_name = self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-        Ok(SliceWriter { job: self, name, by_name, state: Mutex::default(), _lock: lock })
+        Ok(SliceWriter { job: self, name, by_name, begun, state: Mutex::default(), _locks: locks })
     }
 }
 
@@ -99,15 +106,28 @@ impl SliceWriter<'_> {
             let reason = "the job has no tensor of this name";
             Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
         })?;
-        self.write_runs(tensor, slice, bytes).map_err(|error| error.with_tensor(name))?;
-        let slice = Some(slice.clone()).filter(|it| *it != TensorSlice::whole(&tensor.dims));
-        let is_hashed = slice.is_none() && self.job.publishing.digests;
-        let sha256 =
-            is_hashed.then(|| Digest::of_bytes(Sha256::new_with_prefix(bytes)).to_string());
+        let runs = self.runs(tensor, slice, bytes).map_err(|error| error.with_tensor(name))?;
+        let part = Some(slice.clone()).filter(|it| *it != TensorSlice::whole(&tensor.dims));
+        let mut written = WrittenTensor { name: name.to_owned(), slice: part, sha256: None };
+        self.note(&written)?;
+        self.write_runs(tensor, &runs, bytes).map_err(|error| error.with_tensor(name))?;
+        if written.slice.is_none() && self.job.publishing.digests {
+            let digest = Digest::of_bytes(Sha256::new_with_prefix(bytes));
+            written.sha256 = Some(digest.to_string());
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.written.push(WrittenTensor { name: name.to_owned(), slice, sha256 });
+        state.written.push(written);
         state.bytes = state.bytes.saturating_add(bytes.len() as u64);
         Ok(())
+    }
+
+    /// Notes what is about to be written: where this run does not end, a commit knows which
+    /// elements have other bytes now.
+    fn note(&self, written: &WrittenTensor) -> Result<()> {
+        let mut line = serde_json::to_string(written).map_err(Error::internal)?;
+        line.push('\n');
+        let noted = (&self.begun).write_all(line.as_bytes());
+        noted.map_err(|error| Error::io(self.job.folder(), error))
     }
 
     /// Writes all elements of `weights` as the slice of the tensor `name` that begins at `offsets`
@@ -134,12 +154,17 @@ impl SliceWriter<'_> {
         self.write(name, &slice, &bytes)
     }
 
-    fn write_runs(&self, tensor: &PlannedTensor, slice: &TensorSlice, bytes: &[u8]) -> Result<()> {
+    /// Where the bytes of `slice` go.
+    fn runs(&self, tensor: &PlannedTensor, slice: &TensorSlice, bytes: &[u8]) -> Result<Runs> {
         let runs = Runs::of(slice, tensor.dtype, &tensor.dims)?;
-        if runs.total() != bytes.len() as u64 {
-            let reason = format!("the slice has {} bytes, {} are given", runs.total(), bytes.len());
-            return Err(Error::new(ErrorKind::Shape, reason));
+        if runs.total() == bytes.len() as u64 {
+            return Ok(runs);
         }
+        let reason = format!("the slice has {} bytes, {} are given", runs.total(), bytes.len());
+        Err(Error::new(ErrorKind::Shape, reason))
+    }
+
+    fn write_runs(&self, tensor: &PlannedTensor, runs: &Runs, bytes: &[u8]) -> Result<()> {
         let file = self.file(tensor.file)?;
         let len = usize::try_from(runs.byte_len()).unwrap_or(usize::MAX).max(1);
         let fail = |error| Error::io(self.job.folder(), error);

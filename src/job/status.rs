@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::description::Job;
-use super::folder::{COMMITTING, JobFolder, folders_in, kind_at, remove_begun};
+use super::disk::kind_at;
+use super::folder::{COMMITTING, JobFolder, folders_in, remove_begun};
 use super::receipt::part_of;
 use crate::error::{Error, Result};
 use crate::files::external_data::directory_of;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use sha2::Digest as _;
 use sha2::Sha256;
@@ -27,22 +27,37 @@ const MAX_THREADS: usize = 4;
 
 /// Weights by the names of the tensors of a job: a [`Container`], a map, or a function.
 pub trait Weights: Sync {
-    /// The weights of the tensor `name`. It is asked once for each tensor of a part.
+    /// The weights of the tensor `name`, which is asked for when it is written, by one of a few
+    /// threads, and dropped then.
     ///
     /// # Errors
     /// Why there are none; the part is then not written.
     fn weights_of(&self, name: &str) -> Result<Initializer>;
+
+    /// Whether all weights are at hand. They are then compared with the job before a byte is
+    /// written, and asked for twice. Default false.
+    fn are_here(&self) -> bool {
+        false
+    }
 }
 
 impl Weights for Container {
     fn weights_of(&self, name: &str) -> Result<Initializer> {
         self.get(Handle::of_name(name).as_str()).cloned().ok_or_else(|| missing(name))
     }
+
+    fn are_here(&self) -> bool {
+        true
+    }
 }
 
 impl<S: std::hash::BuildHasher + Sync> Weights for HashMap<String, Initializer, S> {
     fn weights_of(&self, name: &str) -> Result<Initializer> {
         self.get(name).cloned().ok_or_else(|| missing(name))
+    }
+
+    fn are_here(&self) -> bool {
+        true
     }
 }
 
@@ -71,33 +86,30 @@ impl Job {
             let reason = "the job is no rewrite: write its parts from weights";
             Error::new(ErrorKind::InvalidArgument, reason)
         })?;
-        self.write_part(
-            part,
-            || {
-                let container = source.open()?;
-                Ok(move |name: &str| container.weights_of(name))
-            },
-            || source.check(),
-        )
+        self.write_part(part, |writer, tensors| {
+            let container = source.open()?;
+            let receipt = self.write_tensors(writer, tensors, &container)?;
+            source.check()?;
+            Ok(receipt)
+        })
     }
 
     /// Writes the part `part` from `weights`; as [`write`](Self::write) otherwise.
     ///
     /// # Errors
     /// One error for all weights of another dtype or shape ([`ErrorKind::DataType`],
-    /// [`ErrorKind::Shape`]), before a byte is written; those of `weights`, and those of
+    /// [`ErrorKind::Shape`]), before a byte is written where they are [at hand](Weights::are_here);
+    /// those of `weights`, and those of
     /// [`write`](Self::write).
     pub fn write_from(&self, part: usize, weights: &impl Weights) -> Result<Receipt> {
-        self.write_part(part, || Ok(|name: &str| weights.weights_of(name)), || Ok(()))
+        self.write_part(part, |writer, tensors| self.write_tensors(writer, tensors, weights))
     }
 
-    /// Writes a part unless that was done. `open` opens the weights, and `check` tells at the end
-    /// whether they are still those.
-    fn write_part<W: Weights>(
+    /// Writes a part unless that was done: `write` writes its tensors.
+    fn write_part(
         &self,
         part: usize,
-        open: impl FnOnce() -> Result<W>,
-        check: impl FnOnce() -> Result<()>,
+        write: impl FnOnce(&str, &[&PlannedTensor]) -> Result<Receipt>,
     ) -> Result<Receipt> {
         if !self.parts().contains(&part) {
             let reason = match self.slices {
@@ -112,10 +124,9 @@ impl Job {
             return Ok(receipt);
         }
         let lock_to_write = folder.lock_to_write()?;
+        folder.refuse_commit()?;
         let tensors: Vec<_> = self.tensors.iter().filter(|tensor| tensor.part == part).collect();
-        let weights = self.checked(&tensors, &open()?)?;
-        let receipt = self.write_tensors(&writer, &weights)?;
-        check()?;
+        let receipt = write(&writer, &tensors)?;
         folder.put_receipt(&writer, &receipt.to_json()?, self.publishing.sync)?;
         drop((lock_to_write, lock));
         Ok(receipt)
@@ -132,64 +143,57 @@ impl Job {
         Err(Error::new(ErrorKind::Changed, reason).with_path(self.folder()))
     }
 
-    /// The weights of `tensors`, whose types and shapes are the planned ones.
-    fn checked<'j>(
-        &self,
-        tensors: &[&'j PlannedTensor],
-        weights: &impl Weights,
-    ) -> Result<Vec<(&'j PlannedTensor, Initializer)>> {
-        let mut errors = Errors::default();
-        let mut found = Vec::with_capacity(tensors.len());
-        for tensor in tensors {
-            let weights = weights.weights_of(&tensor.name).and_then(|it| fits(tensor, it));
-            match weights {
-                Ok(initializer) => found.push((*tensor, initializer)),
-                Err(error) => errors.push(error.with_tensor(tensor.name.as_str())),
-            }
-        }
-        errors.join().map_or(Ok(found), Err)
-    }
-
     /// Writes tensors whole, and flushes their files.
     fn write_tensors(
         &self,
         writer: &str,
-        weights: &[(&PlannedTensor, Initializer)],
+        tensors: &[&PlannedTensor],
+        weights: &impl Weights,
     ) -> Result<Receipt> {
-        let files = self.open_files(weights.iter().map(|(tensor, _)| tensor.file))?;
-        let bytes = weights.iter().map(|(_, initializer)| initializer.byte_len());
-        let bytes = bytes.fold(0, u64::saturating_add);
+        if weights.are_here() {
+            check(tensors, weights)?;
+        }
+        let files = self.open_files(tensors.iter().map(|tensor| tensor.file))?;
+        let lengths = tensors.iter().map(|tensor| tensor.byte_len());
+        let bytes = lengths.collect::<Result<Vec<_>>>()?.into_iter().fold(0, u64::saturating_add);
         cancel::begin(bytes);
-        let written = Mutex::new(vec![None; weights.len()]);
-        let threads = parallel::cores(MAX_THREADS);
-        parallel::for_each(
-            threads,
-            weights.iter().enumerate(),
-            |(number, (tensor, initializer))| {
-                let file =
-                    files.get(&tensor.file).ok_or_else(|| Error::internal("a file is closed"))?;
-                let digest = copy(initializer, file, tensor.offset, |error| {
-                    self.staged_file(tensor.file).map_or_else(|e| e, |path| Error::io(path, error))
-                });
-                let digest = digest.map_err(|error| error.with_tensor(tensor.name.as_str()))?;
-                let mut written = written.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if let Some(slot) = written.get_mut(number) {
-                    *slot = Some(digest);
-                }
-                Ok(())
-            },
-        )?;
+        let written = Mutex::new(vec![None; tensors.len()]);
+        let numbered = tensors.iter().enumerate();
+        parallel::for_each(parallel::cores(MAX_THREADS), numbered, |(number, tensor)| {
+            let file = files.get(&tensor.file);
+            let file = file.ok_or_else(|| Error::internal("a file is closed"))?;
+            let digest = self.write_tensor(tensor, weights, file);
+            let digest = digest.map_err(|error| error.with_tensor(tensor.name.as_str()))?;
+            let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(slot) = written.get_mut(number) {
+                *slot = Some(digest);
+            }
+            Ok(())
+        })?;
         if self.publishing.sync {
             self.flush(files.values())?;
         }
-        let digests = written.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let tensors = weights.iter().zip(digests).map(|((tensor, _), digest)| WrittenTensor {
+        let digests = written.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let tensors = tensors.iter().zip(digests).map(|(tensor, digest)| WrittenTensor {
             name: tensor.name.clone(),
             slice: None,
             sha256: digest.map(|digest| digest.to_string()),
         });
         let (job, writer) = (self.id.clone(), writer.to_owned());
         Ok(Receipt { job, writer, bytes, tensors: tensors.collect() })
+    }
+
+    /// Writes one tensor to its place in `file`; returns the SHA-256 of its bytes.
+    fn write_tensor(
+        &self,
+        tensor: &PlannedTensor,
+        weights: &impl Weights,
+        file: &File,
+    ) -> Result<Digest> {
+        let initializer = fits(tensor, weights.weights_of(&tensor.name)?)?;
+        copy(&initializer, file, tensor.offset, |error| {
+            self.staged_file(tensor.file).map_or_else(|e| e, |path| Error::io(path, error))
+        })
     }
 
     /// The files of these numbers, open to be written to.
@@ -207,6 +211,17 @@ impl Job {
     pub(super) fn flush<'f>(&self, mut files: impl Iterator<Item = &'f File>) -> Result<()> {
         files.try_for_each(|file| file.sync_all()).map_err(|e| Error::io(self.folder(), e))
     }
+}
+
+/// Refuses weights of other types and shapes than `tensors`: one error for all of them.
+fn check(tensors: &[&PlannedTensor], weights: &impl Weights) -> Result<()> {
+    let fit = |tensor: &&PlannedTensor| {
+        let fits = weights.weights_of(&tensor.name).and_then(|it| fits(tensor, it));
+        fits.err().map(|error| error.with_tensor(tensor.name.as_str()))
+    };
+    let mut errors = Errors::default();
+    tensors.iter().filter_map(fit).for_each(|error| errors.push(error));
+    errors.join().map_or(Ok(()), Err)
 }
 
 /// `initializer`, if it has the type and shape of `tensor`.

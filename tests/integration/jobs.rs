@@ -220,7 +220,7 @@ fn what_is_not_written_once_is_not_committed() {
                 b(job, "t", 3, 1)
             },
             ErrorKind::InvalidArgument,
-            &["`b`", "two writers"],
+            &["`b`", "written twice"],
         ),
         (
             "all and a part",
@@ -231,7 +231,7 @@ fn what_is_not_written_once_is_not_committed() {
                 w(job, "t", [5, 9], [1, 1])
             },
             ErrorKind::InvalidArgument,
-            &["`w`", "two writers"],
+            &["`w`", "written twice"],
         ),
         (
             "not finished",
@@ -508,10 +508,10 @@ fn receipts_of_others_are_refused() {
     };
     let (own, foreign) = (of(&job), of(&other));
     let error = job.commit_receipts(foreign).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
     let mut odd = own.clone();
     odd[0].writer = "part-00007".into();
-    assert_eq!(job.commit_receipts(odd).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(job.commit_receipts(odd).unwrap_err().kind(), ErrorKind::Changed);
     let error = job.commit_receipts(own[..1].to_vec()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MissingTensor);
     // A part that was run twice is one.
@@ -795,9 +795,9 @@ fn a_rewrite_reads_only_what_it_writes() {
     fs::write(&source, ModelProto::new(graph).encode_to_vec().unwrap()).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[7; 8], TERABYTE - 8).unwrap();
     let job = Job::rewrite(&source, folder.path().join("m.onnx"), None, 3).unwrap();
-    // Tensors on the same bytes are one where they have one shape.
+    // Tensors on the same bytes are one.
     let names: Vec<_> = job.tensors().iter().map(|tensor| &*tensor.name).collect();
-    assert_eq!(names, ["a", "b", "b_too"]);
+    assert_eq!(names, ["a", "b"]);
     for part in job.parts() {
         job.write(part).unwrap();
     }
@@ -810,4 +810,193 @@ fn a_rewrite_reads_only_what_it_writes() {
     let error = Job::rewrite(&source, folder.path().join("n.onnx"), None, 1).unwrap_err();
     assert!(error.each().all(|it| it.kind() == ErrorKind::OutOfBounds), "{error}");
     assert!(error.each().any(|it| it.tensor() == Some("b")), "{error}");
+}
+
+/// A job of two weights in slices, `w` of 6 rows and 10 columns.
+fn sliced(folder: &Path, digests: bool) -> Job {
+    let save = SaveOptions::from(true).sync(false).digests(digests);
+    job_file(&declared(&matrix(6, 10)), folder, JobOptions::from(save).slices(true))
+}
+
+/// Writes rows of `w`, and `b` with the first.
+fn write_rows(job: &Job, writer: &str, from: u64, count: u64) -> Result<Receipt> {
+    let writer = job.slice_writer(writer)?;
+    let slice = TensorSlice::new([from, 0], [count, 10]);
+    writer.write("w", &slice, &slice_of(10, &slice))?;
+    if from == 0 {
+        writer.write_from("b", [0], matrix(6, 10).get("#b").unwrap())?;
+    }
+    writer.finish()
+}
+
+#[test]
+fn bytes_of_a_run_that_did_not_end_are_not_committed() {
+    type Case = (&'static str, fn(&Job), bool);
+    let cases: [Case; 4] = [
+        // The same slices again.
+        ("again", |job| drop(write_rows(job, "s", 3, 3).unwrap()), true),
+        // Over the rows of the other, first by mistake.
+        ("mistake", |job| drop(write_rows(job, "s", 2, 3).unwrap()), false),
+        // Killed before its end.
+        (
+            "killed",
+            |job| {
+                let writer = job.slice_writer("s").unwrap();
+                let slice = TensorSlice::new([2, 0], [1, 10]);
+                writer.write("w", &slice, &[9; 40]).unwrap();
+            },
+            false,
+        ),
+        // One that is refused writes nothing.
+        (
+            "refused",
+            |job| {
+                let writer = job.slice_writer("s").unwrap();
+                let slice = TensorSlice::new([2, 0], [1, 10]);
+                assert!(writer.write("w", &slice, &[9; 39]).is_err());
+            },
+            true,
+        ),
+    ];
+    for (case, first, is_well) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let job = sliced(folder.path(), false);
+        write_rows(&job, "r", 0, 3).unwrap();
+        first(&job);
+        write_rows(&job, "s", 3, 3).unwrap();
+        match job.commit() {
+            Ok(_) => assert!(is_well, "{case}"),
+            Err(error) => {
+                assert!(!is_well, "{case}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Changed, "{case}: {error}");
+                assert!(contents(folder.path()).is_empty());
+            }
+        }
+    }
+    // A writer that began and never ended, though others have written all.
+    let folder = tempfile::tempdir().unwrap();
+    let job = sliced(folder.path(), false);
+    write_rows(&job, "r", 0, 6).unwrap();
+    let other = job.slice_writer("s").unwrap();
+    other.write("w", &TensorSlice::new([2, 0], [1, 10]), &[9; 40]).unwrap();
+    drop(other);
+    let error = job.commit().unwrap_err();
+    assert!(error.to_string().contains("s began to write and did not end"), "{error}");
+}
+
+#[test]
+fn a_name_is_that_of_one_writer_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = sliced(folder.path(), false);
+    let first = job.slice_writer("r").unwrap();
+    let error = job.slice_writer("r").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    let _other = job.slice_writer("s").unwrap();
+    drop(first);
+    job.slice_writer("r").unwrap();
+}
+
+#[test]
+fn a_receipt_that_its_writer_has_left_is_refused() {
+    for digests in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let job = sliced(folder.path(), digests);
+        let old = write_rows(&job, "r", 0, 6).unwrap();
+        let writer = job.slice_writer("r").unwrap();
+        writer.write("w", &TensorSlice::new([0, 0], [6, 10]), &[9; 240]).unwrap();
+        drop(writer);
+        let error = job.commit_receipts([old.clone()]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+        write_rows(&job, "r", 0, 5).unwrap();
+        assert_eq!(job.commit_receipts([old]).unwrap_err().kind(), ErrorKind::Changed);
+        let last = write_rows(&job, "r", 0, 6).unwrap();
+        let error = job.commit_receipts([last]).unwrap_err();
+        assert!(error.to_string().contains("other slices"), "{error}");
+    }
+}
+
+#[test]
+fn nobody_writes_once_a_commit_has_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = sliced(folder.path(), false);
+    write_rows(&job, "r", 0, 6).unwrap();
+    // A commit that was killed leaves this.
+    fs::write(job.folder().join("committing"), "").unwrap();
+    assert_eq!(job.slice_writer("r").unwrap_err().kind(), ErrorKind::Changed);
+    // What no job put there keeps the folder, whose files are those of the model.
+    fs::write(job.folder().join("slurm-1.out"), "the user's").unwrap();
+    let committed = job.commit().unwrap();
+    assert_eq!(committed.warnings.len(), 1, "{:?}", committed.warnings);
+    assert_eq!(job.slice_writer("r").unwrap_err().kind(), ErrorKind::Changed);
+    fs::remove_file(job.folder().join("slurm-1.out")).unwrap();
+    job.abort().unwrap();
+    is_clean(folder.path());
+    Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
+
+    let parts = job_file(&declared(&matrix(6, 10)), folder.path(), 2);
+    fs::write(parts.folder().join("committing"), "").unwrap();
+    let error = parts.write_from(0, &matrix(6, 10)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    // A commit that cannot begin leaves the job as it was.
+    fs::remove_file(parts.folder().join("committing")).unwrap();
+    parts.commit().unwrap_err();
+    parts.parts().for_each(|part| drop(parts.write_from(part, &matrix(6, 10)).unwrap()));
+    container_of(1).save(folder.path().join("m.onnx"), true).unwrap();
+    parts.commit().unwrap_err();
+    assert!(!parts.folder().join("committing").exists());
+}
+
+#[test]
+fn weights_of_a_function_are_made_when_they_are_written() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    struct Counted;
+    impl Counted {
+        fn new() -> Self {
+            MOST.fetch_max(ALIVE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            Self
+        }
+    }
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            ALIVE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    impl onnx_container::WeightSource for Counted {
+        fn dtype(&self) -> DataType {
+            DataType::Float
+        }
+        fn dims(&self) -> &[i64] {
+            &[300]
+        }
+        fn byte_len(&self) -> u64 {
+            1200
+        }
+        fn read_at(&self, _: u64, out: &mut [u8]) -> Result<()> {
+            out.fill(1);
+            Ok(())
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&declared(&container_of(50)), folder.path(), 1);
+    job.write_from(0, &|_: &str| Initializer::from_source(Counted::new())).unwrap();
+    let most = MOST.load(Ordering::SeqCst);
+    assert!((1..=4).contains(&most), "{most} at once");
+    job.commit().unwrap();
+}
+
+#[test]
+fn protected_files_stay_as_in_a_save() {
+    for protects in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        container_of(2).save(folder.path().join("m.onnx"), WeightFiles::PerTensor).unwrap();
+        let old = folder.path().join("m-w0.weight");
+        let save = SaveOptions::from(true).remove_left_behind(true).sync(false);
+        let save = if protects { save.protect([&old]) } else { save };
+        let job = job_file(&declared(&matrix(6, 10)), folder.path(), save);
+        job.write_from(0, &matrix(6, 10)).unwrap();
+        let removed = job.commit().unwrap().removed;
+        assert_eq!((removed.len(), old.exists()), (2 - usize::from(protects), protects));
+    }
 }

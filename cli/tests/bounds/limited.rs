@@ -186,8 +186,13 @@ fn runs_keep_to_their_memory() {
         cases.push((vec!["run", "bytes.onnx", "--input", input], 1, reason));
         cases.push((vec!["run", "bytes.onnx", "--input-dir", dir], 1, reason));
         cases.push((vec!["trace", "bytes.onnx", "--input", input], 1, reason));
-        let reason = if reason == "its shape is" { "the shape is" } else { reason };
-        cases.push((vec!["run", "bytes.onnx", "--input", "x=x.npy", "--expect", dir], 1, reason));
+        // Another shape is a difference; what cannot be read is not compared.
+        let (code, reason) = match reason {
+            "its shape is" => (1, "the shape is"),
+            reason => (2, reason),
+        };
+        let expect = vec!["run", "bytes.onnx", "--input", "x=x.npy", "--expect", dir];
+        cases.push((expect, code, reason));
     }
     for input in &given[2..] {
         cases.push((vec!["run", "open.onnx", "--input", input], 1, "memory"));

@@ -285,3 +285,58 @@ fn a_folder_behind_a_link_is_the_same_one() {
     call(&folder, &format!("job commit real/{name}")).done();
     assert_eq!(tensors(&folder.path("real/o.onnx")), tensors(&folder.path("m.onnx")));
 }
+
+/// Runs the call where files may have `blocks` of 512 bytes and no more.
+#[cfg(unix)]
+fn call_up_to(folder: &Folder, blocks: usize, line: &str) -> Run {
+    let mut shell = Command::new("/bin/sh");
+    let limited = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &limited]).arg(assert_cmd::cargo::cargo_bin!("onnx-container"));
+    Run::of(shell.args(line.split(' ')).current_dir(folder.path("")).output().unwrap())
+}
+
+#[cfg(unix)]
+#[test]
+fn where_files_may_not_grow_there_is_no_receipt_and_no_job() {
+    let folder = folder();
+    let before = folder.names();
+    for blocks in [0, 1, 4] {
+        call_up_to(&folder, blocks, "job rewrite m.onnx o.onnx -o m.job")
+            .failed(&["File too large"]);
+        assert_eq!(folder.names(), before, "{blocks}");
+    }
+    call(&folder, "job rewrite m.onnx o.onnx --parts 2 -o m.job").done();
+    for blocks in [0, 1, 4] {
+        call_up_to(&folder, blocks, "job write m.job 0").failed(&["File too large"]);
+        call(&folder, "job status m.job").says(&["0 of 2 parts"]);
+    }
+    call(&folder, "job write m.job --all").done();
+    let job = job_folder(&folder);
+    let left = folder.contents_of(&job).into_iter().map(|(path, _)| path);
+    let left: Vec<_> = left.filter(|path| path.extension().is_some_and(|it| it == "new")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    call(&folder, "job commit m.job").done();
+    assert_eq!(tensors(&folder.path("o.onnx")), tensors(&folder.path("m.onnx")));
+}
+
+/// A folder that another user may not enter is there all the same.
+#[cfg(unix)]
+#[test]
+fn a_job_of_another_user_is_not_one_that_has_ended() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    call(&folder, "job rewrite m.onnx o.onnx -o m.job").done();
+    let job = folder.path(&job_folder(&folder));
+    let set = |mode| fs::set_permissions(&job, fs::Permissions::from_mode(mode)).unwrap();
+    set(0o000);
+    if fs::read_dir(&job).is_ok() {
+        println!("!!! SKIPPED: this user may enter every folder");
+        return;
+    }
+    for line in ["job status m.job", "job write m.job 0", "job commit m.job", "job abort m.job"] {
+        call(&folder, line).failed(&["ermission denied"]);
+    }
+    call(&folder, "job list").done().says(&["ermission denied"]);
+    set(0o700);
+    call(&folder, "job abort m.job").done();
+}

@@ -122,7 +122,7 @@ impl Job {
     fn of_this_job(&self, receipts: impl IntoIterator<Item = Receipt>) -> Result<Vec<Receipt>> {
         let mut by_writer = std::collections::BTreeMap::new();
         for receipt in receipts {
-            let is_part = |part| self.parts().contains(&part);
+            let is_part = |part| self.has_part(part);
             if receipt.job != self.id || !part_of(&receipt.writer).is_none_or(is_part) {
                 let reason = format!("the receipt of {} is of another job", receipt.writer);
                 return Err(Error::new(ErrorKind::InvalidArgument, reason));

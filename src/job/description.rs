@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::{kind_at, no_link, read_text};
 use super::folder::{HALF_MADE, JobFolder};
+use super::options::JobOptions;
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
 use crate::dtype::DataType;
@@ -67,6 +68,8 @@ pub struct Job {
     /// The file name of the model.
     pub(super) name: String,
     pub(super) parts: usize,
+    /// How many parts the plan was asked for.
+    pub(super) asked_parts: usize,
     /// Whether processes write slices, and no parts.
     pub(super) slices: bool,
     pub(super) files: Vec<JobFile>,
@@ -194,6 +197,13 @@ impl Job {
         0..if self.slices { 0 } else { self.parts }
     }
 
+    /// Whether the part of this number can be written: one of [`parts`](Self::parts), or one up to
+    /// the number that the plan was asked for. Where the model has fewer tensors that has nothing
+    /// to write, so that an engine that counts to its own number does not fail.
+    pub fn has_part(&self, part: usize) -> bool {
+        !self.slices && part < self.asked_parts.max(self.parts)
+    }
+
     /// The weights files, with their lengths in bytes.
     pub fn files(&self) -> Vec<SavedFile> {
         self.files.iter().map(|file| SavedFile::new(file.name.as_str(), file.bytes)).collect()
@@ -313,7 +323,8 @@ impl Job {
             }
         }
         // Who lists the parts of a job has as many numbers.
-        if self.parts == 0 || self.parts > self.tensors.len().max(1) {
+        let is_few = self.asked_parts <= JobOptions::MAX_PARTS;
+        if self.parts == 0 || self.parts > self.tensors.len().max(1) || !is_few {
             let (parts, tensors) = (self.parts, self.tensors.len());
             return invalid(format!("the job has {parts} parts and {tensors} tensors"));
         }

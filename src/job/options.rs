@@ -42,7 +42,8 @@ impl JobOptions {
         Self::default()
     }
 
-    /// Into how many parts the weights are divided. Default 1. A job of fewer tensors has fewer.
+    /// Into how many parts the weights are divided. Default 1. A job of fewer tensors has fewer,
+    /// and the others have [nothing to write](super::Job::has_part).
     #[must_use]
     pub fn parts(mut self, parts: usize) -> Self {
         self.parts = parts;

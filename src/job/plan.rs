@@ -82,6 +82,7 @@ impl Job {
             directory,
             name: target.name.clone(),
             parts: 0,
+            asked_parts: options.parts,
             slices: options.slices,
             files: prepared.files().into_iter().map(JobFile::from).collect(),
             tensors: prepared

@@ -342,6 +342,23 @@ fn a_part_is_written_once_and_its_receipt_is_the_same() {
     is_clean(folder.path());
 }
 
+/// An engine counts to the number that it was given, also where there are fewer tensors.
+#[test]
+fn a_part_beyond_the_tensors_has_nothing_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&declared(&matrix(6, 10)), folder.path(), 8);
+    let job = Job::from_json(&job.to_json().unwrap()).unwrap();
+    assert_eq!(job.parts(), 0..2);
+    let write = |part| job.write_from(part, &matrix(6, 10));
+    let receipts: Vec<_> = (0..8).map(|part| write(part).unwrap()).collect();
+    assert!(receipts[2..].iter().all(|receipt| receipt.tensors.is_empty() && receipt.bytes == 0));
+    assert!(job.has_part(7) && !job.has_part(8));
+    assert_eq!(write(8).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(job.status().unwrap().done, [0, 1]);
+    job.commit_receipts(receipts).unwrap();
+    assert_eq!(write(7).unwrap_err().kind(), ErrorKind::MissingFile);
+}
+
 #[test]
 fn a_rewrite_needs_no_weights_of_its_caller() {
     for recast in [None, Some(Recast::new(DataType::Float16))] {

@@ -43,7 +43,8 @@ as it is until then, and every process that writes must reach IN and OUT by the 
 pub struct JobRewriteArgs {
     #[command(flatten)]
     pub paths: InOut,
-    /// Divide the weights into N parts of about one size. A model of fewer tensors has fewer
+    /// Divide the weights into N parts of about one size. Where the model has fewer tensors, the
+    /// last parts have nothing to write
     #[arg(long, value_name = "N", default_value = "1")]
     pub parts: usize,
     /// Write the job as JSON to FILE, which is replaced if it exists

@@ -136,6 +136,12 @@ fn what_is_missing_is_named_with_the_call_that_writes_it() {
     assert_eq!(call(&folder, "job write m.job 7-3").code(), 2);
     call(&folder, "job write m.job --all").done().says(&["part 3", "part 7"]);
     call(&folder, "job commit m.job").done();
+    // An array of more tasks than tensors.
+    call(&folder, "job rewrite m.onnx o.onnx --parts 64 -o m.job").done().says(&["8 parts"]);
+    call(&folder, "job write m.job 8-63").done().says(&["part 63: 0 tensors"]);
+    call(&folder, "job write m.job 64").failed(&["has the parts 0 to 63, not 64"]);
+    call(&folder, "job write m.job 0-63").done();
+    call(&folder, "job commit m.job").done();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `job write JOB K...`: parts of a rewrite.
 
+use onnx_container::ByteSize;
 use onnx_container::job::{Job, Receipt};
-use onnx_container::{ByteSize, Error, ErrorKind};
 use serde::Serialize;
 
 use super::named::{Named, next_call, told};
@@ -80,21 +80,13 @@ fn asked(job: &Job, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
     }
     let mut parts = Vec::new();
     for range in &args.parts {
-        if *range.end() >= job.parts().end {
-            return Err(no_such_part(job, *range.end()));
+        if !job.has_part(*range.end()) {
+            // The library says which there are.
+            job.write(*range.end())?;
         }
         parts.extend(range.clone());
     }
     parts.sort_unstable();
     parts.dedup();
     Ok(parts)
-}
-
-fn no_such_part(job: &Job, part: usize) -> Failure {
-    let reason = match job.parts().end.checked_sub(1) {
-        None => "the job is written in slices, not in parts".to_owned(),
-        Some(0) => format!("the job has the part 0 alone, not {part}"),
-        Some(last) => format!("the job has the parts 0 to {last}, not {part}"),
-    };
-    Error::new(ErrorKind::InvalidArgument, reason).with_path(job.folder()).into()
 }

@@ -16,6 +16,7 @@
 mod commit;
 mod description;
 mod disk;
+mod files;
 mod folder;
 mod options;
 mod plan;

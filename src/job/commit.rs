@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
 use super::description::Job;
+use super::plan::sha256;
 use super::receipt::{Receipt, WrittenTensor, part_of};
 use super::slice::{TensorSlice, check_cover};
 use super::staged::digests;
@@ -98,7 +99,7 @@ impl Job {
 
     /// `receipts`, if they are those in the folder.
     fn carried(&self, receipts: Vec<Receipt>) -> Result<Vec<Receipt>> {
-        for receipt in &receipts {
+        for receipt in receipts.iter().filter(|it| !it.tensors.is_empty()) {
             // What was written again since has another receipt, or none yet.
             if self.stored(&receipt.writer)?.as_ref() != Some(receipt) {
                 let reason = format!(
@@ -119,7 +120,10 @@ impl Job {
     }
 
     /// `receipts`, each writer's once, if all are of this job.
-    fn of_this_job(&self, receipts: impl IntoIterator<Item = Receipt>) -> Result<Vec<Receipt>> {
+    pub(super) fn of_this_job(
+        &self,
+        receipts: impl IntoIterator<Item = Receipt>,
+    ) -> Result<Vec<Receipt>> {
         let mut by_writer = std::collections::BTreeMap::new();
         for receipt in receipts {
             let is_part = |part| self.has_part(part);
@@ -200,6 +204,10 @@ impl Job {
     fn final_model(&self, receipts: &[Receipt]) -> Result<(Buffer, Option<ContentDigest>)> {
         let path = self.job_folder().model();
         let encoded = MmapChoice::never().buffer(&path)?;
+        if sha256(&encoded) != self.model {
+            let reason = "is not the model of the plan: it was changed or cut off. Abort the job";
+            return Err(Error::new(ErrorKind::Changed, reason).with_path(path));
+        }
         let mut model = ModelProto::decode(&encoded).map_err(|error| error.with_path(path))?;
         let wanted = self.publishing.digests;
         let Some(digests) = digests(self, &model, receipts, wanted)? else {
@@ -224,7 +232,11 @@ impl Job {
         if self.is_in_place(model)? {
             return Ok(self.committed(model, digest, recovered));
         }
-        let unchanged = || FileStamp::check(&self.path(), self.replaces);
+        let unchanged = || {
+            FileStamp::check(&self.path(), self.replaces)?;
+            let source = self.source.as_ref();
+            source.map_or(Ok(()), |source| source.check_in(&self.directory))
+        };
         unchanged()?;
         let files = (0..self.files.len()).map(|number| self.staged(number));
         let files: Vec<_> = files.collect::<Result<_>>()?;

@@ -76,6 +76,8 @@ pub struct Job {
     pub(super) tensors: Vec<PlannedTensor>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<RewriteSource>,
+    /// The SHA-256 of the model as it will be, before digests are stored with it.
+    pub(super) model: String,
     /// The model that the commit replaces; none where there was none.
     pub(super) replaces: Option<FileStamp>,
     pub(super) publishing: Publishing,

@@ -6,12 +6,15 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::io;
 use std::path::Path;
 
+use sha2::{Digest as _, Sha256};
+
 use super::description::{Job, JobFile, PlannedTensor, Publishing};
 use super::folder::remove_ended_jobs;
 use super::options::{JobOptions, Recast};
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
 use crate::container::Container;
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{flush_folder, random};
 use crate::save::{ModelFolder, Prepared, PreparedPiece, Request, SaveTarget, SavedFile};
@@ -77,6 +80,8 @@ impl Job {
         drop(remove_ended_jobs(&target.directory));
         let directory = std::path::absolute(&target.directory);
         let directory = directory.map_err(|error| Error::io(&target.directory, error))?;
+        let mut model = Vec::new();
+        prepared.encode_model(&mut model)?;
         let mut job = Self {
             id: String::new(),
             directory,
@@ -90,12 +95,13 @@ impl Job {
                 .filter_map(|piece| tensor(&piece).transpose())
                 .collect::<Result<_>>()?,
             source,
+            model: sha256(&model),
             replaces: FileStamp::of(path)?,
             publishing: Publishing::of(&options.save)?,
         };
         job.divide(options.parts)?;
         job.make_folder()?;
-        match job.fill_folder(&prepared) {
+        match job.fill_folder(&prepared, &model) {
             Ok(()) => Ok(job),
             Err(error) => {
                 drop(job.remove_folder());
@@ -137,7 +143,7 @@ impl Job {
     }
 
     /// Makes the files of the job: first what says which there are, last what says that all are.
-    fn fill_folder(&self, prepared: &Prepared) -> Result<()> {
+    fn fill_folder(&self, prepared: &Prepared, model: &[u8]) -> Result<()> {
         let folder = self.job_folder();
         let sync = self.publishing.sync;
         folder.put(&folder.json(), self.to_json()?.as_bytes(), sync)?;
@@ -145,9 +151,7 @@ impl Job {
         for number in 0..self.files.len() {
             prepared.create_file(number, &self.staged_file(number)?, sync)?;
         }
-        let mut model = Vec::new();
-        prepared.encode_model(&mut model)?;
-        folder.put(&folder.model(), &model, sync)?;
+        folder.put(&folder.model(), model, sync)?;
         if sync { flush_folder(&self.directory, &self.directory) } else { Ok(()) }
     }
 
@@ -156,6 +160,11 @@ impl Job {
         let names = self.files.iter().map(|file| file.name.as_str());
         self.job_folder().end(names, self.publishing.sync)
     }
+}
+
+/// The SHA-256 of `bytes`, 64 hexadecimal digits.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    Digest::of_bytes(Sha256::new_with_prefix(bytes)).to_string()
 }
 
 impl From<SavedFile> for JobFile {

@@ -64,7 +64,8 @@ pub(super) fn part_name(part: usize) -> String {
 
 /// The part that a writer of this name has written.
 pub(super) fn part_of(writer: &str) -> Option<usize> {
-    writer.strip_prefix("part-").and_then(|number| number.parse().ok())
+    let part = writer.strip_prefix("part-").and_then(|number| number.parse().ok());
+    part.filter(|part| part_name(*part) == writer)
 }
 
 /// Refuses a name of a writer that cannot be the name of a file, or that a part has.

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
 use super::description::{Job, PlannedTensor};
+use super::files::OpenFiles;
 use super::receipt::{Receipt, WrittenTensor, check_writer};
 use super::slice::{Runs, TensorSlice};
 use crate::digest::Digest;
@@ -25,6 +26,7 @@ pub struct SliceWriter<'j> {
     by_name: HashMap<&'j str, &'j PlannedTensor>,
     /// The list of what this writer has begun to write, in this run and in earlier ones.
     begun: File,
+    files: OpenFiles<'j>,
     state: Mutex<State>,
     /// Keep others from a commit, and from writing under this name.
     _locks: [Option<File>; 2],
@@ -32,7 +34,6 @@ pub struct SliceWriter<'j> {
 
 #[derive(Debug, Default)]
 struct State {
-    files: HashMap<usize, Arc<File>>,
     written: Vec<WrittenTensor>,
     bytes: u64,
 }
@@ -88,7 +89,15 @@ impl Job {
         folder.forget(&name)?;
         let begun = folder.begun(&name)?;
         let by_name = self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-        Ok(SliceWriter { job: self, name, by_name, begun, state: Mutex::default(), _locks: locks })
+        Ok(SliceWriter {
+            job: self,
+            name,
+            by_name,
+            begun,
+            files: OpenFiles::new(self),
+            state: Mutex::default(),
+            _locks: locks,
+        })
     }
 }
 
@@ -165,7 +174,7 @@ impl SliceWriter<'_> {
     }
 
     fn write_runs(&self, tensor: &PlannedTensor, runs: &Runs, bytes: &[u8]) -> Result<()> {
-        let file = self.file(tensor.file)?;
+        let file = self.files.get(tensor.file)?;
         let len = usize::try_from(runs.byte_len()).unwrap_or(usize::MAX).max(1);
         let fail = |error| Error::io(self.job.folder(), error);
         for (offset, run) in runs.offsets().zip(bytes.chunks(len)) {
@@ -174,27 +183,15 @@ impl SliceWriter<'_> {
         cancel::advance(bytes.len() as u64)
     }
 
-    fn file(&self, number: usize) -> Result<Arc<File>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = state.files.get(&number) {
-            return Ok(file.clone());
-        }
-        let file = Arc::new(self.job.open_file(number)?);
-        state.files.insert(number, file.clone());
-        Ok(file)
-    }
-
     /// Flushes what was written, and leaves the receipt.
     ///
     /// # Errors
     /// Those of the disk.
     pub fn finish(self) -> Result<Receipt> {
-        let State { files, written, bytes } =
+        let State { written, bytes } =
             self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let sync = self.job.publishing.sync;
-        if sync {
-            self.job.flush(files.values().map(|file| &**file))?;
-        }
+        self.files.flush()?;
         let (job, writer) = (self.job.id.clone(), self.name);
         let receipt = Receipt { job, writer, bytes, tensors: written };
         self.job.job_folder().put_receipt(&receipt.writer, &receipt.to_json()?, sync)?;

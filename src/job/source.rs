@@ -64,6 +64,12 @@ impl RewriteSource {
         self.files.iter().try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
     }
 
+    /// As [`check`](Self::check), of the files in `directory`, which a commit may replace.
+    pub(super) fn check_in(&self, directory: &Path) -> Result<()> {
+        let files = self.files.iter().filter(|(path, _)| path.parent() == Some(directory));
+        files.into_iter().try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
+    }
+
     /// The model, and the weights files that it has. They are read in parts: a part of a model that
     /// outgrows this machine is not.
     fn load(&self) -> Result<(Container, Vec<PathBuf>)> {

@@ -39,7 +39,7 @@ impl Job {
     /// aborted, and those of reading the receipts.
     pub fn status(&self) -> Result<JobStatus> {
         self.job_folder().check()?;
-        let receipts = self.receipts()?;
+        let receipts = self.of_this_job(self.receipts()?)?;
         let mut done: Vec<_> = receipts.iter().filter_map(|it| part_of(&it.writer)).collect();
         done.sort_unstable();
         let missing = self.parts().filter(|part| done.binary_search(part).is_err()).collect();

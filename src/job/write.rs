@@ -8,6 +8,7 @@ use sha2::Digest as _;
 use sha2::Sha256;
 
 use super::description::{Job, PlannedTensor};
+use super::files::OpenFiles;
 use super::receipt::{Receipt, WrittenTensor, part_name};
 use crate::buffer::{Alignment, Buffer, BufferMut};
 use crate::container::{Container, Handle};
@@ -141,7 +142,8 @@ impl Job {
     /// The receipt of `writer` that is stored, if it is of this job.
     pub(super) fn stored(&self, writer: &str) -> Result<Option<Receipt>> {
         let Some(text) = self.job_folder().stored_receipt(writer)? else { return Ok(None) };
-        let receipt = Receipt::from_json(&text)?;
+        // What cannot be read is no receipt: its part is written again.
+        let Ok(receipt) = Receipt::from_json(&text) else { return Ok(None) };
         if receipt.job == self.id && receipt.writer == writer {
             return Ok(Some(receipt));
         }
@@ -159,16 +161,14 @@ impl Job {
         if weights.are_here() {
             check(tensors, weights)?;
         }
-        let files = self.open_files(tensors.iter().map(|tensor| tensor.file))?;
+        let files = OpenFiles::new(self);
         let lengths = tensors.iter().map(|tensor| tensor.byte_len());
         let bytes = lengths.collect::<Result<Vec<_>>>()?.into_iter().fold(0, u64::saturating_add);
         cancel::begin(bytes);
         let written = Mutex::new(vec![None; tensors.len()]);
         let numbered = tensors.iter().enumerate();
         parallel::for_each(parallel::cores(MAX_THREADS), numbered, |(number, tensor)| {
-            let file = files.get(&tensor.file);
-            let file = file.ok_or_else(|| Error::internal("a file is closed"))?;
-            let digest = self.write_tensor(tensor, weights, file);
+            let digest = self.write_tensor(tensor, weights, &files);
             let digest = digest.map_err(|error| error.with_tensor(tensor.name.as_str()))?;
             let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(slot) = written.get_mut(number) {
@@ -176,9 +176,7 @@ impl Job {
             }
             Ok(())
         })?;
-        if self.publishing.sync {
-            self.flush(files.values())?;
-        }
+        files.flush()?;
         let digests = written.into_inner().unwrap_or_else(PoisonError::into_inner);
         let tensors = tensors.iter().zip(digests).map(|(tensor, digest)| WrittenTensor {
             name: tensor.name.clone(),
@@ -189,33 +187,18 @@ impl Job {
         Ok(Receipt { job, writer, bytes, tensors: tensors.collect() })
     }
 
-    /// Writes one tensor to its place in `file`; returns the SHA-256 of its bytes.
+    /// Writes one tensor to its place; returns the SHA-256 of its bytes.
     fn write_tensor(
         &self,
         tensor: &PlannedTensor,
         weights: &impl Weights,
-        file: &File,
+        files: &OpenFiles<'_>,
     ) -> Result<Digest> {
         let initializer = fits(tensor, weights.weights_of(&tensor.name)?)?;
-        copy(&initializer, file, tensor.offset, |error| {
+        let file = files.get(tensor.file)?;
+        copy(&initializer, &file, tensor.offset, |error| {
             self.staged_file(tensor.file).map_or_else(|e| e, |path| Error::io(path, error))
         })
-    }
-
-    /// The files of these numbers, open to be written to.
-    fn open_files(&self, numbers: impl Iterator<Item = usize>) -> Result<HashMap<usize, File>> {
-        let mut files = HashMap::new();
-        for number in numbers {
-            if let std::collections::hash_map::Entry::Vacant(slot) = files.entry(number) {
-                slot.insert(self.open_file(number)?);
-            }
-        }
-        Ok(files)
-    }
-
-    /// Waits until what was written to `files` is on the disk.
-    pub(super) fn flush<'f>(&self, mut files: impl Iterator<Item = &'f File>) -> Result<()> {
-        files.try_for_each(|file| file.sync_all()).map_err(|e| Error::io(self.folder(), e))
     }
 }
 

@@ -1017,3 +1017,112 @@ fn protected_files_stay_as_in_a_save() {
         assert_eq!((removed.len(), old.exists()), (2 - usize::from(protects), protects));
     }
 }
+
+/// A job that is written, of a model that is there, which is cast to another type.
+fn cast_in_place(folder: &Path) -> Job {
+    let path = folder.join("m.onnx");
+    container_of(4).save(&path, SaveOptions::from(true).sync(false)).unwrap();
+    let options = JobOptions::from(SaveOptions::from(true).sync(false)).parts(2);
+    let job = Job::rewrite(&path, &path, Some(Recast::new(DataType::Float16)), options).unwrap();
+    job.parts().for_each(|part| drop(job.write(part).unwrap()));
+    job
+}
+
+#[test]
+fn a_job_that_was_damaged_replaces_nothing() {
+    type Damage = fn(&Job, &Path);
+    let cases: [(&str, Damage, ErrorKind); 6] = [
+        (
+            "no model",
+            |job, _| fs::write(job.folder().join("model.onnx"), "").unwrap(),
+            ErrorKind::Changed,
+        ),
+        (
+            "half a model",
+            |job, _| {
+                let path = job.folder().join("model.onnx");
+                let model = fs::read(&path).unwrap();
+                fs::write(&path, &model[..model.len() / 2]).unwrap();
+            },
+            ErrorKind::Changed,
+        ),
+        (
+            "weights of the model that is replaced",
+            |_, folder| {
+                let path = folder.join("m.onnx.data");
+                let mut bytes = fs::read(&path).unwrap();
+                bytes[0] ^= 1;
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                fs::write(path, bytes).unwrap();
+            },
+            ErrorKind::Changed,
+        ),
+        (
+            "half a receipt",
+            |job, _| fs::write(job.folder().join("receipts/part-00001.json"), "{\"job\"").unwrap(),
+            ErrorKind::MissingTensor,
+        ),
+        (
+            "a receipt of no part",
+            |job, _| {
+                let receipts = job.folder().join("receipts");
+                let text = fs::read_to_string(receipts.join("part-00001.json")).unwrap();
+                let text = text.replace("part-00001", "part-00099");
+                fs::write(receipts.join("part-00099.json"), text).unwrap();
+            },
+            ErrorKind::InvalidArgument,
+        ),
+        (
+            "weights cut off",
+            |job, _| fs::write(job.staged_file(0).unwrap(), "x").unwrap(),
+            ErrorKind::Changed,
+        ),
+    ];
+    for (case, damage, kind) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let job = cast_in_place(folder.path());
+        damage(&job, folder.path());
+        let before = contents(folder.path());
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.kind(), kind, "{case}: {error}");
+        assert!(contents(folder.path()) == before, "{case}");
+        match case {
+            "half a receipt" => {
+                assert_eq!(job.status().unwrap().missing, [1]);
+                job.write(1).unwrap();
+                job.commit().unwrap();
+            }
+            "a receipt of no part" => assert_eq!(job.status().unwrap_err().kind(), kind),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_part_has_more_files_than_are_open_at_once() {
+    let container = container_of(150);
+    for slices in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let save = SaveOptions::from(WeightFiles::PerTensor).sync(slices);
+        let options = JobOptions::from(save).slices(slices);
+        let job = job_file(&declared(&container), folder.path(), options);
+        if slices {
+            let writer = job.slice_writer("r").unwrap();
+            // All first halves, then all second ones: files are opened again.
+            for half in [0_usize, 600] {
+                for tensor in job.tensors() {
+                    let bytes = container.get(format!("#{}", tensor.name).as_str()).unwrap();
+                    let bytes = bytes.to_buffer().unwrap();
+                    let slice = TensorSlice::new([half as u64 / 4], [150]);
+                    writer.write(&tensor.name, &slice, &bytes[half..half + 600]).unwrap();
+                }
+            }
+            writer.finish().unwrap();
+        } else {
+            job.write_from(0, &container).unwrap();
+        }
+        job.commit().unwrap();
+        let loaded = Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
+        assert_eq!(loaded.digest().unwrap(), container.digest().unwrap());
+    }
+}

@@ -60,6 +60,9 @@ pub(crate) use {
         FileId, file_ids, ids_of, is_any_of, is_at, is_one_folder, real_path, there,
     },
 };
+// What jobs and exports use.
+#[cfg(any(feature = "jobs", feature = "safetensors"))]
+pub(crate) use target::folder::Request;
 // What jobs use.
 #[cfg(any(feature = "jobs", feature = "safetensors"))]
 pub(crate) use target::folder::Request;

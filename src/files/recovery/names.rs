@@ -51,6 +51,7 @@ pub(crate) fn job_name(model_name: &str, id: &str) -> String {
 
 /// The name that the folder of a job which is called `name` has from its end on, while it is
 /// removed; `None` where `name` is that of no job.
+#[cfg(feature = "jobs")]
 pub(crate) fn ended_job_name(name: &str) -> Option<String> {
     let (model, id) = name.rsplit_once(".job-").filter(|_| is_of_job(name))?;
     Some(format!("{model}.ended-{id}"))
@@ -145,6 +146,7 @@ mod tests {
         assert!(!may_be_staging_name(".m.onnx.saving-") && !may_be_staging_name("m.saving-aB3xYz"));
     }
 
+    #[cfg(feature = "jobs")]
     #[test]
     fn folders_of_jobs_are_none_of_saves() {
         for (name, of_job, ended) in [

@@ -64,8 +64,6 @@ pub(crate) use {
 #[cfg(any(feature = "jobs", feature = "safetensors"))]
 pub(crate) use target::folder::Request;
 // What jobs use.
-#[cfg(any(feature = "jobs", feature = "safetensors"))]
-pub(crate) use target::folder::Request;
 #[cfg(feature = "jobs")]
 pub(crate) use {
     encoded::Done, target::access::give_access_of, unchanged::is_copy, write::write_at,

@@ -69,8 +69,9 @@ class Scan:
     orphans: list[Orphan]
     without_model: list[tuple[os.PathLike[str], int, int]]
     """Folders with weights and without a model: how many files, and their bytes."""
-    left: list[tuple[os.PathLike[str], int, Literal["unneeded", "needed", "in_use"]]]
-    """What saves left: path, bytes, and whether :func:`recover` removes it, completes a save with it, or a save is running."""
+    left: list[tuple[os.PathLike[str], int, Literal["unneeded", "needed", "in_use", "job"]]]
+    """What saves left: path, bytes, and whether :func:`recover` removes it, completes a save with it, or a save is running; and
+    the folders of jobs, which stay."""
     dangling: list[Error]
     """Links to files that are not there."""
     equal: list[EqualWeights] | None

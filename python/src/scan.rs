@@ -59,6 +59,7 @@ fn set_unneeded(report: &Bound<'_, PyDict>, found: &Scan) -> PyResult<()> {
         let kind = match it.kind {
             LeftKind::Unneeded => "unneeded",
             LeftKind::InUse => "in_use",
+            LeftKind::Job => "job",
             _ => "needed",
         };
         (it.path.clone(), it.bytes, kind)

@@ -150,3 +150,10 @@ def test_what_a_job_is(tmp_path: Path) -> None:
     first = next(it for it in job.tensors if it.name == "w")
     assert (first.dtype, first.shape, first.file, first.nbytes) == (DataType.FLOAT, (16, 40), "m.onnx.data", 2560)
     assert job.files == [("m.onnx.data", max(it.offset + it.nbytes for it in job.tensors))]
+
+
+def test_a_scan_knows_the_folder_of_a_job(tmp_path: Path) -> None:
+    job = Job.plan(model(), tmp_path / "m.onnx")
+    scan = onnx_container.scan(tmp_path)
+    assert [(os.fspath(path), kind) for path, _, kind in scan.left] == [(job.folder, "job")]
+    assert scan.models == [] and scan.orphans == []

@@ -173,7 +173,16 @@ impl JobFolder {
         let path = self.receipts().join(format!("{writer}{BEGUN}"));
         let mut options = File::options();
         options.create(true).append(true);
-        no_link(&mut options).open(&path).map_err(|error| Error::io(path, error))
+        let opened = no_link(&mut options).open(&path);
+        let fail = |error| Error::io(&path, error);
+        let file = opened.map_err(fail)?;
+        // A line that an earlier run did not end stands for nothing that was written.
+        let text = read_text(&path, false)?;
+        let ended = text.rfind('\n').map_or(0, |end| end.saturating_add(1));
+        if ended < text.len() {
+            file.set_len(ended as u64).map_err(fail)?;
+        }
+        Ok(file)
     }
 
     /// The lists of all writers.

@@ -203,6 +203,7 @@ fn every_way_is_saved_to_the_same_files() {
         WeightFiles::PerTensor,
         WeightFiles::Embedded,
         WeightFiles::AsLoaded,
+        #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors,
     ];
     for layout in layouts {

@@ -849,7 +849,7 @@ fn write_rows(job: &Job, writer: &str, from: u64, count: u64) -> Result<Receipt>
 #[test]
 fn bytes_of_a_run_that_did_not_end_are_not_committed() {
     type Case = (&'static str, fn(&Job), bool);
-    let cases: [Case; 4] = [
+    let cases: [Case; 5] = [
         // The same slices again.
         ("again", |job| drop(write_rows(job, "s", 3, 3).unwrap()), true),
         // Over the rows of the other, first by mistake.
@@ -863,6 +863,15 @@ fn bytes_of_a_run_that_did_not_end_are_not_committed() {
                 writer.write("w", &slice, &[9; 40]).unwrap();
             },
             false,
+        ),
+        // Killed while it noted what it was about to write.
+        (
+            "half a note",
+            |job| {
+                let note = job.folder().join("receipts/s.slices");
+                fs::write(note, "{\"name\":\"w\",\"sl").unwrap();
+            },
+            true,
         ),
         // One that is refused writes nothing.
         (

@@ -14,7 +14,7 @@ use crate::support::{all_bytes, container_of, contents, external_everywhere, flo
 
 /// The layouts that a save can have.
 fn layouts() -> Vec<(&'static str, SaveOptions)> {
-    let mut layouts = vec![
+    vec![
         ("packed", SaveOptions::from(WeightFiles::Packed)),
         ("page by page", SaveOptions::from(true).alignment(Alignment::PAGE)),
         ("per tensor", SaveOptions::from(WeightFiles::PerTensor)),
@@ -24,10 +24,9 @@ fn layouts() -> Vec<(&'static str, SaveOptions)> {
         ("deduplicated", SaveOptions::from(true).dedup(true)),
         ("with digests", SaveOptions::from(true).digests(true)),
         ("with checksums", SaveOptions::from(true).checksums(true)),
-    ];
-    #[cfg(feature = "safetensors")]
-    layouts.push(("safetensors", SaveOptions::from(WeightFiles::Safetensors)));
-    layouts
+        #[cfg(feature = "safetensors")]
+        ("safetensors", SaveOptions::from(WeightFiles::Safetensors)),
+    ]
 }
 
 /// Every file of the save, read in ranges of `step` bytes.
@@ -189,19 +188,17 @@ fn what_is_only_declared_is_not_saved() {
     let container = declared();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
-    let mut errors = vec![
+    let errors = [
         container.save(&path, true).unwrap_err(),
         container.save(&path, WeightFiles::Embedded).unwrap_err(),
         container.dry_run(&path, true).unwrap_err(),
         container.to_parts(true).unwrap_err(),
         container.digest().unwrap_err(),
-    ];
-    #[cfg(feature = "safetensors")]
-    errors.push(
+        #[cfg(feature = "safetensors")]
         container
             .export_safetensors(folder.path().join("m.safetensors"), SaveOptions::new())
             .unwrap_err(),
-    );
+    ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::MissingHandle, "{error}");
         assert!(["w", "q", "b"].iter().all(|name| error.to_string().contains(name)), "{error}");

@@ -25,7 +25,7 @@ impl Container {
     /// let mut container = Container::new(ModelProto::new(graph));
     /// assert_eq!(container.declare()?, 2);
     /// assert!(container.get("#v").unwrap().is_declared());
-    /// assert_eq!(container.prepare("m.onnx", true)?.files()[0].bytes, 4096 + 32); // at 0 and 4096
+    /// assert_eq!(container.prepare("m.onnx", true)?.files()[0].bytes, 256 + 32); // at 0 and 256
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///

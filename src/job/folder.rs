@@ -88,7 +88,7 @@ impl JobFolder {
         self.path.join("model.onnx")
     }
 
-    fn new_files(&self) -> PathBuf {
+    pub(super) fn new_files(&self) -> PathBuf {
         self.path.join("new")
     }
 

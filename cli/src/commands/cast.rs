@@ -7,6 +7,7 @@ mod report;
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
+use glob::Pattern;
 use onnx_container::edit::{CastOptions, ExternalizeOptions};
 use onnx_container::{Container, Error, ErrorKind, Saved, traversal};
 
@@ -110,7 +111,7 @@ fn options(container: &Container, args: &CastArgs) -> Result<CastOptions, Failur
         None => options,
     };
     let options = options.keep_io(args.keep_io).keep_ops(args.keep_op.clone());
-    Ok(options.except(excepted(container, args)?))
+    Ok(options.except(excepted(container, &args.except, &args.paths.input)?))
 }
 
 /// Refuses a name of `--keep-op` that no node has, which was meant for another.
@@ -132,19 +133,23 @@ fn refuse_unknown_operators(container: &Container, args: &CastArgs) -> Result<()
 
 /// The names of the tensors that match a pattern of `--except`. A pattern that none matches was
 /// meant for another name, so it is refused.
-fn excepted(container: &Container, args: &CastArgs) -> Result<HashSet<String>, Failure> {
+pub(crate) fn excepted(
+    container: &Container,
+    patterns: &[Pattern],
+    input: &Path,
+) -> Result<HashSet<String>, Failure> {
     let (mut names, mut matched) = (HashSet::new(), HashSet::new());
     for (place, tensor) in traversal::iter(container.model()) {
         let name = place.qualified_name(tensor);
-        for pattern in args.except.iter().filter(|pattern| pattern.matches(&name)) {
+        for pattern in patterns.iter().filter(|pattern| pattern.matches(&name)) {
             matched.insert(pattern);
             names.insert(name.clone());
         }
     }
-    match args.except.iter().find(|pattern| !matched.contains(pattern)) {
+    match patterns.iter().find(|pattern| !matched.contains(pattern)) {
         Some(pattern) => Err(Failure::Usage(format!(
             "--except `{pattern}` matches no tensor: `inspect {}` lists them",
-            args.paths.input.display()
+            input.display()
         ))),
         None => Ok(names),
     }

@@ -20,6 +20,7 @@ use self::named::{File, Named, call_to_write, next_call, told};
 use self::progress::Progress;
 use crate::args::{GivenJob, JobArgs, JobCommand};
 use crate::commands::Execute;
+use crate::model::save::links::Links;
 use crate::model::save::print_warnings;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy, tidy};
@@ -118,7 +119,10 @@ struct CommitReport {
 /// `job commit JOB`: puts the model in place.
 fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     let job = Job::open(&args.path)?;
-    let committed = job.commit().map_err(|error| explained(&job, &args.path, error))?;
+    let links = Links::beside(&job.path());
+    let committed = job.commit().map_err(|error| explained(&job, &args.path, error));
+    let mut committed = committed?;
+    committed.warnings.extend(links.replaced_by(&committed.files, false));
     stop::written(format!("`{}` was written", job.path().display()));
     print_warnings(&committed.warnings);
     let report = CommitReport::new(&job, &committed);

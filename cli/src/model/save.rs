@@ -2,7 +2,7 @@
 //!
 //! A model file over 2 GiB is refused before anything is written, unless it was asked for.
 
-mod links;
+pub mod links;
 mod loaded;
 
 use std::io;

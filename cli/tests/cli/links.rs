@@ -71,3 +71,17 @@ fn other_links_are_told_too_and_links_that_stay_are_not() {
     folder.run(&["edit", "other.onnx", "o.onnx", "--set-metadata", "a=b"]).done();
     assert!(folder.path("other.onnx").is_symlink());
 }
+
+#[test]
+fn a_job_tells_of_the_links_that_its_commit_replaces() {
+    let folder = cache();
+    let blobs = folder.contents_of("hub/blobs");
+    let model = "hub/snapshots/1/m.onnx";
+    folder.run(&["job", "rewrite", model, model, "--cast", "float16", "-o", "m.job"]).done();
+    folder.run(&["job", "write", "m.job", "--all"]).done();
+    let run = folder.run(&["job", "commit", "m.job", "--json"]);
+    assert_eq!(run.code(), 0, "{run:?}");
+    assert_eq!(run.stderr().matches("a link of a Hugging Face cache").count(), 2, "{run:?}");
+    assert_eq!(run.json()["warnings"].as_array().unwrap().len(), 2, "{run:?}");
+    assert!(folder.contents_of("hub/blobs") == blobs);
+}

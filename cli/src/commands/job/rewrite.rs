@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use onnx_container::edit::ExternalizeOptions;
 use onnx_container::job::{Job, JobOptions, Recast};
 use onnx_container::{
-    ByteSize, Container, Error, LoadOptions, MAX_PROTOBUF, SaveOptions, WeightFiles, traversal,
+    ByteSize, Container, Error, LoadOptions, MAX_PROTOBUF, SaveOptions, WeightFiles,
 };
 use onnx_container_files::targets::{self, refusal};
 use onnx_container_files::unfinished::Unfinished;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::named::{File, Named, call_to_write};
 use crate::args::{JobRewriteArgs, OldFiles, TargetArgs};
-use crate::commands::leftovers;
+use crate::commands::{cast, leftovers};
 use crate::model::{kept_name, needed, reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy_or_null};
@@ -107,29 +107,14 @@ fn recast(args: &JobRewriteArgs) -> Result<Option<Recast>, Failure> {
     Ok(Some(recast.except(excepted(args)?)))
 }
 
-/// The names of the tensors that match a pattern of `--except`. A pattern that none matches was
-/// meant for another name, so it is refused.
+/// The names of the tensors that match a pattern of `--except`.
 fn excepted(args: &JobRewriteArgs) -> Result<HashSet<String>, Failure> {
-    let (mut names, mut matched) = (HashSet::new(), HashSet::new());
     if args.except.is_empty() {
-        return Ok(names);
+        return Ok(HashSet::new());
     }
     let input = &args.paths.input;
     let container = Container::load(input, LoadOptions::new().weights(false))?;
-    for (place, tensor) in traversal::iter(container.model()) {
-        let name = place.qualified_name(tensor);
-        for pattern in args.except.iter().filter(|pattern| pattern.matches(&name)) {
-            matched.insert(pattern);
-            names.insert(name.clone());
-        }
-    }
-    match args.except.iter().find(|pattern| !matched.contains(pattern)) {
-        Some(pattern) => Err(Failure::Usage(format!(
-            "--except `{pattern}` matches no tensor: `inspect {}` lists them",
-            input.display()
-        ))),
-        None => Ok(names),
-    }
+    cast::excepted(&container, &args.except, input)
 }
 
 #[derive(Debug, Serialize)]

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use onnx_container::save::SavedFile;
 use onnx_container::{Error, ErrorKind, Saved};
 
 use crate::terminal::output::tidy;
@@ -28,10 +29,12 @@ impl Links {
 
     /// A warning for each that `saved` replaced, or would replace in a dry run.
     pub fn replaced(&self, saved: &Saved, dry_run: bool) -> Vec<Error> {
-        if saved.unchanged {
-            return Vec::new();
-        }
-        let written = saved.files.iter().map(|file| self.folder.join(&file.name));
+        if saved.unchanged { Vec::new() } else { self.replaced_by(&saved.files, dry_run) }
+    }
+
+    /// As [`replaced`](Self::replaced), of `files` that are written.
+    pub fn replaced_by(&self, files: &[SavedFile], dry_run: bool) -> Vec<Error> {
+        let written = files.iter().map(|file| self.folder.join(&file.name));
         let link = |path: PathBuf| self.found.iter().find(|(link, _)| *link == path);
         let links = written.filter_map(link).filter(|(link, _)| dry_run || !link.is_symlink());
         links.map(|(link, target)| warning(link, target, dry_run)).collect()

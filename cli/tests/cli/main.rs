@@ -27,6 +27,7 @@ mod hostile;
 mod hostile_cases;
 mod inline;
 mod inspect;
+mod inspect_lists;
 mod job;
 mod jobs;
 #[cfg(feature = "machine")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ class Job:
             Error: what a save refuses before it writes.
         """
         container = model if isinstance(model, Container) else Container(model)
-        given = _saving("Job.plan", options)
+        given, parts = _saving("Job.plan", options), _count("Job.plan", "parts", parts)
         return cls(_core.Job.plan(container._core, path, parts, slices, given))
 
     @classmethod
@@ -145,6 +146,7 @@ class Job:
             True
         """
         given, recast = _saving("Job.rewrite", options), None
+        parts = _count("Job.rewrite", "parts", parts)
         if cast is not None:
             names = sorted(Container.load(source, weights=False)._core.names()) if except_ else []
             kept = _patterns.selected("Job.rewrite", names, except_) if except_ else []
@@ -220,6 +222,7 @@ class Job:
         Raises:
             Error: weights of another type or shape; a source that has changed; the job was committed or aborted.
         """
+        part = _count("Job.write", "part", part)
         if weights is None:
             return Receipt(self._core.write(part, None, None))
         if isinstance(weights, Container):
@@ -244,7 +247,7 @@ class Job:
             >>> [name for name, _ in job.commit([first, other]).files]
             ['slices.onnx.data', 'slices.onnx']
         """
-        return Receipt(self._core.write_slices(writer, ((name, [*offsets], array) for name, offsets, array in slices)))
+        return Receipt(self._core.write_slices(writer, ((name, _offsets(offsets), array) for name, offsets, array in slices)))
 
     def status(self) -> JobStatus:
         """How far the job is, by the receipts in its folder."""
@@ -270,6 +273,20 @@ class Job:
     def abort(self) -> None:
         """Ends the job: its folder is removed with all that was written."""
         self._core.abort()
+
+
+def _count(function: str, name: str, value: Any) -> int:
+    count = operator.index(value)
+    if not 0 <= count < 1 << 32:
+        raise ValueError(f"{function}(): {name} is a number from 0 on, not {value}")
+    return count
+
+
+def _offsets(given: Iterable[int]) -> list[int]:
+    offsets = [operator.index(it) for it in given]
+    if any(not 0 <= it < 1 << 63 for it in offsets):
+        raise ValueError(f"Job.write_slices(): offsets are indices from 0 on, not {offsets}")
+    return offsets
 
 
 def _saving(function: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,14 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(onnx_container.Error, match=said):
             sliced.write_slices("r", slices)
+    for call in (
+        lambda: Job.plan(model(), tmp_path / "n.onnx", parts=-1),
+        lambda: Job.rewrite(tmp_path / "n.onnx", tmp_path / "o.onnx", parts=10**30),
+        lambda: sliced.write(-1),
+        lambda: sliced.write_slices("s", [("b", [-1], np.zeros(1, np.float32))]),
+    ):
+        with pytest.raises(ValueError, match="from 0 on"):
+            call()
     with pytest.raises(TypeError, match="status"):
         Job.plan(model(), tmp_path / "n.onnx", progress=True)
 

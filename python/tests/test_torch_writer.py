@@ -56,6 +56,7 @@ SAVES = {
     "nested_and_renamed": {},
     "async_save": {},
     "small_pieces": {},
+    "tied_otherwise": {},
     "two_ranks": {},
     "a_rank_alone": {},
     "sharded_tensors": {},

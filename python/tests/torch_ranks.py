@@ -155,6 +155,12 @@ def small_pieces(ranks: Ranks) -> None:
     _ranks.MOST = most
 
 
+def tied_otherwise(ranks: Ranks) -> None:
+    """Two names of one tensor, of which ranks have other parts."""
+    state = {**ranks.state(), "also": spread(full("rows"), ranks.meshes["line"], [Shard(1)])}
+    dcp.save(state, storage_writer=OnnxWriter(ranks.path("tied_otherwise"), ranks.model(), rename={"also": "rows"}))
+
+
 def two_ranks(ranks: Ranks) -> None:
     state = {"rows": spread(full("rows"), ranks.pair_mesh, [Shard(1)]) if ranks.rank < 2 else None, "plain": full("plain")}
     path = ranks.path("two_ranks")
@@ -379,7 +385,7 @@ def a_failed_save_goes_with_its_writer(ranks: Ranks) -> None:
 
 
 CASES: list[Callable[[Ranks], None]] = [
-    every_form, shards, nested_and_renamed, async_save, small_pieces, two_ranks, a_rank_alone, kept, sharded_tensors, over_an_old_one,
+    every_form, shards, nested_and_renamed, async_save, small_pieces, tied_otherwise, two_ranks, a_rank_alone, kept, sharded_tensors, over_an_old_one,
     fsdp, fsdp_and_tensor_parallel, loaded, loaded_by_rows,
     many_faults, other_shapes, unlike_ties, no_model, no_file, no_folder, without_collectives,
     a_rank_fails, a_failed_save_goes_with_its_writer,

@@ -13,6 +13,7 @@
 //! `description` has the value, `folder` what is on disk, `slice` the arithmetic of parts of
 //! tensors. docs/jobs.md has the protocol.
 
+mod begun;
 mod commit;
 mod description;
 mod disk;

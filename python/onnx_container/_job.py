@@ -231,7 +231,8 @@ class Job:
         return Receipt(self._core.write(part, None, function))
 
     def write_slices(self, writer: str, slices: Iterable[tuple[str, Iterable[int], Any]]) -> Receipt:
-        """Writes slices of tensors, and flushes them. A ``writer`` that was killed writes the same slices again.
+        """Writes all slices that one ``writer`` has, and flushes them. A later call of the same name replaces its receipt: after a
+        kill it writes the same slices again.
 
         Args:
             writer: the name of this process, such as ``rank-3``.
@@ -271,7 +272,11 @@ class Job:
         return committed
 
     def abort(self) -> None:
-        """Ends the job: its folder is removed with all that was written."""
+        """Ends the job: its folder is removed with all that was written.
+
+        Raises:
+            Error: a commit that was killed had come so far that its model is in place; the job has ended all the same.
+        """
         self._core.abort()
 
 

@@ -1,9 +1,11 @@
 //! [`Job::commit`]: all parts are there, and the model is put in place.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{File, Metadata};
 
+use super::begun;
 use super::description::Job;
+use super::disk::read_text;
 use super::plan::sha256;
 use super::receipt::{Receipt, WrittenTensor, part_of};
 use super::slice::{TensorSlice, check_cover};
@@ -80,12 +82,7 @@ impl Job {
         self.check_complete(&receipts)?;
         self.check_begun(&receipts)?;
         let (model, digest) = self.final_model(&receipts)?;
-        folder.mark_commit(self.publishing.sync)?;
-        let published = self.publish(&model, digest);
-        if published.is_err() && !self.is_linked() {
-            folder.unmark_commit()?;
-        }
-        let mut committed = published?;
+        let mut committed = self.publish(&model, digest)?;
         // From the mark on no process writes, so the lock may go before the folder, as it must
         // where a folder with an open file cannot be renamed.
         drop(lock);
@@ -106,7 +103,7 @@ impl Job {
                     "the receipt of {} is not the one in the folder of the job: it was written again",
                     receipt.writer
                 );
-                return Err(Error::new(ErrorKind::Changed, reason).with_path(self.folder()));
+                return Err(self.changed(reason));
             }
         }
         Ok(receipts)
@@ -163,34 +160,47 @@ impl Job {
         errors.join().map_or(Ok(()), Err)
     }
 
-    /// Refuses where a run has begun to write slices that are in no receipt of its writer: bytes of
-    /// other writers may be gone there.
-    fn check_begun(&self, receipts: &[Receipt]) -> Result<()> {
-        let changed = |reason| Error::new(ErrorKind::Changed, reason).with_path(self.folder());
-        for (writer, text) in self.job_folder().all_begun()? {
-            let Some(receipt) = receipts.iter().find(|receipt| receipt.writer == writer) else {
-                let reason = format!(
-                    "{writer} began to write and did not end: run it again, or abort the job"
-                );
-                return Err(changed(reason));
-            };
-            let ended: HashSet<_> =
-                receipt.tensors.iter().map(|it| (&it.name, &it.slice)).collect();
-            // What is cut off was not begun: the line comes first.
-            for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+    /// Refuses where a run has begun to write slices that are in no receipt of its writer: others
+    /// have written all elements, and their bytes may be gone there.
+    pub(super) fn check_begun(&self, receipts: &[Receipt]) -> Result<()> {
+        let folder = self.job_folder();
+        for writer in folder.slice_writers()? {
+            let text = read_text(&folder.begun(&writer), false)?;
+            let receipt = receipts.iter().find(|receipt| receipt.writer == writer);
+            let written = receipt.into_iter().flat_map(|receipt| &receipt.tensors);
+            let ended: HashSet<_> = written.map(|it| (&it.name, &it.slice)).collect();
+            for line in begun::lines(&text) {
                 let begun: WrittenTensor = serde_json::from_str(line).map_err(|error| {
-                    changed(format!("what {writer} has begun cannot be read: {error}"))
+                    self.changed(format!("what {writer} has begun cannot be read: {error}"))
                 })?;
                 if !ended.contains(&(&begun.name, &begun.slice)) {
-                    let reason = format!(
-                        "an earlier run of {writer} has written other slices, perhaps over those of other \
-                         writers: abort the job and plan it again"
-                    );
-                    return Err(changed(reason).with_tensor(begun.name));
+                    let reason = self.unended(&writer, receipt.is_some())?;
+                    return Err(self.changed(reason).with_tensor(begun.name));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Why what `writer` has begun is not committed.
+    fn unended(&self, writer: &str, is_given: bool) -> Result<String> {
+        Ok(match (is_given, self.stored(writer)?) {
+            (false, Some(_)) => {
+                format!("the receipt of {writer} is in the folder, and was not given")
+            }
+            (false, None) => format!(
+                "{writer} began to write elements that others have written too, and did not end: \
+                 abort the job and plan it again"
+            ),
+            (true, _) => format!(
+                "an earlier run of {writer} has written other slices, perhaps over those of other \
+                 writers: abort the job and plan it again"
+            ),
+        })
+    }
+
+    fn changed(&self, reason: String) -> Error {
+        Error::new(ErrorKind::Changed, reason).with_path(self.folder())
     }
 
     fn unwritten(&self, part: usize) -> String {
@@ -230,6 +240,8 @@ impl Job {
         // A commit that was killed may have come so far that this completes it.
         let recovered = ModelFolder::of(&target).recover(&options)?;
         if self.is_in_place(model)? {
+            // Its files are those of the job where a commit has linked them.
+            self.job_folder().mark_commit(self.publishing.sync)?;
             return Ok(self.committed(model, digest, recovered));
         }
         let unchanged = || {
@@ -244,7 +256,14 @@ impl Job {
         let save = EncodedSave::new(target, &encoded, &files, &options)?;
         let save = save.reading(Vec::new(), &unchanged);
         let prepared = save.prepare()?;
-        let Done { removed, left_behind, warnings, .. } = save.write()?;
+        let is_first = self.job_folder().mark_commit(self.publishing.sync)?;
+        let Done { removed, left_behind, warnings, .. } = save.write().inspect_err(|_| {
+            // An earlier commit may have left links of the files anywhere.
+            if is_first && self.is_unlinked() {
+                // Where the mark stays, writers are refused for nothing.
+                drop(self.job_folder().unmark_commit());
+            }
+        })?;
         let warnings = [recovered, prepared, warnings].concat();
         Ok(Committed { removed, left_behind, ..self.committed(model, digest, warnings) })
     }
@@ -262,14 +281,23 @@ impl Job {
         Committed { files, bytes, digest, removed, left_behind, warnings }
     }
 
-    /// Whether a weights file of the job may be that of a model in place.
-    fn is_linked(&self) -> bool {
+    /// Whether a weights file in place is one of the job, under another name.
+    pub(super) fn is_published(&self) -> bool {
         self.files.iter().enumerate().any(|(number, file)| {
             let staged = self.staged_file(number).and_then(|staged| file_ids(&staged));
             let there = file_ids(&self.directory.join(&file.name));
-            // What cannot be told may be.
-            staged.ok().zip(there.ok()).is_none_or(|(staged, there)| staged == there)
+            staged.ok().zip(there.ok()).is_some_and(|(staged, there)| staged == there)
         })
+    }
+
+    /// Whether no weights file of the job has another name: no model, and no save that was killed,
+    /// has one of them.
+    fn is_unlinked(&self) -> bool {
+        let alone = |number| {
+            let metadata = self.staged_file(number).ok()?.symlink_metadata().ok()?;
+            Some(has_one_name(&metadata))
+        };
+        (0..self.files.len()).all(|number| alone(number).unwrap_or(false))
     }
 
     /// Whether the files are in place already: a commit of this job was killed after that.
@@ -304,4 +332,15 @@ impl Job {
         };
         Ok(EncodedFile::existing(name, existing).replace_unneeded(self.publishing.named))
     }
+}
+
+#[cfg(unix)]
+fn has_one_name(metadata: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(metadata) == 1
+}
+
+/// Not told here.
+#[cfg(not(unix))]
+fn has_one_name(_: &Metadata) -> bool {
+    false
 }

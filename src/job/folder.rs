@@ -150,9 +150,16 @@ impl JobFolder {
         self.path.join("committing")
     }
 
-    /// Notes that a commit begins, after which the weights files may be those of the model.
-    pub(super) fn mark_commit(&self, sync: bool) -> Result<()> {
-        self.put(&self.mark(), b"", sync)
+    /// Notes that a commit begins, after which the weights files may be those of the model. Whether
+    /// no earlier one has noted it.
+    pub(super) fn mark_commit(&self, sync: bool) -> Result<bool> {
+        let is_new = kind_at(&self.mark())?.is_none();
+        self.put(&self.mark(), b"", sync).map(|()| is_new)
+    }
+
+    /// Whether a commit has begun.
+    pub(super) fn is_committing(&self) -> Result<bool> {
+        Ok(kind_at(&self.mark())?.is_some())
     }
 
     /// Takes the note back: no weights file is that of a model.
@@ -162,37 +169,20 @@ impl JobFolder {
 
     /// Refuses to write where a commit has begun.
     pub(super) fn refuse_commit(&self) -> Result<()> {
-        match kind_at(&self.mark())? {
-            None => Ok(()),
-            Some(_) => Err(Error::new(ErrorKind::Changed, COMMIT_BEGUN).with_path(&self.path)),
+        match self.is_committing()? {
+            false => Ok(()),
+            true => Err(Error::new(ErrorKind::Changed, COMMIT_BEGUN).with_path(&self.path)),
         }
     }
 
-    /// The list of slices that a writer has begun to write, to be added to.
-    pub(super) fn begun(&self, writer: &str) -> Result<File> {
-        let path = self.receipts().join(format!("{writer}{BEGUN}"));
-        let mut options = File::options();
-        options.create(true).append(true);
-        let opened = no_link(&mut options).open(&path);
-        let fail = |error| Error::io(&path, error);
-        let file = opened.map_err(fail)?;
-        // A line that an earlier run did not end stands for nothing that was written.
-        let text = read_text(&path, false)?;
-        let ended = text.rfind('\n').map_or(0, |end| end.saturating_add(1));
-        if ended < text.len() {
-            file.set_len(ended as u64).map_err(fail)?;
-        }
-        Ok(file)
+    /// Where the list of the slices that a writer has begun to write is.
+    pub(super) fn begun(&self, writer: &str) -> PathBuf {
+        self.receipts().join(format!("{writer}{BEGUN}"))
     }
 
-    /// The lists of all writers.
-    pub(super) fn all_begun(&self) -> Result<Vec<(String, String)>> {
-        let writers = self.names_of_receipts(BEGUN)?.into_iter();
-        let read = |writer: String| {
-            let text = read_text(&self.receipts().join(format!("{writer}{BEGUN}")), false)?;
-            Ok((writer, text))
-        };
-        writers.map(read).collect()
+    /// The writers that have such a list.
+    pub(super) fn slice_writers(&self) -> Result<Vec<String>> {
+        self.names_of_receipts(BEGUN)
     }
 
     /// Stores the receipt of a writer.

@@ -72,12 +72,13 @@ pub(super) fn part_of(writer: &str) -> Option<usize> {
 pub(super) fn check_writer(writer: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let is_name = (1..=100).contains(&writer.len()) && writer.bytes().all(is_plain);
-    if is_name && !writer.starts_with("part-") {
+    // `job` is the name of the lock of all.
+    if is_name && !writer.starts_with("part-") && writer != "job" {
         return Ok(());
     }
     let reason = format!(
         "`{writer}` is no name of a writer: 1 to 100 letters, digits, `-` and `_`, and not \
-         `part-`, which parts have"
+         `job` or `part-...`, which others have"
     );
     Err(Error::new(ErrorKind::InvalidArgument, reason))
 }

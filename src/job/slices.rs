@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
+use super::begun::BegunList;
 use super::description::{Job, PlannedTensor};
 use super::files::OpenFiles;
 use super::receipt::{Receipt, WrittenTensor, check_writer};
@@ -25,7 +25,7 @@ pub struct SliceWriter<'j> {
     name: String,
     by_name: HashMap<&'j str, &'j PlannedTensor>,
     /// The list of what this writer has begun to write, in this run and in earlier ones.
-    begun: File,
+    begun: BegunList,
     files: OpenFiles<'j>,
     state: Mutex<State>,
     /// Keep others from a commit, and from writing under this name.
@@ -87,7 +87,7 @@ impl Job {
         let locks = [folder.lock_to_write()?, folder.lock_or_refuse_writer(&name)?];
         folder.refuse_commit()?;
         folder.forget(&name)?;
-        let begun = folder.begun(&name)?;
+        let begun = BegunList::open(folder.begun(&name))?;
         let by_name = self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
         Ok(SliceWriter {
             job: self,
@@ -118,7 +118,7 @@ impl SliceWriter<'_> {
         let runs = self.runs(tensor, slice, bytes).map_err(|error| error.with_tensor(name))?;
         let part = Some(slice.clone()).filter(|it| *it != TensorSlice::whole(&tensor.dims));
         let mut written = WrittenTensor { name: name.to_owned(), slice: part, sha256: None };
-        self.note(&written)?;
+        self.begun.note(&written)?;
         self.write_runs(tensor, &runs, bytes).map_err(|error| error.with_tensor(name))?;
         if written.slice.is_none() && self.job.publishing.digests {
             let digest = Digest::of_bytes(Sha256::new_with_prefix(bytes));
@@ -128,15 +128,6 @@ impl SliceWriter<'_> {
         state.written.push(written);
         state.bytes = state.bytes.saturating_add(bytes.len() as u64);
         Ok(())
-    }
-
-    /// Notes what is about to be written: where this run does not end, a commit knows which
-    /// elements have other bytes now.
-    fn note(&self, written: &WrittenTensor) -> Result<()> {
-        let mut line = serde_json::to_string(written).map_err(Error::internal)?;
-        line.push('\n');
-        let noted = (&self.begun).write_all(line.as_bytes());
-        noted.map_err(|error| Error::io(self.job.folder(), error))
     }
 
     /// Writes all elements of `weights` as the slice of the tensor `name` that begins at `offsets`

@@ -10,10 +10,11 @@ use super::stamp::FileStamp;
 use crate::container::Container;
 use crate::container::externalize::ExternalizeOptions;
 use crate::error::{Error, Result};
-use crate::files::external_data::{Directory, PathPolicy};
+use crate::files::external_data::{Directory, PathPolicy, directory_of};
 use crate::files::file_source::{FileSource, WeightFile};
 use crate::files::folder_files::FolderFiles;
 use crate::load::LoadOptions;
+use crate::save::is_one_folder;
 
 /// The model that a rewrite reads: every part opens it again, and has the same weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,8 +67,9 @@ impl RewriteSource {
 
     /// As [`check`](Self::check), of the files in `directory`, which a commit may replace.
     pub(super) fn check_in(&self, directory: &Path) -> Result<()> {
-        let files = self.files.iter().filter(|(path, _)| path.parent() == Some(directory));
-        files.into_iter().try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
+        let is_there = |path: &Path| is_one_folder(&directory_of(path), directory).unwrap_or(true);
+        let mut files = self.files.iter().filter(|(path, _)| is_there(path));
+        files.try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
     }
 
     /// The model, and the weights files that it has. They are read in parts: a part of a model that

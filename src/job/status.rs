@@ -9,9 +9,9 @@ use super::description::Job;
 use super::disk::kind_at;
 use super::folder::{COMMITTING, JobFolder, folders_in, remove_begun};
 use super::receipt::part_of;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::directory_of;
-use crate::files::recovery::{is_of_job, job_name};
+use crate::files::recovery::{is_of_job, job_name, recover_model};
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,7 +47,8 @@ impl Job {
         let lengths = self.tensors.iter().map(super::description::PlannedTensor::byte_len);
         let lengths: Vec<u64> = lengths.collect::<Result<_>>()?;
         Ok(JobStatus {
-            is_complete: self.check_complete(&receipts).is_ok(),
+            is_complete: self.check_complete(&receipts).is_ok()
+                && self.check_begun(&receipts).is_ok(),
             writers: slices.map(|it| it.writer.clone()).collect(),
             bytes_written: receipts.iter().fold(0, |sum, it| it.bytes.saturating_add(sum)),
             bytes: lengths.iter().fold(0, |sum, len| len.saturating_add(sum)),
@@ -73,7 +74,9 @@ impl Job {
     /// # Errors
     /// [`ErrorKind::MissingFile`](crate::ErrorKind::MissingFile) where the job was committed or
     /// aborted, [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists) where something else
-    /// is in the folder, and those of the disk.
+    /// is in the folder, [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a commit that was
+    /// killed had come so far that its model is in place (the job is then ended), and those of the
+    /// disk.
     pub fn abort(self) -> Result<()> {
         let folder = self.job_folder();
         folder.check_there()?;
@@ -83,7 +86,27 @@ impl Job {
             Err(error) if error.reason() == COMMITTING => return Err(error),
             lock => drop(lock),
         }
+        if folder.is_committing()? {
+            return self.end_committed();
+        }
         self.remove_folder()
+    }
+}
+
+impl Job {
+    /// Ends a job of which a commit has begun: what that left is completed or undone first, so that
+    /// no load puts the model in place later.
+    fn end_committed(&self) -> Result<()> {
+        let path = self.path();
+        recover_model(&path)?;
+        let is_published = self.is_published();
+        self.remove_folder()?;
+        if !is_published {
+            return Ok(());
+        }
+        let reason = "a commit of the job had come so far that its model is in place: the job is \
+                      ended, and the model stays";
+        Err(Error::new(ErrorKind::Changed, reason).with_path(path))
     }
 }
 

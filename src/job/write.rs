@@ -141,9 +141,16 @@ impl Job {
 
     /// The receipt of `writer` that is stored, if it is of this job.
     pub(super) fn stored(&self, writer: &str) -> Result<Option<Receipt>> {
-        let Some(text) = self.job_folder().stored_receipt(writer)? else { return Ok(None) };
-        // What cannot be read is no receipt: its part is written again.
-        let Ok(receipt) = Receipt::from_json(&text) else { return Ok(None) };
+        // What is no receipt stands for nothing: its part is written again.
+        let is_other =
+            |error: &Error| [ErrorKind::Decode, ErrorKind::TooLarge].contains(&error.kind());
+        let text = match self.job_folder().stored_receipt(writer) {
+            Err(error) if is_other(&error) => None,
+            text => text?,
+        };
+        let Some(receipt) = text.and_then(|text| Receipt::from_json(&text).ok()) else {
+            return Ok(None);
+        };
         if receipt.job == self.id && receipt.writer == writer {
             return Ok(Some(receipt));
         }

@@ -305,7 +305,7 @@ fn slices_that_do_not_fit_are_refused() {
         assert_eq!(error.kind(), kind, "{error}");
     }
     assert_eq!(fs::read(job.staged_file(0).unwrap()).unwrap(), before);
-    for name in ["", "part-00000", "a/b", "..", "é", &"x".repeat(101)] {
+    for name in ["", "job", "part-00000", "a/b", "..", "é", &"x".repeat(101)] {
         assert_eq!(
             job.slice_writer(name).unwrap_err().kind(),
             ErrorKind::InvalidArgument,
@@ -906,8 +906,26 @@ fn bytes_of_a_run_that_did_not_end_are_not_committed() {
     let other = job.slice_writer("s").unwrap();
     other.write("w", &TensorSlice::new([2, 0], [1, 10]), &[9; 40]).unwrap();
     drop(other);
+    assert!(!job.status().unwrap().is_complete);
     let error = job.commit().unwrap_err();
-    assert!(error.to_string().contains("s began to write and did not end"), "{error}");
+    assert!(error.to_string().contains("s began to write elements that others"), "{error}");
+    // Writers that have written nothing are in nobody's way, with a receipt or without.
+    let folder = tempfile::tempdir().unwrap();
+    let job = sliced(folder.path(), false);
+    let all = write_rows(&job, "r", 0, 6).unwrap();
+    let refused = job.slice_writer("typo").unwrap();
+    refused.write("nope", &TensorSlice::new([0], [1]), &[0; 4]).unwrap_err();
+    drop(refused);
+    job.slice_writer("idle").unwrap().finish().unwrap();
+    assert!(job.status().unwrap().is_complete);
+    job.commit_receipts([all]).unwrap();
+    // A receipt that is there and was not given.
+    let folder = tempfile::tempdir().unwrap();
+    let job = sliced(folder.path(), false);
+    let all = write_rows(&job, "r", 0, 6).unwrap();
+    write_rows(&job, "s", 3, 1).unwrap();
+    let error = job.commit_receipts([all]).unwrap_err();
+    assert!(error.to_string().contains("was not given"), "{error}");
 }
 
 #[test]
@@ -955,7 +973,7 @@ fn nobody_writes_once_a_commit_has_begun() {
     assert_eq!(committed.warnings.len(), 1, "{:?}", committed.warnings);
     assert_eq!(job.slice_writer("r").unwrap_err().kind(), ErrorKind::Changed);
     fs::remove_file(job.folder().join("slurm-1.out")).unwrap();
-    job.abort().unwrap();
+    assert!(job.abort().is_err_and(|error| error.to_string().contains("is in place")));
     is_clean(folder.path());
     Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
 
@@ -970,6 +988,12 @@ fn nobody_writes_once_a_commit_has_begun() {
     container_of(1).save(folder.path().join("m.onnx"), true).unwrap();
     parts.commit().unwrap_err();
     assert!(!parts.folder().join("committing").exists());
+    // The mark of an earlier commit stays: its files may be anywhere.
+    fs::write(parts.folder().join("committing"), "").unwrap();
+    parts.commit().unwrap_err();
+    assert!(parts.folder().join("committing").exists());
+    parts.abort().unwrap();
+    is_clean(folder.path());
 }
 
 #[test]
@@ -1040,7 +1064,7 @@ fn cast_in_place(folder: &Path) -> Job {
 #[test]
 fn a_job_that_was_damaged_replaces_nothing() {
     type Damage = fn(&Job, &Path);
-    let cases: [(&str, Damage, ErrorKind); 6] = [
+    let cases: [(&str, Damage, ErrorKind); 7] = [
         (
             "no model",
             |job, _| fs::write(job.folder().join("model.onnx"), "").unwrap(),
@@ -1065,6 +1089,13 @@ fn a_job_that_was_damaged_replaces_nothing() {
                 fs::write(path, bytes).unwrap();
             },
             ErrorKind::Changed,
+        ),
+        (
+            "a receipt that is no text",
+            |job, _| {
+                fs::write(job.folder().join("receipts/part-00001.json"), [255, 254]).unwrap();
+            },
+            ErrorKind::MissingTensor,
         ),
         (
             "half a receipt",
@@ -1096,7 +1127,7 @@ fn a_job_that_was_damaged_replaces_nothing() {
         assert_eq!(error.kind(), kind, "{case}: {error}");
         assert!(contents(folder.path()) == before, "{case}");
         match case {
-            "half a receipt" => {
+            "half a receipt" | "a receipt that is no text" => {
                 assert_eq!(job.status().unwrap().missing, [1]);
                 job.write(1).unwrap();
                 job.commit().unwrap();
@@ -1134,4 +1165,58 @@ fn a_part_has_more_files_than_are_open_at_once() {
         let loaded = Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
         assert_eq!(loaded.digest().unwrap(), container.digest().unwrap());
     }
+}
+
+/// A writer that notes what it has noted before adds nothing to its list.
+#[test]
+fn the_list_of_begun_slices_does_not_grow_with_each_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = sliced(folder.path(), false);
+    let len = || fs::read(job.folder().join("receipts/r.slices")).unwrap().len();
+    write_rows(&job, "r", 0, 6).unwrap();
+    let first = len();
+    for _ in 0..3 {
+        write_rows(&job, "r", 0, 6).unwrap();
+    }
+    assert_eq!(len(), first);
+    job.commit().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_source_in_the_folder_that_is_written_to_is_known_by_any_path() {
+    for way in ["real", "link", "real/../real"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", folder.path().join("link")).unwrap();
+        let target = folder.path().join("real/m.onnx");
+        container_of(4).save(&target, SaveOptions::from(true).sync(false)).unwrap();
+        let source = folder.path().join(way).join("m.onnx");
+        let job = Job::rewrite(&source, &target, None, WeightFiles::PerTensor).unwrap();
+        job.parts().for_each(|part| drop(job.write(part).unwrap()));
+        let weights = folder.path().join("real/m.onnx.data");
+        let mut bytes = fs::read(&weights).unwrap();
+        bytes[0] ^= 1;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(&weights, bytes).unwrap();
+        assert_eq!(job.commit().unwrap_err().kind(), ErrorKind::Changed, "{way}");
+    }
+}
+
+/// What a killed commit has published is said, and stays.
+#[cfg(unix)]
+#[test]
+fn an_abort_after_a_commit_says_that_the_model_is_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = sliced(folder.path(), false);
+    write_rows(&job, "r", 0, 6).unwrap();
+    // A foreign file keeps the folder, as a kill before its end does.
+    fs::write(job.folder().join("slurm-1.out"), "").unwrap();
+    job.commit().unwrap();
+    fs::remove_file(job.folder().join("slurm-1.out")).unwrap();
+    let files = contents(folder.path());
+    let error = job.abort().unwrap_err();
+    assert!(error.to_string().contains("its model is in place"), "{error}");
+    is_clean(folder.path());
+    assert!(contents(folder.path()) == files);
 }

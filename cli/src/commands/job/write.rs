@@ -76,7 +76,7 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// written.
 fn asked(job: &Job, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
     if args.all {
-        return Ok(job.missing_parts()?);
+        return Ok(job.status()?.missing);
     }
     let mut parts = Vec::new();
     for range in &args.parts {

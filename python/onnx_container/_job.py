@@ -73,6 +73,8 @@ class Committed:
     """Old weights files that were removed."""
     left_behind: list[os.PathLike[str]]
     """Old weights files that only the replaced model needed, and that stay."""
+    infinite: list[str]
+    """Weights of which finite numbers became infinite by the cast, by their old names."""
     warnings: list[str]
     """What else is to be known."""
 
@@ -109,7 +111,7 @@ class Job:
             model: a :class:`Container`, or what makes one.
             parts: into how many parts the weights are divided. The largest goes to the part that has the least.
             slices: True for a job that is written in slices of tensors, by :meth:`write_slices`, and not in parts.
-            options: those of :meth:`Container.save`.
+            options: those of :meth:`Container.save`, without ``progress`` and ``checksums``; ``files`` writes weights files.
 
         Raises:
             Error: what a save refuses before it writes.
@@ -138,7 +140,7 @@ class Job:
             cast: the float type that weights are cast to, and computed in.
             keep_io: True leaves inputs and outputs of the model as they are.
             except_: names of weights that are not cast, or patterns.
-            options: those of :meth:`Container.save`.
+            options: those of :meth:`plan`.
 
             >>> job = Job.rewrite("encoder.onnx", "half.onnx", parts=4, cast="float16")
             >>> receipts = [job.write(part) for part in job.parts]
@@ -216,7 +218,8 @@ class Job:
         """Writes a part. Any number of processes may, at once or again: a part that is written is not written again.
 
         Args:
-            weights: a container, or anything that can be weights by the names of :attr:`tensors`: a mapping, or a function,
+            weights: a container, or anything that can be weights by the names of :attr:`tensors`, or functions that return that:
+                a mapping, or a function,
                 which is called for each tensor when it is written, by several threads. None for a rewrite.
 
         Raises:
@@ -227,8 +230,13 @@ class Job:
             return Receipt(self._core.write(part, None, None))
         if isinstance(weights, Container):
             return Receipt(self._core.write(part, weights._core, None))
-        function = weights if callable(weights) else weights.__getitem__
-        return Receipt(self._core.write(part, None, function))
+        by_name = weights if callable(weights) else weights.__getitem__
+
+        def made(name: str) -> Any:
+            found = by_name(name)
+            return found() if callable(found) else found
+
+        return Receipt(self._core.write(part, None, made))
 
     def write_slices(self, writer: str, slices: Iterable[tuple[str, Iterable[int], Any]]) -> Receipt:
         """Writes all slices that one ``writer`` has, and flushes them. A later call of the same name replaces its receipt: after a

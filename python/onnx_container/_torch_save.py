@@ -310,7 +310,8 @@ def _missing(container: Container, written: set[str]) -> list[str]:
     slots = {declared[name][2] or name for name in written}
     found = zip(*container._core.tensors(), strict=True)
     names = [name for name, it in found if isinstance(it, BaseException) and (declared[name][2] or name) not in slots]
-    return [f"{', '.join(names)}: neither a rank nor the model has these weights"] if names else []
+    return [f"{', '.join(names)}: neither a rank nor the model has these weights;"
+        " a buffer that is not persistent is in no state dict: add it (sd[name] = module.get_buffer(name))"] if names else []
 
 
 def _chunk(rank: int, item: WriteItem) -> _ranks.Chunk:

@@ -188,6 +188,7 @@ impl Job {
         report.set_item("digest", committed.digest.map(|digest| digest.to_string()))?;
         report.set_item("removed", &committed.removed)?;
         report.set_item("left_behind", &committed.left_behind)?;
+        report.set_item("infinite", committed.infinite)?;
         report.set_item("warnings", names(&committed.warnings))?;
         Ok(report)
     }

@@ -1,6 +1,6 @@
 //! [`Job::commit`]: all parts are there, and the model is put in place.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{File, Metadata};
 
 use super::begun;
@@ -38,6 +38,9 @@ pub struct Committed {
     /// Old weights files that only the replaced model needed, and that stay.
     #[serde(serialize_with = "crate::util::as_text::paths")]
     pub left_behind: Vec<std::path::PathBuf>,
+    /// The weights, by their old names, of which finite numbers became infinite by a cast; see
+    /// [`CastReport::infinite`](crate::edit::CastReport::infinite).
+    pub infinite: Vec<String>,
     /// Problems that did not prevent the commit.
     pub warnings: Vec<Error>,
 }
@@ -83,6 +86,8 @@ impl Job {
         self.check_begun(&receipts)?;
         let (model, digest) = self.final_model(&receipts)?;
         let mut committed = self.publish(&model, digest)?;
+        let infinite = receipts.iter().flat_map(|receipt| receipt.infinite.iter().cloned());
+        committed.infinite = infinite.collect::<BTreeSet<_>>().into_iter().collect();
         // From the mark on no process writes, so the lock may go before the folder, as it must
         // where a folder with an open file cannot be renamed.
         drop(lock);
@@ -277,8 +282,8 @@ impl Job {
         let mut files = self.files();
         files.push(SavedFile::new(self.name.as_str(), model.len() as u64));
         let bytes = files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum));
-        let (removed, left_behind) = (Vec::new(), Vec::new());
-        Committed { files, bytes, digest, removed, left_behind, warnings }
+        let (removed, left_behind, infinite) = (Vec::new(), Vec::new(), Vec::new());
+        Committed { files, bytes, digest, removed, left_behind, infinite, warnings }
     }
 
     /// Whether a weights file in place is one of the job, under another name.

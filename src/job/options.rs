@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::container::Container;
-use crate::container::cast::CastOptions;
+use crate::container::cast::{CastOptions, CastReport};
 use crate::container::externalize::ExternalizeOptions;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
@@ -161,8 +161,8 @@ impl Recast {
         self
     }
 
-    pub(super) fn apply(&self, container: &mut Container) -> Result<()> {
+    pub(super) fn apply(&self, container: &mut Container) -> Result<CastReport> {
         let options = CastOptions::new().compute(true).keep_io(self.keep_io);
-        container.cast(self.to, options.except(self.except.iter().cloned())).map(drop)
+        container.cast(self.to, options.except(self.except.iter().cloned()))
     }
 }

@@ -21,6 +21,10 @@ pub struct Receipt {
     pub bytes: u64,
     /// What of which tensors.
     pub tensors: Vec<WrittenTensor>,
+    /// The weights, by their old names, of which finite numbers became infinite by a cast, as far
+    /// as this writer has seen; see [`CastReport::infinite`](crate::edit::CastReport::infinite).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub infinite: Vec<String>,
 }
 
 /// A tensor, or a part of one, that a writer has written.

@@ -184,7 +184,7 @@ impl SliceWriter<'_> {
         let sync = self.job.publishing.sync;
         self.files.flush()?;
         let (job, writer) = (self.job.id.clone(), self.name);
-        let receipt = Receipt { job, writer, bytes, tensors: written };
+        let receipt = Receipt { job, writer, bytes, tensors: written, infinite: Vec::new() };
         self.job.job_folder().put_receipt(&receipt.writer, &receipt.to_json()?, sync)?;
         Ok(receipt)
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::options::Recast;
 use super::stamp::FileStamp;
 use crate::container::Container;
+use crate::container::cast::CastReport;
 use crate::container::externalize::ExternalizeOptions;
 use crate::error::{Error, Result};
 use crate::files::external_data::{Directory, PathPolicy, directory_of};
@@ -45,16 +46,16 @@ impl RewriteSource {
         source.files = stamped.collect::<Result<_>>()?;
         // A save that replaces the model in the meantime has put its weights in place before.
         FileStamp::check(&source.path, before)?;
-        let container = source.changed(loaded)?;
+        let (container, _) = source.changed(loaded)?;
         Ok((source, container))
     }
 
-    /// The container again.
+    /// The container again, and what its cast did.
     ///
     /// # Errors
     /// [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a file is another one now, and those
     /// of a load.
-    pub(super) fn open(&self) -> Result<Container> {
+    pub(super) fn open(&self) -> Result<(Container, Option<CastReport>)> {
         let (loaded, _) = self.load()?;
         self.check()?;
         self.changed(loaded)
@@ -83,14 +84,13 @@ impl RewriteSource {
         Ok((container, opened))
     }
 
-    fn changed(&self, mut container: Container) -> Result<Container> {
-        if let Some(recast) = &self.recast {
-            recast.apply(&mut container)?;
-        }
+    fn changed(&self, mut container: Container) -> Result<(Container, Option<CastReport>)> {
+        let recast = self.recast.as_ref();
+        let report = recast.map(|recast| recast.apply(&mut container)).transpose()?;
         if let Some(options) = self.externalize {
             container.externalize(options)?;
         }
-        Ok(container)
+        Ok((container, report))
     }
 }
 

@@ -40,9 +40,13 @@ impl FileStamp {
     pub(super) fn check(path: &Path, was: Option<Self>) -> Result<()> {
         let reason = match (was, Self::of(path)?) {
             (was, now) if was == now => return Ok(()),
-            (None, _) => "was not there when the job was planned: another process has made it",
-            (Some(_), None) => "was there when the job was planned, and is gone",
-            (Some(_), Some(_)) => "was changed after the job was planned",
+            (None, _) => {
+                "was not there when the job was planned: another process has made it: plan the job again"
+            }
+            (Some(_), None) => {
+                "was there when the job was planned, and is gone: plan the job again"
+            }
+            (Some(_), Some(_)) => "was changed after the job was planned: plan it again",
         };
         Err(Error::new(ErrorKind::Changed, reason).with_path(path))
     }

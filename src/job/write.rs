@@ -88,10 +88,12 @@ impl Job {
             Error::new(ErrorKind::InvalidArgument, reason)
         })?;
         self.write_part(part, |writer, tensors| {
-            let container = source.open()?;
+            let (container, cast) = source.open()?;
             let receipt = self.write_tensors(writer, tensors, &container)?;
             source.check()?;
-            Ok(receipt)
+            // What was read is converted now.
+            let infinite = cast.iter().flat_map(|cast| cast.infinite());
+            Ok(Receipt { infinite: infinite.map(str::to_owned).collect(), ..receipt })
         })
     }
 
@@ -124,7 +126,8 @@ impl Job {
         if !self.parts().contains(&part) {
             folder.check()?;
             let job = self.id.clone();
-            return Ok(Receipt { job, writer, bytes: 0, tensors: Vec::new() });
+            let (tensors, infinite) = (Vec::new(), Vec::new());
+            return Ok(Receipt { job, writer, bytes: 0, tensors, infinite });
         }
         let lock = folder.lock(&writer)?;
         if let Some(receipt) = self.stored(&writer)? {
@@ -191,7 +194,7 @@ impl Job {
             sha256: digest.map(|digest| digest.to_string()),
         });
         let (job, writer) = (self.id.clone(), writer.to_owned());
-        Ok(Receipt { job, writer, bytes, tensors: tensors.collect() })
+        Ok(Receipt { job, writer, bytes, tensors: tensors.collect(), infinite: Vec::new() })
     }
 
     /// Writes one tensor to its place; returns the SHA-256 of its bytes.

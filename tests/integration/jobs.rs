@@ -1220,3 +1220,20 @@ fn an_abort_after_a_commit_says_that_the_model_is_in_place() {
     is_clean(folder.path());
     assert!(contents(folder.path()) == files);
 }
+
+#[test]
+fn numbers_that_a_cast_makes_infinite_are_told_by_the_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let mut container = container_of(3);
+    let mut large = vec![1.0_f32; 300];
+    large[7] = 1e6;
+    container.insert("#w1", large).unwrap();
+    container.save(&path, SaveOptions::from(true).sync(false)).unwrap();
+    for (to, infinite) in [(DataType::Float16, vec!["w1"]), (DataType::Bfloat16, vec![])] {
+        let to = Some(Recast::new(to));
+        let job = Job::rewrite(&path, folder.path().join("n.onnx"), to, 3).unwrap();
+        job.parts().for_each(|part| drop(job.write(part).unwrap()));
+        assert_eq!(job.commit().unwrap().infinite, infinite);
+    }
+}

@@ -113,6 +113,7 @@ struct CommitReport {
     digest: Option<String>,
     removed: Vec<String>,
     left_behind: Vec<String>,
+    infinite: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -142,6 +143,15 @@ fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     for path in &report.left_behind {
         out.row("left", format_args!("{path}: no model needs it any more"))?;
     }
+    if !report.infinite.is_empty() {
+        let tensors = count(report.infinite.len(), "tensor");
+        let advice = "leave them out with --except of `job rewrite`, or cast to bfloat16";
+        let said =
+            format_args!("{tensors} with numbers beyond the largest of the new type: {advice}");
+        out.row("infinite", said)?;
+        let mut names = report.infinite.iter();
+        names.try_for_each(|name| out.line(format_args!("{:>10}{name}", "")))?;
+    }
     Ok(Outcome::Done)
 }
 
@@ -157,6 +167,7 @@ impl CommitReport {
             digest: committed.digest.as_ref().map(|digest| digest.to_string()),
             removed: texts(&committed.removed),
             left_behind: texts(&committed.left_behind),
+            infinite: committed.infinite.clone(),
             warnings: committed.warnings.iter().map(ToString::to_string).collect(),
         }
     }

@@ -346,3 +346,18 @@ fn a_job_of_another_user_is_not_one_that_has_ended() {
     set(0o700);
     call(&folder, "job abort m.job").done();
 }
+
+#[test]
+fn a_plan_tells_of_another_job_of_the_model() {
+    let folder = Folder::with_model();
+    let first = folder.run(&["job", "rewrite", "m.onnx", "n.onnx", "-o", "a.job", "--json"]);
+    assert_eq!(first.json()["warnings"].as_array().unwrap().len(), 0, "{first:?}");
+    let second = folder.run(&["job", "rewrite", "m.onnx", "n.onnx", "-o", "b.job", "--json"]);
+    assert!(second.stderr().contains("is another job of this model"), "{second:?}");
+    assert_eq!(second.json()["warnings"].as_array().unwrap().len(), 1, "{second:?}");
+    for job in ["a.job", "b.job"] {
+        folder.run(&["job", "write", job, "--all"]).done();
+    }
+    folder.run(&["job", "commit", "a.job"]).done();
+    folder.run(&["job", "commit", "b.job"]).done(); // the same bytes are there
+}

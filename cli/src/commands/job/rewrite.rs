@@ -5,9 +5,9 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use onnx_container::edit::ExternalizeOptions;
-use onnx_container::job::{Job, JobOptions, Recast};
+use onnx_container::job::{Job, JobOptions, Recast, jobs_of};
 use onnx_container::{
-    ByteSize, Container, Error, LoadOptions, MAX_PROTOBUF, SaveOptions, WeightFiles,
+    ByteSize, Container, Error, ErrorKind, LoadOptions, MAX_PROTOBUF, SaveOptions, WeightFiles,
 };
 use onnx_container_files::targets::{self, refusal};
 use onnx_container_files::unfinished::Unfinished;
@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::named::{File, Named, call_to_write};
 use crate::args::{JobRewriteArgs, OldFiles, TargetArgs};
 use crate::commands::{cast, leftovers};
+use crate::model::save::print_warnings;
 use crate::model::{kept_name, needed, reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy_or_null};
@@ -45,7 +46,9 @@ pub fn run(args: &JobRewriteArgs, out: &mut Output) -> Result<Outcome, Failure> 
 
 /// Prints the job where a program reads it, else what it is.
 fn print(args: &JobRewriteArgs, job: &Job, out: &mut Output) -> Result<Outcome, Failure> {
-    let report = RewriteReport::new(args, job);
+    let others = other_jobs(job);
+    print_warnings(&others);
+    let report = RewriteReport::new(args, job, &others);
     if args.json {
         out.json(&report)?;
     } else if args.job.is_none() && !stdout().is_terminal() {
@@ -55,6 +58,18 @@ fn print(args: &JobRewriteArgs, job: &Job, out: &mut Output) -> Result<Outcome, 
         report.print(args, out)?;
     }
     Ok(Outcome::Done)
+}
+
+/// A warning for each other job of the model: the first that is committed makes the others useless.
+fn other_jobs(job: &Job) -> Vec<Error> {
+    let found = jobs_of(job.path()).unwrap_or_default().into_iter();
+    let others = found.filter(|folder| *folder != job.folder());
+    let warning = |folder: PathBuf| {
+        let reason = "is another job of this model: the one that is committed first is the only one \
+                      that can be; `onnx-container job abort` ends one that nobody needs";
+        Error::new(ErrorKind::AlreadyExists, reason).with_path(folder)
+    };
+    others.map(warning).collect()
 }
 
 /// Writes the job to a file beside `path` that is renamed when it is complete.
@@ -133,7 +148,7 @@ struct RewriteReport {
 }
 
 impl RewriteReport {
-    fn new(args: &JobRewriteArgs, job: &Job) -> Self {
+    fn new(args: &JobRewriteArgs, job: &Job, others: &[Error]) -> Self {
         let files = File::beside(&job.path(), &job.files());
         Self {
             command: "job rewrite",
@@ -143,7 +158,10 @@ impl RewriteReport {
             tensors: job.tensors().len(),
             bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
             files,
-            warnings: leftovers::warnings([args.paths.input.as_path()]),
+            warnings: leftovers::warnings([args.paths.input.as_path()])
+                .into_iter()
+                .chain(others.iter().map(ToString::to_string))
+                .collect(),
         }
     }
 

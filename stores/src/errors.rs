@@ -1,0 +1,117 @@
+//! What a store says, as an [`Error`]: with the object, and without secrets.
+
+use std::error::Error as _;
+
+use object_store::Error as StoreError;
+use onnx_container::{Error, ErrorKind};
+
+use crate::url::without_secrets;
+
+/// The error of a request for the object that is called `shown`.
+pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
+    let (kind, reason) = match &error {
+        StoreError::NotFound { .. } => (ErrorKind::MissingFile, "there is no such object".into()),
+        StoreError::AlreadyExists { .. } => {
+            (ErrorKind::AlreadyExists, "there is such an object already".into())
+        }
+        StoreError::Precondition { .. } => {
+            (ErrorKind::Changed, "the object is not the one that was seen before".into())
+        }
+        StoreError::PermissionDenied { .. } => {
+            (ErrorKind::Io, format!("the store does not allow it: {}", innermost(&error)))
+        }
+        StoreError::Unauthenticated { .. } => {
+            let advice = "give it credentials by the environment";
+            (ErrorKind::Io, format!("the store does not accept who asks: {advice}"))
+        }
+        StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => {
+            (ErrorKind::Unsupported, format!("the store cannot do this: {}", whole(&error)))
+        }
+        StoreError::InvalidPath { .. } | StoreError::UnknownConfigurationKey { .. } => {
+            (ErrorKind::InvalidArgument, whole(&error))
+        }
+        _ => (ErrorKind::Io, whole(&error)),
+    };
+    Error::new(kind, reason).with_path(shown)
+}
+
+/// What an error says and what it is caused by, as one clause.
+fn whole(error: &StoreError) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !said.contains(&next) {
+            said = format!("{said}: {next}");
+        }
+        cause = error.source();
+    }
+    one_clause(&said)
+}
+
+/// The cause of all others.
+fn innermost(error: &StoreError) -> String {
+    let mut last = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        last = error.to_string();
+        cause = error.source();
+    }
+    one_clause(&last)
+}
+
+/// One line without secrets, of bounded length: an answer of a server may be a page.
+fn one_clause(text: &str) -> String {
+    const MOST: usize = 600;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = without_secrets(&line);
+    match shown.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", shown.get(..end).unwrap_or_default()),
+        None => shown.trim_end_matches('.').to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_object_and_no_secret() {
+        let source = || "GET https://h/b/k?sig=secret\n  failed.".into();
+        let path = || "k".to_owned();
+        // The error, its kind, and what is said.
+        let cases = [
+            (
+                StoreError::NotFound { path: path(), source: source() },
+                ErrorKind::MissingFile,
+                "`s3://b/k`: there is no such object",
+            ),
+            (
+                StoreError::Precondition { path: path(), source: source() },
+                ErrorKind::Changed,
+                "`s3://b/k`: the object is not the one",
+            ),
+            (
+                StoreError::Generic { store: "S3", source: source() },
+                ErrorKind::Io,
+                "`s3://b/k`: Generic S3 error: GET https://h/b/k failed",
+            ),
+            (
+                StoreError::PermissionDenied { path: path(), source: source() },
+                ErrorKind::Io,
+                "does not allow it: GET https://h/b/k failed",
+            ),
+            (
+                StoreError::Generic { store: "S3", source: "x".repeat(2000).into() },
+                ErrorKind::Io,
+                "xxx...",
+            ),
+        ];
+        for (error, kind, said) in cases {
+            let error = from_store("s3://b/k", error);
+            assert_eq!(error.kind(), kind);
+            let text = error.to_string();
+            assert!(text.contains(said) && !text.contains("secret"), "{text}");
+        }
+    }
+}

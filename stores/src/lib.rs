@@ -1,0 +1,43 @@
+//! ONNX models with large weights in object stores.
+//!
+//! A model opens from `s3://`, `gs://`, `az://`, `https://` and `hf://` as from a folder: the graph
+//! by one request, weights by range when they are needed. It is published there so that a reader
+//! sees the old model or the new one, never a mix.
+//!
+//! - [`load`] and [`RemoteModel`]: a [`Container`](onnx_container::Container) of a model in a store.
+//! - [`publish`]: a container into a store, and [`rollback`] to an earlier version.
+//! - [`sweep`]: removes weights files that no model names.
+//! - [`probe`]: what a store can do.
+//!
+//! Everything is synchronous. Requests run on two threads of their own. In an async program, call
+//! from `spawn_blocking`.
+
+mod errors;
+#[cfg(feature = "http")]
+mod hub;
+mod names;
+mod object;
+mod options;
+mod probe;
+mod publish;
+mod put;
+mod remote;
+mod runtime;
+mod source;
+mod store;
+mod streams;
+mod sweep;
+mod url;
+
+pub use object_store;
+
+pub use options::StoreOptions;
+pub use probe::{Abilities, probe};
+pub use publish::{
+    IfPresent, Publication, PublishOptions, Published, PublishedFile, publish, publish_in,
+    rollback, versions,
+};
+pub use remote::{RemoteModel, fetch, load};
+pub use store::Store;
+pub use sweep::{Sweep, SweepOptions, SweptObject, sweep};
+pub use url::{Scheme, StoreUrl, is_url};

@@ -1,0 +1,105 @@
+//! The names of objects: weights files are called by their content, versions of a model by their
+//! time and content.
+
+use std::time::SystemTime;
+
+use chrono::{DateTime, Utc};
+use sha2::{Digest, Sha256};
+
+/// Digits of a digest in a name: 64 bits, enough to tell the files of one folder apart.
+const DIGITS: usize = 16;
+/// Ends of names of weights files, the longest first.
+const ENDS: [&str; 4] = [".onnx.data", ".safetensors", ".weight", ".data"];
+const VERSION: &str = ".version-";
+
+/// `name` of a weights file with a part of the digest of its bytes in it:
+/// `m-0123456789abcdef.onnx.data`.
+pub(crate) fn content_name(name: &str, sum: &[u8; 32]) -> String {
+    let end = ENDS
+        .iter()
+        .find_map(|end| name.len().checked_sub(end.len()).filter(|_| name.ends_with(end)));
+    let (stem, end) = name.split_at_checked(end.unwrap_or(name.len())).unwrap_or((name, ""));
+    format!("{stem}-{}{end}", hex(sum))
+}
+
+/// Whether `name` is one that [`content_name`] makes.
+pub(crate) fn is_content_name(name: &str) -> bool {
+    let stem = ENDS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    stem.rsplit_once('-').is_some_and(|(start, digits)| !start.is_empty() && is_hex(digits))
+}
+
+/// The name of a version of the model `model`, which has these bytes:
+/// `m.version-20261127T181530Z-0123456789abcdef.onnx`.
+pub(crate) fn version_name(model: &str, now: SystemTime, bytes: &[u8]) -> String {
+    let stem = model.strip_suffix(".onnx").unwrap_or(model);
+    let digits = hex(&Sha256::digest(bytes).into());
+    format!("{stem}{VERSION}{}-{digits}.onnx", utc(now))
+}
+
+/// Whether `name` is one that [`version_name`] makes for the model `model`.
+pub(crate) fn is_version_of(name: &str, model: &str) -> bool {
+    let stem = model.strip_suffix(".onnx").unwrap_or(model);
+    let rest = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix(VERSION));
+    let parts = rest.and_then(|rest| rest.strip_suffix(".onnx")?.split_once('-'));
+    parts.is_some_and(|(time, digits)| time.len() == 16 && time.ends_with('Z') && is_hex(digits))
+}
+
+fn hex(sum: &[u8; 32]) -> String {
+    sum.iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn is_hex(digits: &str) -> bool {
+    let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    digits.len() == DIGITS && digits.bytes().all(is_digit)
+}
+
+/// `20261127T181530Z`.
+fn utc(time: SystemTime) -> String {
+    DateTime::<Utc>::from(time).format("%Y%m%dT%H%M%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn names_have_the_digest_before_their_end() {
+        let sum = Sha256::digest(b"").into();
+        // The name of a file, and that of its content.
+        let cases = [
+            ("m.onnx.data", "m-e3b0c44298fc1c14.onnx.data"),
+            ("a b.weight", "a b-e3b0c44298fc1c14.weight"),
+            ("m-00001-of-00002.safetensors", "m-00001-of-00002-e3b0c44298fc1c14.safetensors"),
+            ("weights", "weights-e3b0c44298fc1c14"),
+        ];
+        for (name, named) in cases {
+            assert_eq!(content_name(name, &sum), named);
+            assert!(is_content_name(named) && !is_content_name(name), "{name}");
+        }
+        for name in ["-e3b0c44298fc1c14", "m-E3b0c44298fc1c14.data", "m-e3b0c44298fc1c1.data"] {
+            assert!(!is_content_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn versions_sort_by_their_time() {
+        // Seconds since 1970, and the time.
+        let cases = [
+            (0, "19700101T000000Z"),
+            (951_782_400, "20000229T000000Z"),
+            (1_709_251_199, "20240229T235959Z"),
+            (1_709_251_200, "20240301T000000Z"),
+            (1_795_803_330, "20261127T181530Z"),
+        ];
+        for (seconds, time) in cases {
+            let name = version_name("m.onnx", UNIX_EPOCH + Duration::from_secs(seconds), b"");
+            assert_eq!(name, format!("m.version-{time}-e3b0c44298fc1c14.onnx"));
+            assert!(is_version_of(&name, "m.onnx") && !is_version_of(&name, "n.onnx"));
+        }
+        assert!(
+            !is_version_of("m.onnx", "m.onnx") && !is_version_of("m.version-x-y.onnx", "m.onnx")
+        );
+    }
+}

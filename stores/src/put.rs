@@ -1,0 +1,212 @@
+//! Objects of any length: whole where they are short, in parts of one length where they are long.
+//!
+//! The bytes come from a source that is read twice: once for the digest that names the object, and
+//! once for the object. Both have to be the same, since an object is never written again under the
+//! name of its content.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryFutureExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, PutMode, PutPayload};
+use onnx_container::{Error, ErrorKind, Result};
+use sha2::{Digest, Sha256};
+
+use crate::errors::from_store;
+use crate::object::Object;
+use crate::store::Store;
+use crate::url::path_of;
+
+/// What is read or sent at once.
+const PART: u64 = 8 << 20;
+/// Stores take 10,000 parts.
+const MOST_PARTS: u64 = 9_000;
+/// Bytes that are read and not yet sent.
+const IN_MEMORY: u64 = 128 << 20;
+/// Parts that are read and sent at once, where they are small.
+const AT_ONCE: u64 = 8;
+
+/// The SHA-256 of an object.
+pub(crate) type Sum = [u8; 32];
+
+type Read = dyn Fn(u64, &mut [u8]) -> Result<()> + Send + Sync;
+
+/// The bytes of an object to be.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) len: u64,
+    read: Arc<Read>,
+}
+
+impl Source {
+    /// `len` bytes, of which `read` fills a slice with those from an offset on.
+    pub(crate) fn new(
+        len: u64,
+        read: impl Fn(u64, &mut [u8]) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { len, read: Arc::new(read) }
+    }
+
+    /// The bytes in order, in parts of `part` bytes, of which `at_once` are read ahead.
+    fn parts(&self, part: u64, at_once: usize) -> impl stream::Stream<Item = Result<Vec<u8>>> {
+        let count = self.len.div_ceil(part);
+        let this = self.clone();
+        let read = move |number: u64| {
+            let this = this.clone();
+            async move {
+                let start = number * part;
+                let len = usize::try_from(part.min(this.len - start)).map_err(Error::internal)?;
+                let read = tokio::task::spawn_blocking(move || {
+                    let mut bytes = vec![0; len];
+                    (this.read)(start, &mut bytes).map(|()| bytes)
+                });
+                read.await.map_err(Error::internal)?
+            }
+        };
+        stream::iter((0..count).map(read)).buffered(at_once)
+    }
+
+    /// The SHA-256 of the bytes.
+    pub(crate) async fn sum(&self) -> Result<Sum> {
+        let mut sum = Sha256::new();
+        let mut parts = std::pin::pin!(self.parts(PART, at_once(PART)));
+        while let Some(part) = parts.try_next().await? {
+            sum.update(&part);
+        }
+        Ok(sum.finalize().into())
+    }
+}
+
+/// How many parts of this length are in memory at once for reading, and as many for sending.
+fn at_once(part: u64) -> usize {
+    let count = (IN_MEMORY / 2 / part).clamp(1, AT_ONCE);
+    usize::try_from(count).unwrap_or(1)
+}
+
+/// The length of the parts of `len` bytes: MiB, as some stores want them equal.
+fn part_of(len: u64) -> u64 {
+    const MIB: u64 = 1 << 20;
+    len.div_ceil(MOST_PARTS).max(PART).next_multiple_of(MIB)
+}
+
+/// Writes the object at `key`, whose bytes have to have this digest.
+///
+/// # Errors
+/// [`ErrorKind::Changed`] where the bytes are others by now; nothing is written then.
+pub(crate) async fn put(store: &Store, key: &str, source: &Source, sum: &Sum) -> Result<()> {
+    let path = path_of(key)?;
+    let put = if source.len <= PART {
+        put_whole(store, &path, source, sum).await
+    } else {
+        put_in_parts(store, &path, source, sum).await
+    };
+    match put {
+        Ok(()) => Ok(()),
+        Err(Failed::Bytes(error)) => Err(error),
+        // The answer may be lost, and the object be there. Its name says what is in it.
+        Err(Failed::Store(error)) => match Object::head(store, key).await {
+            Ok(object) if object.len() == source.len => Ok(()),
+            _ => Err(from_store(&store.shown(key), error)),
+        },
+    }
+}
+
+/// Why an object was not written.
+enum Failed {
+    /// The bytes cannot be read, or are others.
+    Bytes(Error),
+    Store(object_store::Error),
+}
+
+impl From<object_store::Error> for Failed {
+    fn from(error: object_store::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Bytes(error)
+    }
+}
+
+async fn put_whole(
+    store: &Store,
+    path: &Path,
+    source: &Source,
+    sum: &Sum,
+) -> std::result::Result<(), Failed> {
+    let mut parts = std::pin::pin!(source.parts(PART, 1));
+    let bytes = parts.try_next().await?.unwrap_or_default();
+    compare(&Sha256::digest(&bytes).into(), sum)?;
+    let mode = PutMode::Overwrite.into();
+    store.objects().put_opts(path, PutPayload::from(bytes), mode).await?;
+    Ok(())
+}
+
+async fn put_in_parts(
+    store: &Store,
+    path: &Path,
+    source: &Source,
+    sum: &Sum,
+) -> std::result::Result<(), Failed> {
+    let mut upload = store.objects().put_multipart_opts(path, Default::default()).await?;
+    let sent = send_parts(&mut *upload, source, sum).await;
+    let sent = match sent {
+        Ok(()) => upload.complete().await.map(|_| ()).map_err(Failed::Store),
+        failed => failed,
+    };
+    if sent.is_err() {
+        // Parts that stay are for the rules of the store: the first error is what counts.
+        let _ = upload.abort().await;
+    }
+    sent
+}
+
+async fn send_parts(
+    upload: &mut dyn MultipartUpload,
+    source: &Source,
+    sum: &Sum,
+) -> std::result::Result<(), Failed> {
+    let part = part_of(source.len);
+    let most = at_once(part);
+    let mut found = Sha256::new();
+    // Parts have numbers in the order of these calls, and are sent at once.
+    let sending = source.parts(part, most).map_err(Failed::Bytes).map_ok(|bytes| {
+        found.update(&bytes);
+        upload.put_part(PutPayload::from(bytes)).map_err(Failed::Store)
+    });
+    sending.try_buffer_unordered(most).try_collect::<()>().await?;
+    Ok(compare(&found.finalize().into(), sum)?)
+}
+
+/// Refuses bytes of another digest than before.
+fn compare(found: &Sum, sum: &Sum) -> Result<()> {
+    if found == sum {
+        return Ok(());
+    }
+    let reason = "the weights changed while they were read: nothing was written";
+    Err(Error::new(ErrorKind::Changed, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_few_equal_and_not_small() {
+        const MIB: u64 = 1 << 20;
+        // The length, and that of a part.
+        let cases = [
+            (0, 8 * MIB),
+            (72_000 * MIB, 8 * MIB),
+            (72_000 * MIB + 1, 9 * MIB),
+            (1 << 40, 117 * MIB),
+        ];
+        for (len, part) in cases {
+            assert_eq!(part_of(len), part, "{len}");
+            assert!(len.div_ceil(part) <= 10_000);
+            assert!(part * at_once(part) as u64 <= 117 * MIB);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Removing the weights files that no model names: what publications left that ended early, and
+//! what models named that were replaced.
+//!
+//! Models are read first, so a file that is named is no candidate. A publication names a file long
+//! after it is there, so only old files are. Before a file is deleted, the models that changed
+//! meanwhile are read again, and the file is looked at again, as a publication makes a file young
+//! that it is about to name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::{ObjectMeta, ObjectStoreExt};
+use onnx_container::{Error, ErrorKind, Result};
+
+use crate::errors::from_store;
+use crate::names::is_content_name;
+use crate::object::{Object, Version};
+use crate::probe::TRIAL;
+use crate::publish::age;
+use crate::remote::RemoteModel;
+use crate::runtime::run;
+use crate::store::Store;
+use crate::url::{StoreUrl, path_of};
+
+/// Objects that are asked for at once.
+const AT_ONCE: usize = 64;
+/// How old a file is that is removed, unless it is said: a week.
+pub(crate) const DEFAULT_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How a folder of a store is swept.
+#[derive(Debug, Clone)]
+pub struct SweepOptions {
+    older_than: Duration,
+    delete: bool,
+}
+
+impl Default for SweepOptions {
+    fn default() -> Self {
+        Self { older_than: DEFAULT_AGE, delete: false }
+    }
+}
+
+impl SweepOptions {
+    /// What is older than a week is told, and nothing deleted.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How old a file has to be. Default a week. Less is safe only where nobody publishes
+    /// meanwhile: a publication takes a file for granted that is younger than half a week.
+    #[must_use]
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.older_than = age;
+        self
+    }
+
+    /// Whether files are deleted. Default false.
+    #[must_use]
+    pub fn delete(mut self, delete: bool) -> Self {
+        self.delete = delete;
+        self
+    }
+}
+
+/// What a sweep found.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Sweep {
+    /// How many models were read.
+    pub models: usize,
+    /// How many weights files they name.
+    pub named: usize,
+    /// Files that no model names and that are old enough; deleted where that was asked for.
+    pub swept: Vec<SweptObject>,
+    /// Files that no model names and that are younger.
+    pub young: Vec<SweptObject>,
+}
+
+/// An object that no model names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweptObject {
+    /// Where it is.
+    pub url: StoreUrl,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// How long ago it was written.
+    pub age: Duration,
+}
+
+/// Models by their keys, and the weights files that each names.
+type Named = BTreeMap<String, (Version, BTreeSet<String>)>;
+
+/// Finds weights files below `folder` that a [publication](crate::publish) made and that no model
+/// names, and deletes them where that is asked for. Other objects are never touched.
+///
+/// # Errors
+/// Where the store cannot be listed, and where a model cannot be read: it may name any file.
+pub fn sweep(store: &Store, folder: &StoreUrl, options: &SweepOptions) -> Result<Sweep> {
+    run(async {
+        let listed = list(store, folder).await?;
+        let models = read_models(store, folder, &listed, Named::new()).await?;
+        let (old, young) = candidates(folder, &listed, &models, options.older_than);
+        let named: BTreeSet<_> = models.values().flat_map(|(_, files)| files).collect();
+        let (models_read, named) = (models.len(), named.len());
+        let swept = match options.delete && !old.is_empty() {
+            true => delete(store, folder, old, models, options).await?,
+            false => old,
+        };
+        Ok(Sweep { models: models_read, named, swept, young })
+    })
+}
+
+/// All objects below `folder`, and the models of the folders above it, which may name files in it.
+async fn list(store: &Store, folder: &StoreUrl) -> Result<Vec<ObjectMeta>> {
+    let fail = |error| from_store(&folder.to_string(), error);
+    let prefix = path_of(folder.key())?;
+    let below = store.objects().list(Some(&prefix));
+    let mut listed: Vec<ObjectMeta> = below.try_collect().await.map_err(fail)?;
+    let mut above = folder.key();
+    while !above.is_empty() {
+        above = above.rsplit_once('/').map_or("", |(above, _)| above);
+        let prefix = path_of(above)?;
+        let prefix = (!above.is_empty()).then_some(&prefix);
+        let beside = store.objects().list_with_delimiter(prefix).await.map_err(fail)?;
+        listed.extend(beside.objects.into_iter().filter(|meta| is_model(meta.location.as_ref())));
+    }
+    Ok(listed)
+}
+
+fn is_model(key: &str) -> bool {
+    key.ends_with(".onnx")
+}
+
+/// The models among `listed`, of which those in `known` were read before.
+async fn read_models(
+    store: &Store,
+    folder: &StoreUrl,
+    listed: &[ObjectMeta],
+    known: Named,
+) -> Result<Named> {
+    let models = listed.iter().filter(|meta| is_model(meta.location.as_ref()));
+    let known = &known;
+    let read = models.map(|meta| async move {
+        let key = meta.location.as_ref();
+        if let Some((version, files)) = known.get(key)
+            && version.is(&Version::of(meta))
+        {
+            return Ok(Some((key.to_owned(), (version.clone(), files.clone()))));
+        }
+        let model = match Object::whole(store, key).await {
+            Ok((object, bytes)) => RemoteModel::new(store, &folder.with_key(key), object, bytes),
+            Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(None),
+            Err(error) => return Err(not_known(error)),
+        };
+        let locations = model.locations().map_err(not_known)?;
+        let beside = |location: &String| Ok(model.url().beside(location)?.key().to_owned());
+        let files = locations.iter().map(beside).collect::<Result<_>>().map_err(not_known)?;
+        Ok(Some((key.to_owned(), (model.object().version().clone(), files))))
+    });
+    let read: Vec<Option<_>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
+    Ok(read.into_iter().flatten().collect())
+}
+
+/// The error of a model that may name any file.
+fn not_known(error: Error) -> Error {
+    error.because("nothing is swept, as it is not known which files this model names")
+}
+
+/// Files that no model names: old ones, and young ones.
+fn candidates(
+    folder: &StoreUrl,
+    listed: &[ObjectMeta],
+    models: &Named,
+    older_than: Duration,
+) -> (Vec<SweptObject>, Vec<SweptObject>) {
+    let named: BTreeSet<&str> =
+        models.values().flat_map(|(_, files)| files).map(String::as_str).collect();
+    let ours = listed.iter().filter(|meta| {
+        let key = meta.location.as_ref();
+        let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
+        let is_ours = is_content_name(name) || name.starts_with(TRIAL);
+        is_ours && !is_model(key) && !named.contains(key)
+    });
+    let object = |meta: &ObjectMeta| SweptObject {
+        url: folder.with_key(meta.location.as_ref()),
+        bytes: meta.size,
+        age: age(&Version::of(meta)),
+    };
+    ours.map(object).partition(|object| object.age >= older_than)
+}
+
+/// Deletes those of `old` that are still old and that still no model names.
+async fn delete(
+    store: &Store,
+    folder: &StoreUrl,
+    old: Vec<SweptObject>,
+    models: Named,
+    options: &SweepOptions,
+) -> Result<Vec<SweptObject>> {
+    let listed = list(store, folder).await?;
+    let models = read_models(store, folder, &listed, models).await?;
+    let (still, _) = candidates(folder, &listed, &models, options.older_than);
+    let still: BTreeSet<String> =
+        still.into_iter().map(|object| object.url.key().to_owned()).collect();
+    let deleted = old.into_iter().filter(|object| still.contains(object.url.key()));
+    let deleted = deleted.map(|object| async move {
+        let path = object.url.path()?;
+        match Object::head(store, object.url.key()).await {
+            Ok(now) if age(now.version()) < options.older_than => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+        match store.objects().delete(&path).await {
+            Ok(()) => Ok(Some(object)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(from_store(&object.url.to_string(), error)),
+        }
+    });
+    let deleted: Vec<Option<SweptObject>> =
+        stream::iter(deleted).buffered(AT_ONCE).try_collect().await?;
+    Ok(deleted.into_iter().flatten().collect())
+}

@@ -301,15 +301,18 @@ mod tests {
     fn near_ranges_are_one() {
         const MIB: u64 = 1 << 20;
         // The ranges, the length of the file, and what is read.
-        let cases: [(&[Range<u64>], u64, &[Range<u64>]); 5] = [
-            (&[], 5, &[]),
-            (&[4..8, 0..4], 8, &[0..8]),
-            (&[0..4, 2..3, 4 + MIB..5 + MIB], 9 * MIB, &[0..5 + MIB]),
-            (&[0..4, 5 + MIB..6 + MIB], 9 * MIB, &[0..4, 5 + MIB..6 + MIB]),
-            (&[2..u64::MAX, 9..12], 8, &[2..8]),
+        let cases = [
+            (vec![], 5, vec![]),
+            (vec![(4, 8), (0, 4)], 8, vec![(0, 8)]),
+            (vec![(0, 4), (2, 3), (4 + MIB, 5 + MIB)], 9 * MIB, vec![(0, 5 + MIB)]),
+            (vec![(0, 4), (5 + MIB, 6 + MIB)], 9 * MIB, vec![(0, 4), (5 + MIB, 6 + MIB)]),
+            (vec![(2, u64::MAX), (9, 12)], 8, vec![(2, 8)]),
         ];
         for (ranges, len, expected) in cases {
-            assert_eq!(joined(ranges, len), expected, "{ranges:?}");
+            let ranges: Vec<_> = ranges.into_iter().map(|(start, end)| start..end).collect();
+            let joined: Vec<_> =
+                joined(&ranges, len).into_iter().map(|range| (range.start, range.end)).collect();
+            assert_eq!(joined, expected, "{ranges:?}");
         }
     }
 }

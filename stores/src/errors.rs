@@ -30,9 +30,20 @@ pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
         StoreError::InvalidPath { .. } | StoreError::UnknownConfigurationKey { .. } => {
             (ErrorKind::InvalidArgument, whole(&error))
         }
-        _ => (ErrorKind::Io, whole(&error)),
+        _ => (ErrorKind::Io, without_credentials(whole(&error))),
     };
     Error::new(kind, reason).with_path(shown)
+}
+
+/// Says first what an error means that comes from asking a machine in a cloud for its credentials.
+fn without_credentials(said: String) -> String {
+    const OF_MACHINES: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
+    if !OF_MACHINES.iter().any(|host| said.contains(host)) {
+        return said;
+    }
+    let advice = "there are no credentials for the store: give them by the environment, or say that \
+                  requests are not signed (`AWS_SKIP_SIGNATURE=true` for a public bucket)";
+    format!("{advice}: {said}")
 }
 
 /// What an error says and what it is caused by, as one clause.

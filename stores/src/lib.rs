@@ -19,6 +19,8 @@ mod names;
 mod object;
 mod options;
 mod probe;
+#[cfg(feature = "aws")]
+mod profile;
 mod publish;
 mod put;
 mod remote;

@@ -204,6 +204,18 @@ pub(crate) mod builders {
     ) -> Result<(Arc<dyn ObjectStore>, bool)> {
         use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
         let mut builder = configured!(AmazonS3Builder::from_env(), Key, "AWS_", url, options);
+        let profile = crate::profile::Profile::of_environment();
+        let lacks = |builder: &AmazonS3Builder, key: Key| builder.get_config_value(&key).is_none();
+        if lacks(&builder, Key::AccessKeyId) && lacks(&builder, Key::WebIdentityTokenFile) {
+            for (key, value) in profile.credentials {
+                builder = builder.with_config(key, value);
+            }
+        }
+        for (key, value) in profile.place {
+            if lacks(&builder, key) {
+                builder = builder.with_config(key, value);
+            }
+        }
         let of_s3 = builder.get_config_value(&Key::S3Endpoint);
         let endpoint = of_s3.or_else(|| builder.get_config_value(&Key::Endpoint));
         if is_plain(endpoint.as_ref()) {

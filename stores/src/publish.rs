@@ -14,6 +14,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{
     Error as StoreError, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
+use onnx_container::bytes::Bytes;
 use onnx_container::save::Prepared;
 use onnx_container::{Buffer, Container, Error, ErrorKind, Result, SaveOptions};
 
@@ -198,6 +199,11 @@ impl Publication {
             let reason = format!("`{}` is a store: name a model in it", url.root());
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
+        if !url.name().ends_with(".onnx") {
+            let reason =
+                "call the model *.onnx: a sweep reads those to know which files are in use";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(url.to_string()));
+        }
         let old = match RemoteModel::open_in(store, url) {
             Ok(old) => Some(old),
             Err(error) if error.kind() == ErrorKind::MissingFile => None,
@@ -293,7 +299,7 @@ impl Publication {
         }
         if let Some(version) = &published.version {
             let path = version.path()?;
-            let payload = PutPayload::from(model.to_vec());
+            let payload = payload_of(&model);
             run(async {
                 let put = self.store.objects().put(&path, payload).await;
                 put.map_err(|error| from_store(&version.to_string(), error))
@@ -317,7 +323,7 @@ impl Publication {
             }),
         };
         let path = self.url.path()?;
-        let payload = PutPayload::from(model.to_vec());
+        let payload = payload_of(model);
         run(async {
             let options = PutOptions::from(mode);
             match self.store.objects().put_opts(&path, payload, options).await {
@@ -431,6 +437,11 @@ pub fn rollback(
         version: Some(version.clone()),
         removed: Vec::new(),
     })
+}
+
+/// The bytes of a model as the body of a request: they are not copied.
+fn payload_of(model: &Buffer) -> PutPayload {
+    Bytes::from_owner(model.clone()).into()
 }
 
 /// How long ago a version was written, by the clocks of this machine and of the store.

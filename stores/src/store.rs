@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use object_store::ObjectStore;
 use onnx_container::{Error, ErrorKind, Result};
 
-use crate::errors::from_store;
 use crate::options::StoreOptions;
 use crate::probe::Abilities;
 use crate::streams::Streams;
-use crate::url::{Scheme, StoreUrl};
+use crate::url::StoreUrl;
 
 /// A store that is open: its connections, and what is known of it. Clones share them.
 ///
@@ -100,6 +99,8 @@ impl Store {
 #[cfg_attr(not(feature = "https"), expect(unused_variables, reason = "no store is compiled in"))]
 fn build(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
     #[cfg(feature = "https")]
+    use crate::url::Scheme;
+    #[cfg(feature = "https")]
     builders::use_ring();
     match url.scheme() {
         #[cfg(feature = "aws")]
@@ -127,6 +128,7 @@ pub(crate) mod builders {
     use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 
     use super::*;
+    use crate::errors::from_store;
 
     /// Times and pools of every client, by the names of object_store's configuration. A part of
     /// 64 MiB may take minutes, so what is bounded is how long nothing arrives.
@@ -175,6 +177,7 @@ pub(crate) mod builders {
     }
 
     /// A builder with the environment, then what was set. A macro, as the builders have no trait.
+    #[cfg(any(feature = "aws", feature = "gcp", feature = "azure"))]
     macro_rules! configured {
         ($builder:expr, $key:ty, $prefix:literal, $url:expr, $options:expr) => {{
             let mut builder = $builder.with_url($url.root()).with_retry(retries($options));

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::external_data::{ExternalData, is_external, is_handle};
 use onnx_container::{
     Alignment, Buffer, BufferMut, Container, Error, ErrorKind, LoadOptions, Outline, Result,
@@ -17,7 +18,7 @@ use onnx_container::{
 use crate::object::{Object, PART};
 use crate::options::StoreOptions;
 use crate::runtime::run;
-use crate::source::RemoteFiles;
+use crate::source::{AT_ONCE, RemoteFile, RemoteFiles};
 use crate::store::Store;
 use crate::url::StoreUrl;
 
@@ -126,13 +127,17 @@ impl RemoteModel {
     pub fn fetch(&self, options: impl Into<LoadOptions>) -> Result<Container> {
         let ranges = self.ranges()?;
         let files = Arc::new(self.files(&ranges));
+        let mut fetched = Vec::new();
         for (location, ranges) in &ranges {
             // What cannot be opened is an error of the load, with the tensors that need it.
             let Ok(file) = files.file(location) else { continue };
-            if let Some(bytes) = fetch_file(&file.object, ranges)? {
-                file.keep(bytes);
-            }
+            fetched.extend(Fetched::new(file, ranges)?);
         }
+        run(async {
+            let fills = fetched.iter_mut().map(Fetched::fill);
+            stream::iter(fills).buffer_unordered(AT_ONCE).try_collect::<()>().await
+        })?;
+        fetched.into_iter().for_each(|fetched| fetched.file.keep(fetched.bytes.freeze()));
         let options = options.into().files_from(files).model_path(self.url.to_string());
         Container::load_bytes(self.bytes.clone(), options).map_err(|error| self.named(error))
     }
@@ -194,34 +199,48 @@ impl RemoteModel {
     }
 }
 
-/// The bytes of a file at `ranges` in a buffer of its length, unless they are a small part of it.
-/// The rest of the buffer is zeros that take no memory.
-fn fetch_file(object: &Object, ranges: &[Range<u64>]) -> Result<Option<Buffer>> {
-    let joined = joined(ranges, object.len());
-    let needed: u64 = joined.iter().map(|range| range.end - range.start).sum();
-    let Ok(len) = usize::try_from(object.len()) else { return Ok(None) };
-    if needed < object.len() / 8 || len == 0 {
-        return Ok(None);
+/// A weights file that is read into a buffer of its length. What is not read is zeros that take no
+/// memory.
+struct Fetched {
+    file: Arc<RemoteFile>,
+    bytes: BufferMut,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Fetched {
+    /// A file of which `ranges` are needed; nothing where they are a small part of it.
+    fn new(file: Arc<RemoteFile>, ranges: &[Range<u64>]) -> Result<Option<Self>> {
+        let size = file.object.len();
+        let ranges = joined(ranges, size);
+        let needed: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let Ok(len) = usize::try_from(size) else { return Ok(None) };
+        if len == 0 || needed < size / 8 {
+            return Ok(None);
+        }
+        let bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
+        Ok(Some(Self { file, bytes, ranges }))
     }
-    let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
-    let mut reads = Vec::new();
-    let (mut rest, mut at) = (&mut bytes[..], 0);
-    for range in joined {
-        let (skipped, length) = (range.start - at, range.end - range.start);
-        let lengths = usize::try_from(skipped).ok().zip(usize::try_from(length).ok());
-        let parts = lengths.and_then(|(skipped, length)| {
-            let after = std::mem::take(&mut rest).split_at_mut_checked(skipped)?.1;
-            after.split_at_mut_checked(length)
-        });
-        let Some((wanted, left)) = parts else {
-            return Err(Error::internal("a range is beyond its file"));
-        };
-        let starts = (0_u64..).map(|number| range.start + number * PART as u64);
-        reads.extend(starts.zip(wanted.chunks_mut(PART)));
-        (rest, at) = (left, range.end);
+
+    /// Reads the ranges.
+    async fn fill(&mut self) -> Result<()> {
+        let mut reads = Vec::new();
+        let (mut rest, mut at) = (&mut self.bytes[..], 0);
+        for range in &self.ranges {
+            let (skipped, length) = (range.start - at, range.end - range.start);
+            let lengths = usize::try_from(skipped).ok().zip(usize::try_from(length).ok());
+            let parts = lengths.and_then(|(skipped, length)| {
+                let after = std::mem::take(&mut rest).split_at_mut_checked(skipped)?.1;
+                after.split_at_mut_checked(length)
+            });
+            let Some((wanted, left)) = parts else {
+                return Err(Error::internal("a range is beyond its file"));
+            };
+            let starts = (0_u64..).map(|number| range.start + number * PART as u64);
+            reads.extend(starts.zip(wanted.chunks_mut(PART)));
+            (rest, at) = (left, range.end);
+        }
+        self.file.object.fill_many(&mut reads).await
     }
-    run(object.fill_many(&mut reads))?;
-    Ok(Some(bytes.freeze()))
 }
 
 /// A location as a load asks for it: without components that are `.` or empty.

@@ -17,7 +17,7 @@ use crate::url::StoreUrl;
 /// A load looks at the first bytes of each file: this many at most.
 const HEAD: u64 = 512;
 /// Files that are opened at once.
-const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: usize = 64;
 
 /// Opens the weights files of one model in a store. At the first call all of them are opened, many
 /// at once and each by one request. Later reads are of the object that it was then, or an error.

@@ -1,0 +1,335 @@
+//! [`FakeS3`]: as much of S3 as a publication and a load ask for, in memory, that fails as it is
+//! told.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use onnx_container_store::{Store, StoreOptions, StoreUrl};
+
+use crate::http::{Answer, Request, Response, serve};
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Head,
+    /// A read without a range.
+    Whole,
+    Range,
+    List,
+    /// A put without a condition.
+    Put,
+    /// A put with `If-None-Match`.
+    Create,
+    /// A put with `If-Match`.
+    Update,
+    Begin,
+    Part,
+    Complete,
+    Abort,
+    Delete,
+}
+
+pub fn kind_of(request: &Request) -> Kind {
+    let has = |name| request.query(name).is_some();
+    match request.method.as_str() {
+        "HEAD" => Kind::Head,
+        "GET" if has("list-type") => Kind::List,
+        "GET" if request.range().is_some() => Kind::Range,
+        "GET" => Kind::Whole,
+        "PUT" if has("partNumber") => Kind::Part,
+        "PUT" if request.header("if-none-match").is_some() => Kind::Create,
+        "PUT" if request.header("if-match").is_some() => Kind::Update,
+        "PUT" => Kind::Put,
+        "POST" if has("uploads") => Kind::Begin,
+        "POST" if has("uploadId") => Kind::Complete,
+        "POST" if has("delete") => Kind::Delete,
+        "DELETE" if has("uploadId") => Kind::Abort,
+        other => panic!("no request of these tests: {other} {}", request.target),
+    }
+}
+
+#[derive(Clone)]
+pub struct Stored {
+    pub bytes: Arc<Vec<u8>>,
+    pub tag: String,
+    pub modified: SystemTime,
+}
+
+type Parts = BTreeMap<u32, Vec<u8>>;
+/// Makes of a request and the answer to it the answer that is sent.
+type Fault = dyn FnMut(&Request, Answered) -> Answer + Send;
+/// Answers the request when it is called. One that is not answered has no effect.
+pub type Answered<'a> = Box<dyn FnOnce() -> Response + 'a>;
+
+#[derive(Default)]
+struct Inner {
+    /// By bucket and key, with a slash between.
+    objects: Mutex<BTreeMap<String, Stored>>,
+    /// Uploads that have begun and not ended, by their numbers: the name of the object, and parts.
+    uploads: Mutex<HashMap<String, (String, Parts)>>,
+    uploads_begun: AtomicUsize,
+    log: Mutex<Vec<(Kind, String)>>,
+    fault: Mutex<Option<Box<Fault>>>,
+    ignores_create: bool,
+    ignores_match: bool,
+}
+
+#[derive(Clone)]
+pub struct FakeS3 {
+    inner: Arc<Inner>,
+    pub port: u16,
+}
+
+impl FakeS3 {
+    pub fn new() -> Self {
+        Self::ignoring(false, false)
+    }
+
+    /// One that accepts and ignores `If-None-Match`, or `If-Match`.
+    pub fn ignoring(create: bool, matches: bool) -> Self {
+        let inner =
+            Inner { ignores_create: create, ignores_match: matches, ..Inner::default() };
+        let inner = Arc::new(inner);
+        let served = Arc::clone(&inner);
+        let port = serve(move |request| served.answer(request));
+        Self { inner, port }
+    }
+
+    /// How the store is reached: each request is made once.
+    pub fn options(&self) -> StoreOptions {
+        options(self.port)
+    }
+
+    pub fn store(&self) -> Store {
+        let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+        Store::open(&url, &self.options()).unwrap()
+    }
+
+    /// From now on every request goes through `fault`.
+    pub fn fail(&self, fault: impl FnMut(&Request, Answered) -> Answer + Send + 'static) {
+        *self.inner.fault.lock().unwrap() = Some(Box::new(fault));
+    }
+
+    pub fn work(&self) {
+        *self.inner.fault.lock().unwrap() = None;
+    }
+
+    /// What was asked for since the last call.
+    pub fn log(&self) -> Vec<(Kind, String)> {
+        std::mem::take(&mut self.inner.log.lock().unwrap())
+    }
+
+    /// The objects of the bucket `models`.
+    pub fn objects(&self) -> BTreeMap<String, Stored> {
+        let objects = self.inner.objects.lock().unwrap();
+        let key = |(name, stored): (&String, &Stored)| {
+            Some((name.strip_prefix("models/")?.to_owned(), stored.clone()))
+        };
+        objects.iter().filter_map(key).collect()
+    }
+
+    pub fn keys(&self) -> BTreeSet<String> {
+        self.objects().into_keys().collect()
+    }
+
+    pub fn clear(&self) {
+        self.inner.objects.lock().unwrap().clear();
+        self.log();
+    }
+
+    /// Makes all objects older.
+    pub fn age(&self, by: Duration) {
+        self.inner.objects.lock().unwrap().values_mut().for_each(|stored| stored.modified -= by);
+    }
+
+    /// Puts these bytes there, as another program does.
+    pub fn put(&self, key: &str, bytes: &[u8]) {
+        self.inner.put(&format!("models/{key}"), bytes.to_vec());
+    }
+
+    pub fn remove(&self, key: &str) {
+        self.inner.objects.lock().unwrap().remove(&format!("models/{key}"));
+    }
+}
+
+/// How a server of S3 on this machine is reached: without a signature, each request made once.
+pub fn options(port: u16) -> StoreOptions {
+    StoreOptions::new()
+        .set("aws_endpoint_url", format!("http://127.0.0.1:{port}"))
+        .set("aws_region", "us-east-1")
+        .set("aws_skip_signature", "true")
+        .max_retries(0)
+}
+
+impl Inner {
+    fn answer(&self, request: &Request) -> Answer {
+        let key = request.path();
+        let key = key.strip_prefix("models/").unwrap_or(&key).to_owned();
+        self.log.lock().unwrap().push((kind_of(request), key));
+        let answered = || self.respond(request);
+        match &mut *self.fault.lock().unwrap() {
+            Some(fault) => fault(request, Box::new(answered)),
+            None => Answer::Response(answered()),
+        }
+    }
+
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Stored>> {
+        self.objects.lock().unwrap()
+    }
+
+    fn respond(&self, request: &Request) -> Response {
+        let name = request.path();
+        let upload = request.query("uploadId").unwrap_or_default();
+        match kind_of(request) {
+            Kind::Head | Kind::Whole | Kind::Range => self.read(request, &name),
+            Kind::List => self.list(request, &name),
+            Kind::Put | Kind::Create | Kind::Update => self.put_if(request, &name),
+            Kind::Begin => {
+                let id = self.uploads_begun.fetch_add(1, Ordering::Relaxed).to_string();
+                self.uploads.lock().unwrap().insert(id.clone(), (name, Parts::new()));
+                xml(format!(
+                    "<InitiateMultipartUploadResult><UploadId>{id}</UploadId>\
+                     </InitiateMultipartUploadResult>"
+                ))
+            }
+            Kind::Part => {
+                let number = request.query("partNumber").unwrap().parse().unwrap();
+                let tag = tag_of(&request.body);
+                match self.uploads.lock().unwrap().get_mut(&upload) {
+                    Some((_, parts)) => parts.insert(number, request.body.clone()),
+                    None => return failed(404, "NoSuchUpload"),
+                };
+                Response::new(200, "").with("etag", tag)
+            }
+            Kind::Complete => {
+                let Some((name, parts)) = self.uploads.lock().unwrap().remove(&upload) else {
+                    return failed(404, "NoSuchUpload");
+                };
+                let tag = self.put(&name, parts.into_values().flatten().collect());
+                xml(format!(
+                    "<CompleteMultipartUploadResult><ETag>{tag}</ETag>\
+                     </CompleteMultipartUploadResult>"
+                ))
+            }
+            Kind::Abort => {
+                self.uploads.lock().unwrap().remove(&upload);
+                Response::new(204, "")
+            }
+            Kind::Delete => {
+                let body = String::from_utf8(request.body.clone()).unwrap();
+                let keys = body.split("<Key>").skip(1).map(|key| key.split_once('<').unwrap().0);
+                let bucket = name.trim_end_matches('/');
+                let mut deleted = String::new();
+                for key in keys {
+                    self.objects().remove(&format!("{bucket}/{}", unescaped(key)));
+                    deleted.push_str(&format!("<Deleted><Key>{key}</Key></Deleted>"));
+                }
+                xml(format!("<DeleteResult>{deleted}</DeleteResult>"))
+            }
+        }
+    }
+
+    fn read(&self, request: &Request, name: &str) -> Response {
+        let Some(stored) = self.objects().get(name).cloned() else {
+            return failed(404, "NoSuchKey");
+        };
+        if request.header("if-match").is_some_and(|tag| tag != stored.tag) && !self.ignores_match {
+            return failed(412, "PreconditionFailed");
+        }
+        let modified = chrono::DateTime::<chrono::Utc>::from(stored.modified);
+        let len = stored.bytes.len();
+        let answer = match request.range() {
+            None => Response::new(200, stored.bytes.to_vec()),
+            Some((start, _)) if start >= len => return failed(416, "InvalidRange"),
+            Some((start, end)) => {
+                let end = end.min(len);
+                Response::new(206, &stored.bytes[start..end])
+                    .with("content-range", format!("bytes {start}-{}/{len}", end - 1))
+            }
+        };
+        answer.with("etag", stored.tag).with("last-modified", modified.to_rfc2822())
+    }
+
+    fn put_if(&self, request: &Request, name: &str) -> Response {
+        // The lock is held until the object is there, or two requests would both be the first.
+        let mut objects = self.objects();
+        let found = objects.get(name).map(|stored| stored.tag.as_str());
+        let refused = match (request.header("if-none-match"), request.header("if-match")) {
+            (Some(_), _) => !self.ignores_create && found.is_some(),
+            (_, Some(tag)) => !self.ignores_match && found != Some(tag),
+            _ => false,
+        };
+        if refused {
+            return failed(412, "PreconditionFailed");
+        }
+        let stored = stored(request.body.clone());
+        let tag = stored.tag.clone();
+        objects.insert(name.to_owned(), stored);
+        Response::new(200, "").with("etag", tag)
+    }
+
+    fn put(&self, name: &str, bytes: Vec<u8>) -> String {
+        let stored = stored(bytes);
+        let tag = stored.tag.clone();
+        self.objects().insert(name.to_owned(), stored);
+        tag
+    }
+
+    fn list(&self, request: &Request, bucket: &str) -> Response {
+        let prefix = request.query("prefix").unwrap_or_default();
+        let delimiter = request.query("delimiter");
+        let start = format!("{}/", bucket.trim_end_matches('/'));
+        let mut listed = String::new();
+        for (name, stored) in &*self.objects() {
+            let Some(key) = name.strip_prefix(&start) else { continue };
+            let Some(rest) = key.strip_prefix(&prefix) else { continue };
+            if delimiter.as_ref().is_some_and(|delimiter| rest.contains(delimiter)) {
+                continue;
+            }
+            let modified = chrono::DateTime::<chrono::Utc>::from(stored.modified).to_rfc3339();
+            listed.push_str(&format!(
+                "<Contents><Key>{}</Key><Size>{}</Size><LastModified>{modified}</LastModified>\
+                 <ETag>{}</ETag></Contents>",
+                escaped(key),
+                stored.bytes.len(),
+                escaped(&stored.tag)
+            ));
+        }
+        xml(format!("<ListBucketResult>{listed}</ListBucketResult>"))
+    }
+}
+
+fn stored(bytes: Vec<u8>) -> Stored {
+    let tag = tag_of(&bytes);
+    Stored { bytes: Arc::new(bytes), tag, modified: SystemTime::now() }
+}
+
+fn tag_of(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+pub fn failed(status: u16, code: &str) -> Response {
+    let body = format!("<Error><Code>{code}</Code></Error>");
+    Response::new(status, body).with("content-type", "application/xml")
+}
+
+fn xml(body: String) -> Response {
+    Response::new(200, body).with("content-type", "application/xml")
+}
+
+const ESCAPES: [(&str, &str); 5] =
+    [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&apos;")];
+
+fn escaped(text: &str) -> String {
+    ESCAPES.iter().fold(text.to_owned(), |text, (plain, entity)| text.replace(plain, entity))
+}
+
+fn unescaped(text: &str) -> String {
+    ESCAPES.iter().rev().fold(text.to_owned(), |text, (plain, entity)| text.replace(entity, plain))
+}

@@ -1,0 +1,22 @@
+//! Models in stores as users of the crate see them: in memory, on a server of these tests that can
+//! be told to fail, and on real servers (`ONNX_CONTAINER_STORES`).
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+
+mod behaviour;
+mod fake_s3;
+mod faults;
+mod http;
+mod killed;
+mod liars;
+mod models;
+mod races;
+mod requests;
+mod servers;

@@ -1,0 +1,75 @@
+//! How many requests are made.
+
+use onnx_container::LoadOptions;
+use onnx_container::WeightFiles;
+use onnx_container_store::{PublishOptions, RemoteModel, StoreOptions, StoreUrl, publish_in};
+
+use crate::fake_s3::{FakeS3, Kind};
+use crate::models::{MIB, contents, model, renamed};
+
+/// What was asked for since the last call, by kinds in order.
+fn kinds(fake: &FakeS3) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = fake.log().into_iter().map(|(kind, _)| kind).collect();
+    kinds.sort();
+    kinds
+}
+
+fn trusting(fake: &FakeS3) -> StoreOptions {
+    fake.options().trust_conditions(true)
+}
+
+#[test]
+fn a_model_is_read_by_few_requests() {
+    let fake = FakeS3::new();
+    let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+    let store = fake.store();
+    let container = model(1, &[("a", 9 * MIB), ("b", 7 * MIB), ("c", 5)]);
+    let cases = [
+        // The files, and how many parts of 8 MiB these have.
+        (WeightFiles::Packed, 1, 3),
+        (WeightFiles::PerTensor, 3, 2 + 1 + 1),
+    ];
+    for (files, count, parts) in cases {
+        let options = PublishOptions::new().save(files);
+        publish_in(&store, &url, &container, options).unwrap();
+        fake.log();
+        let opened = RemoteModel::open_in(&store, &url).unwrap();
+        assert_eq!(kinds(&fake), [Kind::Whole]);
+        let loaded = opened.load(LoadOptions::new()).unwrap();
+        assert_eq!(kinds(&fake), vec![Kind::Range; count]);
+        // Its bytes came with the head of the file, or are asked for.
+        loaded.tensor("c").unwrap();
+        assert!(kinds(&fake).len() <= 1);
+        opened.load(LoadOptions::new().weights(false)).unwrap();
+        assert_eq!(kinds(&fake), []);
+        let fetched = opened.fetch(LoadOptions::new()).unwrap();
+        assert_eq!(kinds(&fake).len(), count + parts);
+        contents(&fetched).unwrap();
+        assert_eq!(kinds(&fake), []);
+    }
+}
+
+#[test]
+fn what_is_there_is_not_sent() {
+    let fake = FakeS3::new();
+    let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+    let store = onnx_container_store::Store::open(&url, &trusting(&fake)).unwrap();
+    let container = model(1, &[("a", 9 * MIB), ("b", 5)]);
+    let options = || PublishOptions::new().save(WeightFiles::PerTensor);
+    publish_in(&store, &url, &container, options()).unwrap();
+    let first = [
+        Kind::Head,
+        Kind::Head,
+        Kind::Whole,
+        Kind::Put,
+        Kind::Create,
+        Kind::Begin,
+        Kind::Part,
+        Kind::Part,
+        Kind::Complete,
+    ];
+    assert_eq!(kinds(&fake), first);
+
+    publish_in(&store, &url, &renamed(container, "another"), options()).unwrap();
+    assert_eq!(kinds(&fake), [Kind::Head, Kind::Head, Kind::Whole, Kind::Update]);
+}

@@ -12,6 +12,7 @@
 //! Everything is synchronous. Requests run on two threads of their own. In an async program, call
 //! from `spawn_blocking`.
 
+mod again;
 mod errors;
 #[cfg(feature = "http")]
 mod hub;

@@ -6,13 +6,14 @@
 //! size of the whole object, and its encoding.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStoreExt};
 use onnx_container::{Alignment, Buffer, BufferMut, Error, ErrorKind, Result};
 
+use crate::again::{ATTEMPTS, pause};
 use crate::errors::from_store;
 use crate::store::Store;
 use crate::url::path_of;
@@ -23,9 +24,6 @@ pub(crate) const PART: usize = 8 << 20;
 const WHOLE: u64 = 64 << 20;
 /// Protobuf messages are shorter.
 const LONGEST_MODEL: u64 = 1 << 31;
-/// How often a range is asked for whose bytes did not arrive.
-const ATTEMPTS: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// What tells an object from another that took its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +192,7 @@ impl Object {
             match self.fill_once(range.clone(), out).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Passing(_)) if attempt < ATTEMPTS => {
-                    tokio::time::sleep(PAUSE * attempt).await;
+                    pause(attempt).await;
                     attempt += 1;
                 }
                 Err(Failed::Lasting(error) | Failed::Passing(error)) => return Err(error),

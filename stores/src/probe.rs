@@ -11,6 +11,7 @@ use object_store::{
 };
 use onnx_container::{Error, ErrorKind, Result};
 
+use crate::again::{ATTEMPTS, again, may_pass, pause};
 use crate::errors::from_store;
 use crate::runtime::run;
 use crate::store::Store;
@@ -52,19 +53,35 @@ pub(crate) const TRIAL: &str = ".onnx-container-probe-";
 pub fn probe(store: &Store, url: &StoreUrl) -> Result<Abilities> {
     let folder =
         url.key().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
-    let key = format!("{folder}{TRIAL}{:016x}", RandomState::new().build_hasher().finish());
-    let path = path_of(&key)?;
     run(async {
-        let found = trial(&**store.objects(), &path).await;
-        // It is of no use, whatever the trial has shown. `sweep` removes what stays.
-        let deleted = store.objects().delete(&path).await;
-        match (found, deleted) {
-            (Err(error), _) | (Ok(_), Err(error)) => {
-                Err(from_store(&store.shown(&key), error).because("the store cannot be tried"))
+        let mut attempt = 1;
+        loop {
+            let key = format!("{folder}{TRIAL}{:016x}", RandomState::new().build_hasher().finish());
+            match try_at(store, &path_of(&key)?).await {
+                Ok(found) => return Ok(found),
+                Err(error) if attempt < ATTEMPTS && may_be_lost(&error) => pause(attempt).await,
+                Err(error) => {
+                    let error = from_store(&store.shown(&key), error);
+                    return Err(error.because("the store cannot be tried"));
+                }
             }
-            (Ok(found), Ok(())) => Ok(found),
+            attempt += 1;
         }
     })
+}
+
+/// Whether a trial may have failed because of an answer that was lost: the repeated request then
+/// meets its own object.
+fn may_be_lost(error: &StoreError) -> bool {
+    may_pass(error)
+        || matches!(error, StoreError::AlreadyExists { .. } | StoreError::Precondition { .. })
+}
+
+async fn try_at(store: &Store, path: &Path) -> object_store::Result<Abilities> {
+    let found = trial(&**store.objects(), path).await;
+    // It is of no use, whatever the trial has shown. `sweep` removes what stays.
+    let deleted = again(|| store.objects().delete(path)).await;
+    found.and_then(|found| deleted.map(|()| found))
 }
 
 impl Store {

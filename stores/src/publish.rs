@@ -18,6 +18,7 @@ use onnx_container::bytes::Bytes;
 use onnx_container::save::Prepared;
 use onnx_container::{Buffer, Container, Error, ErrorKind, Result, SaveOptions};
 
+use crate::again::{ATTEMPTS, again, may_pass, pause};
 use crate::errors::from_store;
 use crate::names::{content_name, is_version_of, version_name};
 use crate::object::{Object, Version};
@@ -325,10 +326,20 @@ impl Publication {
         let path = self.url.path()?;
         let payload = payload_of(model);
         run(async {
-            let options = PutOptions::from(mode);
-            match self.store.objects().put_opts(&path, payload, options).await {
-                Ok(put) => Ok(put.e_tag),
-                Err(error) => self.read_back(model, error).await,
+            let mut attempt = 1;
+            loop {
+                let options = PutOptions::from(mode.clone());
+                let put = self.store.objects().put_opts(&path, payload.clone(), options).await;
+                let error = match put {
+                    Ok(put) => return Ok(put.e_tag),
+                    Err(error) => error,
+                };
+                let may_pass = may_pass(&error);
+                match self.read_back(model, error).await {
+                    Err(_) if may_pass && attempt < ATTEMPTS => pause(attempt).await,
+                    result => return result,
+                }
+                attempt += 1;
             }
         })
     }
@@ -367,8 +378,8 @@ impl Publication {
         versions.truncate(removed);
         run(async {
             for version in &versions {
-                let deleted = self.store.objects().delete(&version.path()?).await;
-                match deleted {
+                let path = version.path()?;
+                match again(|| self.store.objects().delete(&path)).await {
                     Ok(()) | Err(StoreError::NotFound { .. }) => {}
                     Err(error) => return Err(from_store(&version.to_string(), error)),
                 }

@@ -12,6 +12,7 @@ use object_store::{MultipartUpload, ObjectStore, PutMode, PutPayload};
 use onnx_container::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 
+use crate::again::again;
 use crate::errors::from_store;
 use crate::object::Object;
 use crate::store::Store;
@@ -150,7 +151,8 @@ async fn put_in_parts(
     source: &Source,
     sum: &Sum,
 ) -> std::result::Result<(), Failed> {
-    let mut upload = store.objects().put_multipart_opts(path, Default::default()).await?;
+    let begin = || store.objects().put_multipart_opts(path, Default::default());
+    let mut upload = again(begin).await?;
     let sent = send_parts(&mut *upload, source, sum).await;
     let sent = match sent {
         Ok(()) => upload.complete().await.map(|_| ()).map_err(Failed::Store),

@@ -13,6 +13,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 use onnx_container::{Error, ErrorKind, Result};
 
+use crate::again::again;
 use crate::errors::from_store;
 use crate::names::is_content_name;
 use crate::object::{Object, Version};
@@ -213,7 +214,7 @@ async fn delete(
             Err(error) => return Err(error),
             Ok(_) => {}
         }
-        match store.objects().delete(&path).await {
+        match again(|| store.objects().delete(&path)).await {
             Ok(()) => Ok(Some(object)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(from_store(&object.url.to_string(), error)),

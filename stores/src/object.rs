@@ -195,7 +195,12 @@ impl Object {
                     pause(attempt).await;
                     attempt += 1;
                 }
-                Err(Failed::Lasting(error) | Failed::Passing(error)) => return Err(error),
+                Err(Failed::Lasting(error) | Failed::Passing(error)) => {
+                    return Err(match error.kind() {
+                        ErrorKind::Io => error.with_offset(offset),
+                        _ => error,
+                    });
+                }
             }
         }
     }

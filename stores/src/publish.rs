@@ -307,8 +307,8 @@ impl Publication {
             })?;
         }
         published.e_tag = self.replace(&model)?;
-        if self.options.keep > 0 {
-            published.removed = self.remove_versions()?;
+        if let Some(version) = &published.version {
+            published.removed = self.remove_versions(version)?;
         }
         Ok(published)
     }
@@ -371,10 +371,12 @@ impl Publication {
         }
     }
 
-    /// Removes the oldest versions beyond those that stay.
-    fn remove_versions(&self) -> Result<Vec<StoreUrl>> {
+    /// Removes the oldest versions beyond those that stay, of which `made` is one: another may have
+    /// been made in the same second.
+    fn remove_versions(&self, made: &StoreUrl) -> Result<Vec<StoreUrl>> {
         let mut versions = versions(&self.store, &self.url)?;
-        let removed = versions.len().saturating_sub(self.options.keep);
+        versions.retain(|version| version != made);
+        let removed = versions.len().saturating_sub(self.options.keep.saturating_sub(1));
         versions.truncate(removed);
         run(async {
             for version in &versions {

@@ -16,6 +16,7 @@ mod again;
 mod errors;
 #[cfg(feature = "http")]
 mod hub;
+mod missing;
 mod names;
 mod object;
 mod options;

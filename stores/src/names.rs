@@ -1,6 +1,8 @@
 //! The names of objects: weights files are called by their content, versions of a model by their
 //! time and content.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
@@ -15,16 +17,34 @@ const VERSION: &str = ".version-";
 /// `name` of a weights file with a part of the digest of its bytes in it:
 /// `m-0123456789abcdef.onnx.data`.
 pub(crate) fn content_name(name: &str, sum: &[u8; 32]) -> String {
-    let end = ENDS
-        .iter()
-        .find_map(|end| name.len().checked_sub(end.len()).filter(|_| name.ends_with(end)));
-    let (stem, end) = name.split_at_checked(end.unwrap_or(name.len())).unwrap_or((name, ""));
-    format!("{stem}-{}{end}", hex(sum))
+    with_digits(name, &hex(sum))
+}
+
+/// `name` with digits that no object has yet.
+pub(crate) fn unique_name(name: &str) -> String {
+    with_digits(name, &format!("{:016x}", RandomState::new().build_hasher().finish()))
+}
+
+/// Whether `name` is one that [`unique_name`] makes of `of`.
+pub(crate) fn is_unique_name_of(name: &str, of: &str) -> bool {
+    let (stem, end) = stem_and_end(of);
+    let digits = name.strip_suffix(end).and_then(|name| name.strip_prefix(stem)?.strip_prefix('-'));
+    digits.is_some_and(is_hex)
+}
+
+fn with_digits(name: &str, digits: &str) -> String {
+    let (stem, end) = stem_and_end(name);
+    format!("{stem}-{digits}{end}")
+}
+
+fn stem_and_end(name: &str) -> (&str, &str) {
+    let end = ENDS.iter().find(|end| name.ends_with(**end)).unwrap_or(&"");
+    (name.strip_suffix(end).unwrap_or(name), end)
 }
 
 /// Whether `name` is one that [`content_name`] makes.
 pub(crate) fn is_content_name(name: &str) -> bool {
-    let stem = ENDS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    let (stem, _) = stem_and_end(name);
     stem.rsplit_once('-').is_some_and(|(start, digits)| !start.is_empty() && is_hex(digits))
 }
 
@@ -77,6 +97,9 @@ mod tests {
         for (name, named) in cases {
             assert_eq!(content_name(name, &sum), named);
             assert!(is_content_name(named) && !is_content_name(name), "{name}");
+            let unique = unique_name(named);
+            assert!(is_content_name(&unique) && is_unique_name_of(&unique, named), "{unique}");
+            assert!(!is_unique_name_of(named, named) && !is_unique_name_of(name, named));
         }
         for name in ["-e3b0c44298fc1c14", "m-E3b0c44298fc1c14.data", "m-e3b0c44298fc1c1.data"] {
             assert!(!is_content_name(name), "{name}");

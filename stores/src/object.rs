@@ -6,7 +6,7 @@
 //! size of the whole object, and its encoding.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
@@ -52,6 +52,12 @@ impl Version {
         let same_tag = self.e_tag == other.e_tag;
         let same_time = self.e_tag.is_some() || self.modified == other.modified;
         same_tag && same_time && self.size == other.size
+    }
+
+    /// How long ago it was written, by the clocks of this machine and of the store.
+    pub(crate) fn age(&self) -> Duration {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(Duration::from_secs(u64::try_from(self.modified).unwrap_or(0)))
     }
 
     /// The tag that a request may be conditional on. A weak one never matches.

@@ -6,9 +6,8 @@
 //! written again: a reader of the old model keeps its files, and a reader of the new one has all of
 //! them. A publication that ends early leaves files that no model names, for `sweep`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{
@@ -20,14 +19,14 @@ use onnx_container::{Buffer, Container, Error, ErrorKind, Result, SaveOptions};
 
 use crate::again::{ATTEMPTS, again, may_pass, pause};
 use crate::errors::from_store;
+use crate::missing::missing;
 use crate::names::{content_name, is_version_of, version_name};
-use crate::object::{Object, Version};
+use crate::object::Object;
 use crate::options::StoreOptions;
 use crate::put::{Source, Sum, put};
 use crate::remote::RemoteModel;
 use crate::runtime::run;
 use crate::store::Store;
-use crate::sweep::DEFAULT_AGE;
 use crate::url::StoreUrl;
 
 /// Files that are asked for at once.
@@ -240,25 +239,26 @@ impl Publication {
     /// # Errors
     /// Those of [`publish`].
     pub fn publish(self, prepared: Prepared) -> Result<Published> {
-        let (prepared, sums) = called_by_content(prepared)?;
+        let (mut prepared, sums) = called_by_content(prepared)?;
+        // A file that is no model names nothing.
+        let kept = self.old.as_ref().and_then(|old| old.locations().ok()).unwrap_or_default();
+        let missing = missing(&self.store, &self.url, &mut prepared, &kept)?;
         let mut model = Vec::new();
         prepared.encode_model(&mut model)?;
-        let files = self.put_files(&Arc::new(prepared), &sums)?;
+        let files = self.put_files(&Arc::new(prepared), &sums, missing)?;
         self.put_model(Buffer::from(model), files)
     }
 
-    /// Puts the weights files there, unless they are.
-    fn put_files(&self, prepared: &Arc<Prepared>, sums: &[Sum]) -> Result<Vec<PublishedFile>> {
-        // A file that is no model names nothing.
-        let kept = self.old.as_ref().and_then(|old| old.locations().ok()).unwrap_or_default();
-        let planned = prepared.files();
-        let missing: Vec<bool> = run(async {
-            let asked = planned.iter().map(|file| self.is_missing(&file.name, file.bytes, &kept));
-            stream::iter(asked).buffered(AT_ONCE).try_collect().await
-        })?;
+    /// Puts the weights files there that are missing.
+    fn put_files(
+        &self,
+        prepared: &Arc<Prepared>,
+        sums: &[Sum],
+        missing: Vec<bool>,
+    ) -> Result<Vec<PublishedFile>> {
         let mut files = Vec::new();
-        for (number, ((file, sum), sent)) in planned.into_iter().zip(sums).zip(missing).enumerate()
-        {
+        let planned = prepared.files().into_iter().zip(sums).zip(missing);
+        for (number, ((file, sum), sent)) in planned.enumerate() {
             if sent && !self.options.dry_run {
                 let key = self.url.beside(&file.name)?;
                 run(put(&self.store, key.key(), &source_of(prepared, number)?, sum))?;
@@ -266,19 +266,6 @@ impl Publication {
             files.push(PublishedFile { name: file.name, bytes: file.bytes, sha256: *sum, sent });
         }
         Ok(files)
-    }
-
-    /// Whether a weights file has to be sent. One that is there and that no model may name soon is
-    /// sent again, which makes it young: a sweep may be about to remove it.
-    async fn is_missing(&self, name: &str, bytes: u64, kept: &BTreeSet<String>) -> Result<bool> {
-        let url = self.url.beside(name)?;
-        match Object::head(&self.store, url.key()).await {
-            Ok(object) if object.len() != bytes => Ok(true),
-            Ok(_) if kept.contains(name) => Ok(false),
-            Ok(object) => Ok(age(object.version()) > DEFAULT_AGE / 2),
-            Err(error) if error.kind() == ErrorKind::MissingFile => Ok(true),
-            Err(error) => Err(error),
-        }
     }
 
     /// Puts the model there.
@@ -455,12 +442,6 @@ pub fn rollback(
 /// The bytes of a model as the body of a request: they are not copied.
 fn payload_of(model: &Buffer) -> PutPayload {
     Bytes::from_owner(model.clone()).into()
-}
-
-/// How long ago a version was written, by the clocks of this machine and of the store.
-pub(crate) fn age(version: &Version) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(Duration::from_secs(u64::try_from(version.modified).unwrap_or(0)))
 }
 
 /// Calls each weights file by its content, and returns the digests of the files.

@@ -2,9 +2,9 @@
 //! what models named that were replaced.
 //!
 //! Models are read first, so a file that is named is no candidate. A publication names a file long
-//! after it is there, so only old files are. Before a file is deleted, the models that changed
-//! meanwhile are read again, and the file is looked at again, as a publication makes a file young
-//! that it is about to name.
+//! after it is there, so only old files are. It does not name an old file that no model names: it
+//! sends its bytes under another name. Before a file is deleted, the models that changed meanwhile
+//! are read again, and the file is looked at again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use onnx_container::{Error, ErrorKind, Result};
 
 use crate::again::again;
 use crate::errors::from_store;
+use crate::missing::DEFAULT_AGE;
 use crate::names::is_content_name;
 use crate::object::{Object, Version};
 use crate::probe::TRIAL;
-use crate::publish::age;
 use crate::remote::RemoteModel;
 use crate::runtime::run;
 use crate::store::Store;
@@ -26,8 +26,6 @@ use crate::url::{StoreUrl, path_of};
 
 /// Objects that are asked for at once.
 const AT_ONCE: usize = 64;
-/// How old a file is that is removed, unless it is said: a week.
-pub(crate) const DEFAULT_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How a folder of a store is swept.
 #[derive(Debug, Clone)]
@@ -187,7 +185,7 @@ fn candidates(
     let object = |meta: &ObjectMeta| SweptObject {
         url: folder.with_key(meta.location.as_ref()),
         bytes: meta.size,
-        age: age(&Version::of(meta)),
+        age: Version::of(meta).age(),
     };
     ours.map(object).partition(|object| object.age >= older_than)
 }
@@ -209,7 +207,7 @@ async fn delete(
     let deleted = deleted.map(|object| async move {
         let path = object.url.path()?;
         match Object::head(store, object.url.key()).await {
-            Ok(now) if age(now.version()) < options.older_than => return Ok(None),
+            Ok(now) if now.version().age() < options.older_than => return Ok(None),
             Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(None),
             Err(error) => return Err(error),
             Ok(_) => {}

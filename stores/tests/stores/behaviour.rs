@@ -254,6 +254,16 @@ fn versions_stay(case: &Case) {
         let published = case.publish(container, PublishOptions::new().keep(2));
         made.push(published.version.unwrap());
     }
+    for (number, container) in containers.iter().enumerate() {
+        // Also where many are made in one second.
+        let url = case.url.beside(&format!("other-{number}/m.onnx")).unwrap();
+        for container in [container, &containers[0], container] {
+            let options = PublishOptions::new().keep(1);
+            let published = publish_in(&case.store, &url, container, options).unwrap();
+            assert_eq!(versions(&case.store, &url).unwrap(), [published.version.unwrap()]);
+        }
+        delete_below(case, &url);
+    }
     let found = versions(&case.store, &case.url).unwrap();
     assert_eq!(found.len(), 2);
     assert!(found.contains(&made[2]), "{found:?}");
@@ -275,6 +285,15 @@ fn versions_stay(case: &Case) {
     let error = rollback(&case.store, &case.url, &made[1 - kept], &options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
     assert_same(&case.load(), &containers[kept]);
+}
+
+/// Deletes what is in the folder of a model.
+fn delete_below(case: &Case, url: &StoreUrl) {
+    let folder = Path::parse(url.key().rsplit_once('/').unwrap().0).unwrap();
+    let listed = wait(case.store.objects().list_with_delimiter(Some(&folder))).unwrap();
+    for meta in listed.objects.iter().filter(|meta| meta.location != folder) {
+        wait(case.store.objects().delete(&meta.location)).unwrap();
+    }
 }
 
 fn a_sweep(case: &Case) {
@@ -344,7 +363,8 @@ fn a_probe(case: &Case) {
 fn on_nginx() {
     let Some((port, folder)) = servers::all_wanted().then(servers::nginx).flatten() else { return };
     let container = model(1, &[("w", 9 * MIB), ("b", 5), ("empty", 0)]);
-    for (name, address) in [("m.onnx", "m.onnx"), ("a b#%é+[x].onnx", "a%20b%23%25%C3%A9+%5Bx%5D.onnx")]
+    for (name, address) in
+        [("m.onnx", "m.onnx"), ("a b#%é+[x].onnx", "a%20b%23%25%C3%A9+%5Bx%5D.onnx")]
     {
         let options = SaveOptions::new().digests(true);
         container.save(folder.join(name), options).unwrap();
@@ -359,7 +379,8 @@ fn on_nginx() {
 
         let loaded = opened.load(LoadOptions::new()).unwrap();
         let data = folder.join(format!("{name}.data"));
-        std::fs::write(&data, vec![7; std::fs::metadata(&data).unwrap().len() as usize - 1]).unwrap();
+        std::fs::write(&data, vec![7; std::fs::metadata(&data).unwrap().len() as usize - 1])
+            .unwrap();
         let error = contents(&loaded).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
         let url = StoreUrl::parse(&url).unwrap();

@@ -1,14 +1,13 @@
 //! [`FakeS3`]: as much of S3 as a publication and a load ask for, in memory, that fails as it is
 //! told.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use onnx_container_store::{Store, StoreOptions, StoreUrl};
+use sha2::{Digest, Sha256};
 
 use crate::http::{Answer, Request, Response, serve};
 
@@ -91,8 +90,7 @@ impl FakeS3 {
 
     /// One that accepts and ignores `If-None-Match`, or `If-Match`.
     pub fn ignoring(create: bool, matches: bool) -> Self {
-        let inner =
-            Inner { ignores_create: create, ignores_match: matches, ..Inner::default() };
+        let inner = Inner { ignores_create: create, ignores_match: matches, ..Inner::default() };
         let inner = Arc::new(inner);
         let served = Arc::clone(&inner);
         let port = serve(move |request| served.answer(request));
@@ -136,9 +134,10 @@ impl FakeS3 {
         self.objects().into_keys().collect()
     }
 
-    pub fn clear(&self) {
-        self.inner.objects.lock().unwrap().clear();
-        self.log();
+    /// Has these objects alone.
+    pub fn restore(&self, objects: &BTreeMap<String, Stored>) {
+        let named = objects.iter().map(|(key, stored)| (format!("models/{key}"), stored.clone()));
+        *self.inner.objects.lock().unwrap() = named.collect();
     }
 
     /// Makes all objects older.
@@ -209,7 +208,7 @@ impl Inner {
                 let Some((name, parts)) = self.uploads.lock().unwrap().remove(&upload) else {
                     return failed(404, "NoSuchUpload");
                 };
-                let tag = self.put(&name, parts.into_values().flatten().collect());
+                let tag = self.put(&name, parts.into_values().collect::<Vec<_>>().concat());
                 xml(format!(
                     "<CompleteMultipartUploadResult><ETag>{tag}</ETag>\
                      </CompleteMultipartUploadResult>"
@@ -309,9 +308,8 @@ fn stored(bytes: Vec<u8>) -> Stored {
 }
 
 fn tag_of(bytes: &[u8]) -> String {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    format!("\"{:016x}\"", hasher.finish())
+    let sum = Sha256::digest(bytes);
+    format!("\"{:02x}{:02x}{:02x}{:02x}\"", sum[0], sum[1], sum[2], sum[3])
 }
 
 pub fn failed(status: u16, code: &str) -> Response {

@@ -103,8 +103,9 @@ fn talk(stream: &TcpStream, handler: &impl Fn(&Request) -> Answer) -> io::Result
             Answer::Raw(bytes) => return (&mut &*stream).write_all(&bytes),
             Answer::Cut => return Ok(()),
         };
-        write_response(stream, &answer, request.method == "HEAD")?;
-        if answer.cut_at.is_some() {
+        let is_last = answer.cut_at.is_some() || request.header("connection") == Some("close");
+        write_response(stream, &answer, request.method == "HEAD", is_last)?;
+        if is_last {
             return Ok(());
         }
     }
@@ -133,13 +134,21 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((read > 0).then(|| line.trim_end().to_owned()))
 }
 
-fn write_response(mut stream: &TcpStream, answer: &Response, head_only: bool) -> io::Result<()> {
+fn write_response(
+    mut stream: &TcpStream,
+    answer: &Response,
+    head_only: bool,
+    is_last: bool,
+) -> io::Result<()> {
     let mut head = format!("HTTP/1.1 {} As told\r\n", answer.status);
     for (name, value) in &answer.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     if answer.header("content-length").is_none() {
         head.push_str(&format!("content-length: {}\r\n", answer.body.len()));
+    }
+    if is_last {
+        head.push_str("connection: close\r\n");
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes())?;
@@ -153,7 +162,8 @@ fn write_response(mut stream: &TcpStream, answer: &Response, head_only: bool) ->
 /// Sends `request` to a server of this machine, and returns all that it answers.
 pub fn forward(port: u16, request: &Request) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    let mut head = format!("{} {} HTTP/1.1\r\nconnection: close\r\n", request.method, request.target);
+    let mut head =
+        format!("{} {} HTTP/1.1\r\nconnection: close\r\n", request.method, request.target);
     for (name, value) in &request.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -1,1 +1,149 @@
-//! x
+//! Publications whose connection ends at every request in turn, before the store has it or before
+//! its answer is there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onnx_container::{Container, LoadOptions, Result, WeightFiles};
+use onnx_container_store::{
+    PublishOptions, Published, RemoteModel, Store, StoreUrl, SweepOptions, publish_in, sweep,
+};
+
+use crate::fake_s3::{FakeS3, Stored, options};
+use crate::http::{Answer, forward, serve};
+use crate::models::{assert_same, is_same, model};
+
+/// When a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    BeforeTheStore,
+    BeforeTheAnswer,
+}
+
+/// Stands before a server, and ends the connection at one request.
+struct Proxy {
+    port: u16,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    /// Before the server at `port`; `at` counts from zero.
+    fn new(port: u16, at: usize, ends: Ends) -> Self {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let port = serve(move |request| {
+            let is_it = counted.fetch_add(1, Ordering::Relaxed) == at;
+            if is_it && ends == Ends::BeforeTheStore {
+                return Answer::Cut;
+            }
+            match forward(port, request) {
+                Ok(answer) if !is_it => Answer::Raw(answer),
+                _ => Answer::Cut,
+            }
+        });
+        Self { port, requests }
+    }
+}
+
+/// One publication that is cut at every request.
+struct Publications {
+    fake: FakeS3,
+    old: Option<Container>,
+    new: Container,
+    /// What is there before.
+    before: BTreeMap<String, Stored>,
+    /// Whether the store is tried first.
+    tried: bool,
+}
+
+fn url() -> StoreUrl {
+    StoreUrl::parse("s3://models/m.onnx").unwrap()
+}
+
+fn publish(store: &Store, container: &Container) -> Result<Published> {
+    let options = PublishOptions::new().save(WeightFiles::PerTensor).keep(1);
+    publish_in(store, &url(), container, options)
+}
+
+fn fetched(store: &Store) -> Result<Container> {
+    RemoteModel::open_in(store, &url())?.fetch(LoadOptions::new())
+}
+
+impl Publications {
+    fn new(has_old: bool, tried: bool, len: usize) -> Self {
+        let tensors = [("w", len), ("b", 300)];
+        let fake = FakeS3::new();
+        let old = has_old.then(|| model(1, &tensors));
+        if let Some(old) = &old {
+            publish(&fake.store(), old).unwrap();
+        }
+        Self { before: fake.objects(), fake, old, new: model(2, &tensors), tried }
+    }
+
+    /// Publishes once, and returns how many requests that took.
+    fn publish(&self, at: usize, ends: Ends, retries: usize) -> usize {
+        let said = format!("request {at}, {ends:?}, {retries} retries");
+        self.fake.restore(&self.before);
+        let proxy = Proxy::new(self.fake.port, at, ends);
+        let through = options(proxy.port).max_retries(retries).trust_conditions(!self.tried);
+        let published = publish(&Store::open(&url(), &through).unwrap(), &self.new);
+        if let (Err(error), true) = (&published, retries > 0) {
+            panic!("{said}: {error}");
+        }
+        // A reader has the old model or the new one, and the new one where the publication says so.
+        let direct = self.fake.store();
+        match (fetched(&direct), &self.old) {
+            (Ok(found), None) => assert_same(&found, &self.new),
+            (Ok(found), Some(old)) => match published.is_ok() || is_same(&found, &self.new) {
+                true => assert_same(&found, &self.new),
+                false => assert_same(&found, old),
+            },
+            (Err(error), old) => assert!(old.is_none() && published.is_err(), "{said}: {error}"),
+        }
+        self.ends_well(&said);
+        proxy.requests.load(Ordering::Relaxed)
+    }
+
+    /// Publishes again, and sweeps.
+    fn ends_well(&self, said: &str) {
+        let direct = self.fake.store();
+        publish(&direct, &self.new).unwrap();
+        let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
+        let swept = sweep(&direct, &StoreUrl::parse("s3://models").unwrap(), &all).unwrap();
+        // The model, its version, and their files.
+        assert_eq!((swept.models, swept.named, self.fake.keys().len()), (2, 2, 4), "{said}");
+        assert_same(&fetched(&direct).unwrap(), &self.new);
+    }
+
+    fn cut_everywhere(&self, retries: usize) {
+        let count = self.publish(usize::MAX, Ends::BeforeTheStore, retries);
+        assert!(count >= 8, "{count}");
+        for at in 0..count {
+            self.publish(at, Ends::BeforeTheStore, retries);
+            self.publish(at, Ends::BeforeTheAnswer, retries);
+        }
+    }
+}
+
+#[test]
+fn a_publication_that_is_cut_leaves_a_whole_model() {
+    const SHORT: usize = 1000;
+    /// Two parts.
+    const LONG: usize = (8 << 20) + 9;
+    let cases = [
+        // Whether there is an old model, whether the store is tried first, the bytes of a tensor,
+        // and retries.
+        (false, true, SHORT, 0),
+        (true, true, SHORT, 3),
+        (false, false, LONG, 0),
+        (true, false, LONG, 3),
+    ];
+    std::thread::scope(|scope| {
+        for (has_old, tried, len, retries) in cases {
+            let cut = move || Publications::new(has_old, tried, len).cut_everywhere(retries);
+            scope.spawn(cut);
+        }
+    });
+}

@@ -1,1 +1,182 @@
-//! x
+//! Publishers, readers and sweeps of one model at the same time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use onnx_container::{Container, ErrorKind, LoadOptions, Result, SaveOptions, WeightFiles};
+use onnx_container_store::{
+    IfPresent, PublishOptions, RemoteModel, Store, StoreUrl, SweepOptions, publish_in, sweep,
+};
+
+use crate::fake_s3::{FakeS3, Kind, kind_of, options};
+use crate::http::{Answer, forward, serve};
+use crate::models::{bytes, contents, model, renamed};
+use crate::servers::{self, Place};
+
+const LEN: usize = 1000;
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A model that says of which seed its weights are, with two files, and which number it has.
+fn numbered(seed: u8, number: usize) -> Container {
+    renamed(model(seed, &[("w", LEN), ("b", LEN + 1)]), &format!("{seed} {number}"))
+}
+
+/// The number of a model, all of which has to be of one publication.
+fn number_of(container: &Container) -> Result<usize> {
+    let said = container.model().producer_name.as_ref().unwrap().to_string();
+    let (seed, number) = said.split_once(' ').unwrap();
+    let found = contents(container)?;
+    for (name, len) in [("w", LEN), ("b", LEN + 1)] {
+        assert!(found[name] == bytes(seed.parse().unwrap(), len), "{name} is not of {said}");
+    }
+    Ok(number.parse().unwrap())
+}
+
+fn read(store: &Store, url: &StoreUrl) -> Result<(Option<String>, usize)> {
+    let opened = RemoteModel::open_in(store, url)?;
+    let number = number_of(&opened.load(LoadOptions::new())?)?;
+    Ok((opened.e_tag().map(str::to_owned), number))
+}
+
+fn publish(store: &Store, url: &StoreUrl, model: &Container, if_present: IfPresent) -> Result<()> {
+    let files = SaveOptions::new().weight_files(WeightFiles::PerTensor);
+    let options = PublishOptions::new().save(files).if_present(if_present);
+    publish_in(store, url, model, options).map(|_| ())
+}
+
+/// Eight publishers raise the number of one model, each `times`, while readers load it at least
+/// `loads` times. No number is lost, and no model is mixed.
+fn count_up(place: &Place, times: usize, loads: usize) {
+    let (store, url) = (&place.store(), &place.url("races/m.onnx"));
+    publish(store, url, &numbered(0, 0), IfPresent::Refuse).unwrap();
+    let (refused, loaded, ended) =
+        (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let raise = |seed: u8| loop {
+        let (tag, number) = read(store, url).unwrap();
+        let version = IfPresent::ReplaceVersion(tag.unwrap());
+        match publish(store, url, &numbered(seed, number + 1), version) {
+            Ok(()) => return,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Changed, "{error}"),
+        }
+        refused.fetch_add(1, Ordering::Relaxed);
+    };
+    let load = || {
+        let mut last = 0;
+        while !ended.load(Ordering::Relaxed) || loaded.load(Ordering::Relaxed) < loads {
+            let (_, number) = read(store, url).unwrap();
+            assert!(number >= last, "{number} after {last}");
+            last = number;
+            loaded.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        let publishers: Vec<_> =
+            (1..=8).map(|seed| scope.spawn(move || (0..times).for_each(|_| raise(seed)))).collect();
+        let readers = [scope.spawn(load), scope.spawn(load)];
+        let published: Vec<_> = publishers.into_iter().map(|publisher| publisher.join()).collect();
+        ended.store(true, Ordering::Relaxed);
+        let read: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        assert!(published.iter().chain(&read).all(|result| result.is_ok()));
+    });
+    assert_eq!(read(store, url).unwrap().1, 8 * times);
+    let (refused, loaded) = (refused.into_inner(), loaded.into_inner());
+    eprintln!("{}: {refused} publications refused, {loaded} loads", place.name);
+}
+
+/// How many loads: many in the section with every server.
+fn loads(few: usize) -> usize {
+    if servers::all_wanted() { 10_000 } else { few }
+}
+
+#[test]
+fn no_publication_is_lost_in_memory() {
+    count_up(&Place::memory(), 20, loads(2000));
+}
+
+#[test]
+fn no_publication_is_lost_on_the_server_of_these_tests() {
+    count_up(&Place::fake(), 4, loads(200));
+}
+
+#[test]
+#[ignore = "needs servers: scripts/test.sh stores"]
+fn no_publication_is_lost_on_servers() {
+    for place in servers::default_places() {
+        // moto takes long.
+        let few = if place.name == "moto" { 20 } else { loads(200) };
+        count_up(&place, 2, few);
+    }
+}
+
+/// The whole of a publication is between the last look of a sweep at a file and its end.
+#[test]
+fn a_file_that_is_about_to_be_deleted_is_not_named() {
+    let fake = FakeS3::new();
+    let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+    for seed in [0, 1] {
+        publish(&fake.store(), &url, &numbered(seed, 0), IfPresent::Replace).unwrap();
+    }
+    fake.age(2 * WEEK);
+    let (store, of, is_first) = (fake.store(), url.clone(), Arc::new(AtomicBool::new(true)));
+    let port = serve(move |request| {
+        if kind_of(request) == Kind::Delete && is_first.swap(false, Ordering::Relaxed) {
+            publish(&store, &of, &numbered(0, 2), IfPresent::Replace).unwrap();
+        }
+        Answer::Raw(forward(fake.port, request).unwrap())
+    });
+    let store = Store::open(&url, &options(port)).unwrap();
+    let folder = StoreUrl::parse("s3://models").unwrap();
+    let swept = sweep(&store, &folder, &SweepOptions::new().delete(true)).unwrap();
+    assert_eq!(swept.swept.len(), 2);
+    assert_eq!(read(&store, &url).unwrap().1, 2);
+}
+
+/// Publishers go back and forth between a few models, so that each names files again that no model
+/// named meanwhile, while a week passes again and again and sweeps delete what is older.
+#[test]
+fn a_sweep_deletes_nothing_that_a_model_names() {
+    let fake = FakeS3::new();
+    let (store, folder) = (&fake.store(), &StoreUrl::parse("s3://models/races").unwrap());
+    // No publication and no sweep takes a week.
+    let (time, ended) = (RwLock::new(()), AtomicBool::new(false));
+    let swept = AtomicUsize::new(0);
+    let url = |publisher: u8| folder.beside(&format!("races/{publisher}.onnx")).unwrap();
+    let publish = |publisher: u8| {
+        for number in 0..40 {
+            let _now = time.read().unwrap();
+            let container = numbered(number % 3, number.into());
+            publish(store, &url(publisher), &container, IfPresent::Replace).unwrap();
+            assert_eq!(read(store, &url(publisher)).unwrap().1, usize::from(number));
+        }
+    };
+    let sweep_all = || {
+        while !ended.load(Ordering::Relaxed) {
+            let _now = time.read().unwrap();
+            let options = SweepOptions::new().delete(true);
+            swept.fetch_add(sweep(store, folder, &options).unwrap().swept.len(), Ordering::Relaxed);
+        }
+    };
+    let pass_time = || {
+        while !ended.load(Ordering::Relaxed) {
+            let _now = time.write().unwrap();
+            fake.age(WEEK);
+        }
+    };
+    thread::scope(|scope| {
+        let publishers: Vec<_> =
+            (0..3).map(|publisher| scope.spawn(move || publish(publisher))).collect();
+        let others = [scope.spawn(sweep_all), scope.spawn(sweep_all), scope.spawn(pass_time)];
+        let published: Vec<_> = publishers.into_iter().map(|publisher| publisher.join()).collect();
+        ended.store(true, Ordering::Relaxed);
+        let swept: Vec<_> = others.into_iter().map(|other| other.join()).collect();
+        assert!(published.iter().chain(&swept).all(|result| result.is_ok()));
+    });
+    for publisher in 0..3 {
+        assert_eq!(read(store, &url(publisher)).unwrap().1, 39);
+    }
+    let swept = swept.into_inner();
+    eprintln!("{swept} files deleted");
+    assert!(swept > 0);
+}

@@ -158,7 +158,8 @@ pub fn seaweedfs() -> Option<u16> {
         let plain: [u16; 4] = free_ports();
         let grpc: [u16; 4] = free_ports();
         let ports = names.iter().zip(plain).map(|(name, port)| format!("-{name}.port={port}"));
-        let of_grpc = names.iter().zip(grpc).map(|(name, port)| format!("-{name}.port.grpc={port}"));
+        let of_grpc =
+            names.iter().zip(grpc).map(|(name, port)| format!("-{name}.port.grpc={port}"));
         let mut arguments = strings(&["server", "-ip=127.0.0.1", "-s3", "-filer", "-volume.max=8"]);
         arguments.extend(strings(&["-s3.port.iceberg=0", "-s3.port.lance=0"]));
         arguments.push("-master.telemetry=false".to_owned());

@@ -144,15 +144,6 @@ impl FakeS3 {
     pub fn age(&self, by: Duration) {
         self.inner.objects.lock().unwrap().values_mut().for_each(|stored| stored.modified -= by);
     }
-
-    /// Puts these bytes there, as another program does.
-    pub fn put(&self, key: &str, bytes: &[u8]) {
-        self.inner.put(&format!("models/{key}"), bytes.to_vec());
-    }
-
-    pub fn remove(&self, key: &str) {
-        self.inner.objects.lock().unwrap().remove(&format!("models/{key}"));
-    }
 }
 
 /// How a server of S3 on this machine is reached: without a signature, each request made once.

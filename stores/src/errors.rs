@@ -9,6 +9,10 @@ use crate::url::without_secrets;
 
 /// The error of a request for the object that is called `shown`.
 pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
+    // A store of ours says it as the user is to read it.
+    if let Some(said) = error.source().and_then(|cause| cause.downcast_ref::<Error>()) {
+        return Error::new(said.kind(), said.reason()).with_path(shown);
+    }
     let (kind, reason) = match &error {
         StoreError::NotFound { .. } => (ErrorKind::MissingFile, "there is no such object".into()),
         StoreError::AlreadyExists { .. } => {
@@ -90,6 +94,7 @@ mod tests {
     fn errors_name_the_object_and_no_secret() {
         let source = || "GET https://h/b/k?sig=secret\n  failed.".into();
         let path = || "k".to_owned();
+        let ours = || Error::new(ErrorKind::NoSpace, "what is said").into();
         // The error, its kind, and what is said.
         let cases = [
             (
@@ -116,6 +121,11 @@ mod tests {
                 StoreError::Generic { store: "S3", source: "x".repeat(2000).into() },
                 ErrorKind::Io,
                 "xxx...",
+            ),
+            (
+                StoreError::NotFound { path: path(), source: ours() },
+                ErrorKind::NoSpace,
+                "`s3://b/k`: what is said",
             ),
         ];
         for (error, kind, said) in cases {

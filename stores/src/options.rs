@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// How a store is reached. What is not set comes from the environment: `AWS_*`, `AZURE_*`,
-/// `GOOGLE_*`, as the tools of the stores read it.
+/// `GOOGLE_*`, `HF_*`, as the tools of the stores read it.
 ///
 /// ```
 /// use onnx_container_store::StoreOptions;
@@ -48,8 +48,9 @@ impl StoreOptions {
     /// Sets a value by its name, in place of that of the environment: the names of object_store's
     /// configuration, such as `aws_access_key_id`, `aws_endpoint_url`, `aws_skip_signature`,
     /// `azure_storage_account_name`, `google_service_account`, and for every store `allow_http`,
-    /// `connect_timeout`, `read_timeout`, `proxy_url`. A name that the store does not have is an
-    /// error when the store is opened.
+    /// `connect_timeout`, `read_timeout`, `proxy_url`. The Hub has `hf_endpoint`, `hf_token`,
+    /// `hf_home`, `hf_hub_cache` and `hf_hub_offline`, of which an empty value is none. A name that
+    /// the store does not have is an error when the store is opened.
     #[must_use]
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.set.insert(name.into().to_ascii_lowercase(), value.into());

@@ -1,7 +1,8 @@
 //! [`Store`]: one bucket, container, server or repository.
 //!
 //! A store of one URL and one set of options is opened once per process as long as it is in use,
-//! so that its connections, and what is known of it, are shared.
+//! so that its connections, and what is known of it, are shared. Not so one of the Hub: it stays at
+//! the commit that a branch had, and the next one is at that which the branch has then.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +14,7 @@ use onnx_container::{Error, ErrorKind, Result};
 use crate::options::StoreOptions;
 use crate::probe::Abilities;
 use crate::streams::Streams;
-use crate::url::StoreUrl;
+use crate::url::{Scheme, StoreUrl};
 
 /// A store that is open: its connections, and what is known of it. Clones share them.
 ///
@@ -64,6 +65,10 @@ impl Store {
     /// [`ErrorKind::InvalidArgument`] for options that the store does not have or that are not
     /// complete, [`ErrorKind::Unsupported`] where this build is without this kind of store.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> Result<Self> {
+        if url.scheme() == Scheme::Hub {
+            // It stays at the commit that it finds first, so another one has to look again.
+            return Ok(Self::made(build(url, options)?.0, url.root().to_owned(), false));
+        }
         static OPENED: OnceLock<Mutex<Opened>> = OnceLock::new();
         let opened = OPENED.get_or_init(Mutex::default);
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,8 +104,6 @@ impl Store {
 #[cfg_attr(not(feature = "https"), expect(unused_variables, reason = "no store is compiled in"))]
 fn build(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
     #[cfg(feature = "https")]
-    use crate::url::Scheme;
-    #[cfg(feature = "https")]
     builders::use_ring();
     match url.scheme() {
         #[cfg(feature = "aws")]
@@ -132,7 +135,7 @@ pub(crate) mod builders {
 
     /// Times and pools of every client, by the names of object_store's configuration. A part of
     /// 64 MiB may take minutes, so what is bounded is how long nothing arrives.
-    const CLIENT: [(ClientConfigKey, &str); 4] = [
+    pub(crate) const CLIENT: [(ClientConfigKey, &str); 4] = [
         (ClientConfigKey::Timeout, "1 day"),
         (ClientConfigKey::ConnectTimeout, "10 seconds"),
         (ClientConfigKey::ReadTimeout, "60 seconds"),

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStoreExt};
-use onnx_container::{Alignment, Buffer, BufferMut, Error, ErrorKind, Result};
+use onnx_container::{Alignment, Buffer, BufferMut, Error, ErrorKind, Result, work};
+use sha2::{Digest, Sha256};
 
 use crate::again::{ATTEMPTS, pause};
 use crate::errors::from_store;
@@ -166,6 +167,36 @@ impl Object {
     /// What errors call the object.
     pub(crate) fn shown(&self) -> String {
         self.store.shown(&self.key)
+    }
+
+    /// The SHA-256 of the object in hexadecimal, where its store states it: the Hub does, in the
+    /// tag of a large file.
+    pub(crate) fn stated_sum(&self) -> Option<&str> {
+        let tag = self.version.e_tag.as_deref()?.trim_matches('"');
+        let is_sum = tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_sum && self.store.root().starts_with("hf://")).then_some(tag)
+    }
+
+    /// Compares all bytes of the object with the digest that its store states, if any.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WrongDigest`] where they differ.
+    pub(crate) fn verify(&self, bytes: &[u8]) -> Result<()> {
+        let Some(stated) = self.stated_sum() else { return Ok(()) };
+        let mut sum = Sha256::new();
+        for part in bytes.chunks(PART) {
+            work::check()?;
+            sum.update(part);
+        }
+        let found: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        if found == stated {
+            return Ok(());
+        }
+        let reason = format!(
+            "the Hub states the SHA-256 {stated}, and the bytes have {found}: read the file again, \
+             and remove it from the cache of the Hub where it is there"
+        );
+        Err(self.error(ErrorKind::WrongDigest, reason))
     }
 
     /// Fills `out` from `offset` on, in parts that are read at once.

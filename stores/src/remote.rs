@@ -64,7 +64,8 @@ impl RemoteModel {
     /// # Errors
     /// Those of [`StoreUrl::parse`] and [`Store::open`]; [`ErrorKind::MissingFile`] where there is
     /// no such object, [`ErrorKind::TooLarge`] from 2 GiB on, [`ErrorKind::Io`] for what the store
-    /// or the network refuse.
+    /// or the network refuse, [`ErrorKind::WrongDigest`] for bytes that are not those whose digest
+    /// the Hub states.
     pub fn open(url: &str, options: &StoreOptions) -> Result<Self> {
         let url = StoreUrl::parse(url)?;
         Self::open_in(&Store::open(&url, options)?, &url)
@@ -80,6 +81,7 @@ impl RemoteModel {
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         let (object, bytes) = run(Object::whole(store, url.key()))?;
+        object.verify(&bytes)?;
         Ok(Self::new(store, url, object, bytes))
     }
 
@@ -122,8 +124,12 @@ impl RemoteModel {
     /// ranges that hold its tensors. A file of which less than an eighth is needed is left for
     /// later reads.
     ///
+    /// Of a repository of the Hub, a file of which nearly all is needed is read whole and held to
+    /// the SHA-256 that the Hub states.
+    ///
     /// # Errors
-    /// Those of [`load`](Self::load), and of the reads.
+    /// Those of [`load`](Self::load), and of the reads; [`ErrorKind::WrongDigest`] for a file that
+    /// is not the one that the Hub states.
     pub fn fetch(&self, options: impl Into<LoadOptions>) -> Result<Container> {
         let ranges = self.ranges()?;
         let files = Arc::new(self.files(&ranges));
@@ -137,7 +143,7 @@ impl RemoteModel {
             let fills = fetched.iter_mut().map(Fetched::fill);
             stream::iter(fills).buffer_unordered(AT_ONCE).try_collect::<()>().await
         })?;
-        fetched.into_iter().for_each(|fetched| fetched.file.keep(fetched.bytes.freeze()));
+        fetched.into_iter().try_for_each(Fetched::keep)?;
         let options = options.into().files_from(files).model_path(self.url.to_string());
         Container::load_bytes(self.bytes.clone(), options).map_err(|error| self.named(error))
     }
@@ -211,11 +217,15 @@ impl Fetched {
     /// A file of which `ranges` are needed; nothing where they are a small part of it.
     fn new(file: Arc<RemoteFile>, ranges: &[Range<u64>]) -> Result<Option<Self>> {
         let size = file.object.len();
-        let ranges = joined(ranges, size);
+        let mut ranges = joined(ranges, size);
         let needed: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let Ok(len) = usize::try_from(size) else { return Ok(None) };
         if len == 0 || needed < size / 8 {
             return Ok(None);
+        }
+        // The rest of the file costs little, and all of it can be compared with a digest.
+        if file.object.stated_sum().is_some() && needed > size / 8 * 7 {
+            ranges = std::iter::once(0..size).collect();
         }
         let bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
         Ok(Some(Self { file, bytes, ranges }))
@@ -240,6 +250,16 @@ impl Fetched {
             (rest, at) = (left, range.end);
         }
         self.file.object.fill_many(&mut reads).await
+    }
+
+    /// Hands the bytes to the file. All bytes are held to the digest that the store states.
+    fn keep(self) -> Result<()> {
+        let object = &self.file.object;
+        if self.ranges.first().is_some_and(|range| *range == (0..object.len())) {
+            object.verify(&self.bytes)?;
+        }
+        self.file.keep(self.bytes.freeze());
+        Ok(())
     }
 }
 

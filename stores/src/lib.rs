@@ -41,7 +41,7 @@ pub use publish::{
     IfPresent, Publication, PublishOptions, Published, PublishedFile, publish, publish_in,
     rollback, versions,
 };
-pub use remote::{RemoteModel, fetch, load};
+pub use remote::{RemoteModel, fetch, load, read};
 pub use store::Store;
 pub use sweep::{Sweep, SweepOptions, SweptObject, sweep};
 pub use url::{Scheme, StoreUrl, is_url};

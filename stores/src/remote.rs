@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::external_data::{ExternalData, is_external, is_handle};
+use onnx_container::load::FileSource;
 use onnx_container::{
     Alignment, Buffer, BufferMut, Container, Error, ErrorKind, LoadOptions, Outline, Result,
 };
@@ -169,6 +170,14 @@ impl RemoteModel {
         Ok(options.into().files_from(files).model_path(self.url.to_string()))
     }
 
+    /// The weights files beside this model, which are opened when the first one is asked for.
+    ///
+    /// # Errors
+    /// Where the bytes are not a model.
+    pub fn weights_files(&self) -> Result<Arc<dyn FileSource>> {
+        Ok(Arc::new(self.files(&self.ranges()?)))
+    }
+
     /// The weights files that have these ranges.
     fn files(&self, ranges: &BTreeMap<String, Vec<Range<u64>>>) -> RemoteFiles {
         let locations = ranges.keys().cloned().collect();
@@ -291,7 +300,7 @@ fn joined(ranges: &[Range<u64>], len: u64) -> Vec<Range<u64>> {
 /// Those of [`RemoteModel::open`] and [`RemoteModel::load`].
 pub fn load(url: &str, store: &StoreOptions, options: impl Into<LoadOptions>) -> Result<Container> {
     let options = options.into();
-    again_if_replaced(|| RemoteModel::open(url, store), |model| model.load(options.clone()))
+    read(url, store, |model| model.load(options.clone()))
 }
 
 /// Loads the model at `url` with all of its weights: [`RemoteModel::fetch`], again where the model
@@ -305,7 +314,20 @@ pub fn fetch(
     options: impl Into<LoadOptions>,
 ) -> Result<Container> {
     let options = options.into();
-    again_if_replaced(|| RemoteModel::open(url, store), |model| model.fetch(options.clone()))
+    read(url, store, |model| model.fetch(options.clone()))
+}
+
+/// What `read` makes of the model at `url`. Where the model was replaced while it was read, `read`
+/// is called again with the new one.
+///
+/// # Errors
+/// Those of [`RemoteModel::open`] and of `read`.
+pub fn read<T>(
+    url: &str,
+    store: &StoreOptions,
+    read: impl Fn(&RemoteModel) -> Result<T>,
+) -> Result<T> {
+    again_if_replaced(|| RemoteModel::open(url, store), read)
 }
 
 /// The result of `read`, for a model that was not replaced while it was read.

@@ -74,7 +74,7 @@ impl StoreUrl {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for another scheme, where the store or the key is missing,
     /// for a key that no store has (`a//b`, `a/../b`), for a web address with a query or a
-    /// fragment, and for a user or a password in a web address: they would be in every error.
+    /// fragment, and for a user or a password in an address: they would be in every error.
     pub fn parse(text: &str) -> Result<Self> {
         let Some((scheme, name, rest)) = scheme_of(text) else {
             return Err(invalid(format!("no URL of a store: `{}`", without_secrets(text))));
@@ -85,6 +85,10 @@ impl StoreUrl {
             })?,
             _ => rest.split_once('/').unwrap_or((rest, "")),
         };
+        // `abfss://container@account` has no password.
+        if store.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
+            return Err(invalid(SECRET.to_owned()));
+        }
         let root = format!("{name}://{store}");
         if store.is_empty() {
             return Err(invalid(format!("`{name}://` is without the name of a store")));
@@ -165,12 +169,12 @@ fn hub_parts(rest: &str) -> Option<(&str, &str)> {
     named.then_some((store, key.strip_prefix('/').unwrap_or(key)))
 }
 
+const SECRET: &str = "a user or a password in an address would be in errors and logs: leave it out";
+
 /// The key of a web address.
 fn web_key(root: &str, host: &str, key: &str) -> Result<Path> {
     if host.contains('@') {
-        let reason = "a user or a password in a web address would be in errors and logs: leave it \
-                      out";
-        return Err(invalid(reason.to_owned()));
+        return Err(invalid(SECRET.to_owned()));
     }
     if key.contains(['?', '#']) || root.contains(['?', '#']) {
         let reason = "a web address with `?` or `#`: its weights files would need the same, and a \
@@ -247,6 +251,7 @@ mod tests {
             ("s3://b/../m.onnx", ".."),
             ("https://h/m.onnx?X-Amz-Signature=1", "a web address with `?`"),
             ("https://me:secret@h/m.onnx", "a user or a password"),
+            ("s3://key:secret@b/m.onnx", "a user or a password"),
             ("hf://o", "owner/repository"),
             ("hf:///r/m", "owner/repository"),
         ];

@@ -21,6 +21,8 @@ mod semantic;
 mod signing;
 mod sizes;
 mod stats;
+#[cfg(feature = "stores")]
+mod stores;
 mod strip;
 mod tensors;
 mod values;
@@ -45,7 +47,8 @@ pub use job::{GivenJob, JobArgs, JobCommand, JobListArgs, JobRewriteArgs, JobWri
 pub use layout::{LayoutArgs, PackedArgs, ShardNameArg};
 pub use model_files::{CpArgs, MvArgs, PlaceArgs, RmArgs, ShareArgs, TransferArgs};
 pub use parts::{ExtractModelArgs, MergeArgs};
-use paths::{model_or_folder_to_write, model_to_read, model_to_write};
+pub use paths::is_url;
+use paths::{file, model_or_folder_to_write, model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
@@ -56,6 +59,11 @@ pub use signing::{SignArgs, VerifySignatureArgs};
 use sizes::shard_size;
 pub use sizes::{shard_warning, size};
 pub use stats::StatsArgs;
+#[cfg(feature = "stores")]
+pub use stores::{
+    PresentArgs, ProbeArgs, PublishArgs, RollbackArgs, StoresArgs, StoresCommand, SweepArgs,
+    VersionsArgs, store_option,
+};
 pub use strip::{AttachArgs, StripArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 use values::{equation, expected, pair, prefixes, setting, typed};
@@ -170,6 +178,7 @@ pub struct ImportArgs {
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The weights: a .safetensors file, or the .safetensors.index.json of several
+    #[arg(value_parser = file())]
     pub weights: PathBuf,
     /// The model to write, which may be MODEL itself; an existing model is replaced
     #[arg(value_name = "OUT", value_parser = model_to_write())]
@@ -217,7 +226,7 @@ pub struct ExportArgs {
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The file to write, whose name ends in .safetensors; an existing one is replaced
-    #[arg(value_name = "OUT")]
+    #[arg(value_name = "OUT", value_parser = file())]
     pub output: PathBuf,
     /// Write shards of at most N bytes of tensors, and an index; 2GB is 2 * 10^9, 2GiB and 2G are
     /// 2 * 2^30. A larger tensor has a shard of its own
@@ -386,6 +395,7 @@ pub struct FilesArgs {
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
     /// The folder that models are in, or one model
+    #[arg(value_parser = file())]
     pub path: PathBuf,
     /// Also end the jobs of these models, and remove what was written of them. A job has no
     /// process: only you know that nobody goes on with it

@@ -22,6 +22,8 @@ pub(crate) mod model_files;
 pub(crate) mod parts;
 #[cfg(feature = "machine")]
 pub(crate) mod plan;
+#[cfg(feature = "stores")]
+pub(crate) mod publish;
 pub(crate) mod recover;
 pub(crate) mod replace;
 pub(crate) mod report;
@@ -32,7 +34,11 @@ pub(crate) mod semantic;
 pub(crate) mod share;
 pub(crate) mod signing;
 pub(crate) mod stats;
+#[cfg(feature = "stores")]
+pub(crate) mod stores;
 pub(crate) mod strip;
+#[cfg(feature = "stores")]
+pub(crate) mod sweep;
 #[cfg(feature = "machine")]
 pub(crate) mod trace;
 #[cfg(feature = "machine")]
@@ -53,6 +59,8 @@ use crate::args::{
 };
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
+#[cfg(feature = "stores")]
+use crate::args::{PublishArgs, RollbackArgs, StoresArgs, SweepArgs, VersionsArgs, store_option};
 use crate::help;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
@@ -69,6 +77,11 @@ pub(crate) struct Cli {
     /// Show no progress and no notes, only warnings and errors
     #[arg(short, long, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
+    /// Set an option of stores that is no secret, such as aws_region=eu-west-1; may be given several
+    /// times. Secrets come from the environment
+    #[cfg(feature = "stores")]
+    #[arg(long = "store-option", value_name = "NAME=VALUE", value_parser = store_option, global = true, hide_short_help = true, help_heading = "Common options")]
+    pub(crate) store_options: Vec<(String, String)>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -118,6 +131,21 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Share(ShareArgs),
     /// Write a model with many processes, part by part
     Job(JobArgs),
+    /// Publish a model in a store, as readers see it whole
+    #[cfg(feature = "stores")]
+    Publish(Box<PublishArgs>),
+    /// Publish an earlier version of a model in a store again
+    #[cfg(feature = "stores")]
+    Rollback(RollbackArgs),
+    /// List the versions of a model in a store
+    #[cfg(feature = "stores")]
+    Versions(VersionsArgs),
+    /// Find weights files in a store that no model needs
+    #[cfg(feature = "stores")]
+    Sweep(SweepArgs),
+    /// Tell what a store can do
+    #[cfg(feature = "stores")]
+    Stores(StoresArgs),
     /// Complete or undo saves that were killed
     Recover(RecoverArgs),
     /// Print a digest of what a model contains or computes
@@ -217,6 +245,16 @@ impl Command {
             Self::Share(args) => args,
             Self::Scan(args) => args,
             Self::Job(args) => args,
+            #[cfg(feature = "stores")]
+            Self::Publish(args) => &**args,
+            #[cfg(feature = "stores")]
+            Self::Rollback(args) => args,
+            #[cfg(feature = "stores")]
+            Self::Versions(args) => args,
+            #[cfg(feature = "stores")]
+            Self::Sweep(args) => args,
+            #[cfg(feature = "stores")]
+            Self::Stores(args) => args,
             Self::Recover(args) => args,
             Self::Digest(args) => args,
             Self::Diff(args) => args,

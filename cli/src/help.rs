@@ -11,7 +11,7 @@ use clap::{Arg, Command};
 use examples::examples;
 
 /// The commands by what they are for.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Look", &["inspect", "files", "scan", "check", "digest", "diff", "stats", "report"]),
     (
         "Write",
@@ -38,6 +38,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "recover",
         ],
     ),
+    ("Stores", &["publish", "rollback", "versions", "sweep", "stores"]),
     ("Trust", &["sign", "verify-signature"]),
     ("Run", &["plan", "run", "trace", "verify"]),
     ("Shell", &["completions", "man", "help"]),

@@ -40,6 +40,8 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
         Err(error) => return usage(&error.format(&mut declared), &args),
     };
     progress::set_quiet(cli.quiet);
+    #[cfg(feature = "stores")]
+    model::place::set_options(&cli.store_options);
     let given = cli.command.given();
     let (command, json, models) = (given.name(), given.json(), given.models());
     memory::prepare(command, json, given.code_of_failure());

@@ -4,6 +4,7 @@ pub(crate) mod data_files;
 pub(crate) mod findings;
 pub(crate) mod kept_name;
 pub(crate) mod needed;
+pub(crate) mod place;
 pub(crate) mod reading;
 pub(crate) mod save;
 pub(crate) mod vouched;

@@ -15,7 +15,7 @@ use object_store::{
 };
 use onnx_container::bytes::Bytes;
 use onnx_container::save::Prepared;
-use onnx_container::{Buffer, Container, Error, ErrorKind, Result, SaveOptions};
+use onnx_container::{Buffer, Container, Error, ErrorKind, Result, SaveOptions, work};
 
 use crate::again::{ATTEMPTS, again, may_pass, pause};
 use crate::errors::from_store;
@@ -256,8 +256,13 @@ impl Publication {
         sums: &[Sum],
         missing: Vec<bool>,
     ) -> Result<Vec<PublishedFile>> {
+        let planned = prepared.files();
+        if !self.options.dry_run {
+            let sent = planned.iter().zip(&missing).filter(|(_, missing)| **missing);
+            work::begin(sent.map(|(file, _)| file.bytes).fold(0, u64::saturating_add));
+        }
         let mut files = Vec::new();
-        let planned = prepared.files().into_iter().zip(sums).zip(missing);
+        let planned = planned.into_iter().zip(sums).zip(missing);
         for (number, ((file, sum), sent)) in planned.enumerate() {
             if sent && !self.options.dry_run {
                 let key = self.url.beside(&file.name)?;
@@ -448,6 +453,7 @@ fn payload_of(model: &Buffer) -> PutPayload {
 fn called_by_content(prepared: Prepared) -> Result<(Prepared, Vec<Sum>)> {
     let shared = Arc::new(prepared);
     let sums: Vec<Sum> = run(async {
+        work::begin(shared.files().iter().map(|file| file.bytes).fold(0, u64::saturating_add));
         let mut sums = Vec::new();
         for number in 0..shared.files().len() {
             sums.push(source_of(&shared, number)?.sum().await?);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryFutureExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, PutMode, PutPayload};
-use onnx_container::{Error, ErrorKind, Result};
+use onnx_container::{Error, ErrorKind, Result, work};
 use sha2::{Digest, Sha256};
 
 use crate::again::again;
@@ -73,6 +73,7 @@ impl Source {
         let mut parts = std::pin::pin!(self.parts(PART, at_once(PART)));
         while let Some(part) = parts.try_next().await? {
             sum.update(&part);
+            work::advance(part.len() as u64)?;
         }
         Ok(sum.finalize().into())
     }
@@ -140,6 +141,7 @@ async fn put_whole(
     let mut parts = std::pin::pin!(source.parts(PART, 1));
     let bytes = parts.try_next().await?.unwrap_or_default();
     compare(&Sha256::digest(&bytes).into(), sum)?;
+    work::advance(bytes.len() as u64)?;
     let mode = PutMode::Overwrite.into();
     store.objects().put_opts(path, PutPayload::from(bytes), mode).await?;
     Ok(())
@@ -176,6 +178,8 @@ async fn send_parts(
     // Parts have numbers in the order of these calls, and are sent at once.
     let sending = source.parts(part, most).map_err(Failed::Bytes).map_ok(|bytes| {
         found.update(&bytes);
+        // A call that is cancelled ends by itself.
+        let _ = work::advance(bytes.len() as u64);
         upload.put_part(PutPayload::from(bytes)).map_err(Failed::Store)
     });
     sending.try_buffer_unordered(most).try_collect::<()>().await?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::paths::model_to_read;
+use super::paths::model_on_disk;
 use super::{OldFiles, ReadArgs};
 
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub struct TransferArgs {
     /// The models, and then their new place: the new name of a model, or a folder. An existing
     /// model is replaced. Several models go to a folder
     // One list: as two arguments, the last name could not begin with a hyphen.
-    #[arg(value_name = "PATH", required = true, num_args = 2.., value_parser = model_to_read())]
+    #[arg(value_name = "PATH", required = true, num_args = 2.., value_parser = model_on_disk())]
     places: Vec<PathBuf>,
     /// Fail when a file would be replaced
     #[arg(long)]
@@ -70,7 +70,7 @@ Where this is killed, the next command that opens the model puts its files back,
 the rest.")]
 pub struct RmArgs {
     /// The models
-    #[arg(value_name = "MODEL", required = true, value_parser = model_to_read())]
+    #[arg(value_name = "MODEL", required = true, value_parser = model_on_disk())]
     pub models: Vec<PathBuf>,
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -84,7 +84,7 @@ Where this is killed, all models are the old ones or all the new ones: the next 
 them completes or undoes it.")]
 pub struct ShareArgs {
     /// The models, two or more
-    #[arg(value_name = "MODEL", required = true, num_args = 2.., value_parser = model_to_read())]
+    #[arg(value_name = "MODEL", required = true, num_args = 2.., value_parser = model_on_disk())]
     pub models: Vec<PathBuf>,
     /// Name of the new weights file beside the models [default: shared.onnx.data, with a number
     /// where that is taken]

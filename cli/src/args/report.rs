@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::ReadArgs;
-use super::paths::{file_to_write, model_to_read};
+use super::paths::{file_to_write, model_on_disk};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -15,10 +15,10 @@ check finds. Weights are read with --stats, and as far as diff reads them with O
 options give the same bytes.")]
 pub struct ReportArgs {
     /// The model
-    #[arg(value_parser = model_to_read())]
+    #[arg(value_parser = model_on_disk())]
     pub model: PathBuf,
     /// Also show what differs in this model, and what check finds in it
-    #[arg(value_name = "OTHER", value_parser = model_to_read())]
+    #[arg(value_name = "OTHER", value_parser = model_on_disk())]
     pub other: Option<PathBuf>,
     /// The page to write. A report that is there is replaced
     #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::ReadArgs;
+use super::paths::file;
 use super::sizes::size;
 
 /// Models are told by their content. Links to folders are not followed, folders called .git are not
@@ -17,7 +18,7 @@ use super::sizes::size;
 #[derive(Debug, Args)]
 pub struct ScanArgs {
     /// The folders
-    #[arg(value_name = "DIR", required = true)]
+    #[arg(value_name = "DIR", required = true, value_parser = file())]
     pub folders: Vec<PathBuf>,
     /// Also find weights of equal bytes in different models, and how much it saves to store them
     /// once. Reads weights of which another model has some of the same length

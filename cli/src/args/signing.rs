@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::paths::model_to_read;
+use super::paths::model_on_disk;
 use super::sizes::shard_size;
 use super::{OutArgs, ReadArgs};
 
@@ -15,7 +15,7 @@ It covers the bytes of files. A second signature, NAME.digest.sig, covers the mo
 after pack, split or embed.")]
 pub struct SignArgs {
     /// The model, or a folder to sign with all its files
-    #[arg(value_parser = model_to_read())]
+    #[arg(value_parser = model_on_disk())]
     pub model: PathBuf,
     /// The private key, in PEM and not encrypted: P-256, P-384 or P-521
     #[arg(long, value_name = "PEM")]
@@ -46,7 +46,7 @@ Exit code 0 means that the model is the signed one: by its files, or by its cont
 was signed is unchanged. The output says which.")]
 pub struct VerifySignatureArgs {
     /// The model, or the folder that was signed
-    #[arg(value_parser = model_to_read())]
+    #[arg(value_parser = model_on_disk())]
     pub model: PathBuf,
     /// The public key of the signer, in PEM
     #[arg(long, value_name = "PUB")]

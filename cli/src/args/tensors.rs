@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use onnx_container::edit::Tied;
 
-use super::paths::{model_to_read, model_to_write};
+use super::paths::{file, model_to_read, model_to_write};
 use super::{LayoutArgs, OutArgs, ReadArgs, TargetArgs};
 
 /// A file that holds tensors and no model.
@@ -62,7 +62,7 @@ pub struct ExtractArgs {
     /// The file to write, which is replaced if it exists. DIR/ writes a file for each tensor, a
     /// name that ends in .safetensors one file for all, and - writes to standard output, unless it
     /// is a terminal
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", value_parser = file())]
     pub output: PathBuf,
     /// The format [default: by the suffix of OUT; npy for DIR/ and -]
     #[arg(long, value_name = "FORMAT")]

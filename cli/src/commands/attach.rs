@@ -12,7 +12,7 @@ use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::commands::write::{Read, Verified, verify};
 use crate::model::save::Written;
-use crate::model::{kept_name, reading, save};
+use crate::model::{kept_name, place, reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy};
 
@@ -42,10 +42,10 @@ impl Execute for AttachArgs {
 fn run(args: &AttachArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, None)?;
     let reading = reading::of(&args.write.read);
-    let weights = Container::load(&args.weights, reading)?;
+    let weights = place::load(&args.weights, reading)?;
     save::warn(&weights);
     let read = Read::of(&weights, !args.write.read.no_mmap)?;
-    let mut container = Container::load(&args.model, LoadOptions::from(reading).weights(false))?;
+    let mut container = place::load(&args.model, LoadOptions::from(reading).weights(false))?;
     let options = AttachOptions::new().edited(args.edited);
     let attached = container.attach_model(&weights, options)?;
     let saved = write(&container, args)

@@ -10,18 +10,19 @@ use std::path::{Path, PathBuf};
 use onnx_container::check::{CheckOptions, Checker, Severity};
 use onnx_container::job::jobs_of;
 use onnx_container::recovery::interrupted_saves;
-use onnx_container::{Container, Error, ErrorKind, LoadOptions};
+use onnx_container::{Error, ErrorKind, LoadOptions};
+use onnx_container_files::locations::plain;
 use onnx_container_files::{targets, unfinished};
 use serde::Serialize;
 
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, is_url};
 use crate::commands::Execute;
 use crate::commands::leftovers::INTERRUPTED;
 use crate::commands::recover;
 use crate::files::sha256;
 use crate::model::findings::{Findings, PrintedFinding};
 use crate::model::needed::{NeededFile, needed};
-use crate::model::reading;
+use crate::model::{place, reading};
 use crate::terminal::failure::{COULD_NOT, Failure, JsonError, Outcome, explained, print_error};
 use crate::terminal::output::{LABEL, Output, lossy};
 
@@ -59,22 +60,28 @@ pub struct Found {
 
 /// What checks models as `args` say.
 pub fn checker(args: &CheckArgs) -> Checker {
+    Checker::new(options(args, reading::of(&args.read).into()))
+}
+
+fn options(args: &CheckArgs, load: LoadOptions) -> CheckOptions {
     // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
     // elements.
-    let options = CheckOptions::from(reading::of(&args.read)).contents(true).digests(args.digests);
-    Checker::new(options)
+    CheckOptions::from(load).contents(true).digests(args.digests)
 }
 
 /// Checks the model at `path`.
 pub fn check(args: &CheckArgs, path: &Path, checker: &mut Checker) -> Found {
-    match checker.check(path) {
+    let reading = reading::of(&args.read);
+    match place::check(checker, path, reading, |load| options(args, load)) {
         Ok(checked) => {
             let found = not_runnable(args, path).into_iter().chain(other_files(args, path));
             let is_wrong = checked.errors().next().is_some();
             let found = found.chain(finite::not_finite(args, path, is_wrong));
             let mut findings = Findings::of(found, &checked);
-            findings.extend(unfinished_files(path));
-            findings.extend(jobs(path));
+            if !is_url(path) {
+                findings.extend(unfinished_files(path));
+                findings.extend(jobs(path));
+            }
             Found { findings: findings.strictly(args.strict), error: None }
         }
         Err(error) => {
@@ -116,7 +123,7 @@ fn not_runnable(args: &CheckArgs, model: &Path) -> Vec<PrintedFinding> {
     }
     // A model that cannot be loaded is a finding of the check itself.
     let reading = reading::of(&args.read);
-    let Ok(container) = Container::load(model, reading) else {
+    let Ok(container) = place::load(model, reading) else {
         return Vec::new();
     };
     let checked = Program::new(&container, ProgramOptions::new().limits(reading.limits)).and_then(
@@ -158,10 +165,8 @@ fn other_files(args: &CheckArgs, model: &Path) -> Vec<PrintedFinding> {
         return Vec::new();
     }
     let reading = reading::of(&args.read);
-    let container = Container::load(model, LoadOptions::from(reading).weights(false));
-    let needed = container.and_then(|container| needed(container.model(), model, reading.paths));
-    let needed = match needed {
-        Ok(needed) => needed,
+    let needed = match needed(model, reading) {
+        Ok((_, needed)) => needed,
         Err(error) => return PrintedFinding::all(Severity::Error, &error),
     };
     let usable = needed.files.iter().filter(|file| file.len.is_ok()).map(Some);
@@ -201,6 +206,13 @@ fn called<'f>(
     name: &str,
     model: &Path,
 ) -> Option<Option<&'f NeededFile>> {
+    if is_url(model) {
+        let named = |file: &&Option<&NeededFile>| match file {
+            Some(file) => plain(&file.location) == plain(name) || file.path == Path::new(name),
+            None => model == Path::new(name) || model.file_name() == Some(name.as_ref()),
+        };
+        return files.iter().find(named).copied();
+    }
     let from_model = model.parent().map(|folder| folder.join(name));
     [Some(PathBuf::from(name)), from_model].into_iter().flatten().find_map(|path| {
         let real = path.canonicalize().ok()?;

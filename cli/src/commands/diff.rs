@@ -6,14 +6,14 @@ use std::path::Path;
 
 use onnx_container::compare::{
     ChangedTensor, CompareOptions, Comparison, Difference, MovedTensor, OneTensor, OperatorChange,
-    OtherChange, Property, TensorForm, compare_models,
+    OtherChange, Property, TensorForm,
 };
 use onnx_container::{ByteSize, LoadOptions};
 use serde::Serialize;
 
 use crate::args::DiffArgs;
 use crate::commands::{Execute, different, leftovers, semantic};
-use crate::model::reading;
+use crate::model::{place, reading};
 use crate::terminal::failure::{COULD_NOT, Failure, Outcome};
 use crate::terminal::output::{Number, Output, count, cut, lossy};
 
@@ -45,9 +45,10 @@ impl Execute for DiffArgs {
 /// Prints what differs.
 fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let load = LoadOptions::from(reading::of(&args.read));
-    let options = CompareOptions::new().load(load).differences(args.stats);
+    let options = CompareOptions::new().differences(args.stats);
     let options = options.ignore_stored_digests(args.ignore_stored_digests);
-    let found = compare_models(&args.a, &args.b, &options)?;
+    let by_digests = !args.stats && !args.ignore_stored_digests;
+    let found = place::compare(&args.a, &args.b, load, options, by_digests)?;
     let outcome = Outcome::of(found.same);
     if args.json {
         out.json(&Report::new(args, found))?;

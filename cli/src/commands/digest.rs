@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, Error, LoadOptions};
+use onnx_container::Error;
 use serde::Serialize;
 
 use crate::args::DigestArgs;
@@ -13,7 +13,7 @@ use crate::commands::files::not_an_option;
 use crate::commands::semantic::Meaning;
 use crate::files::sha256;
 use crate::model::needed::needed;
-use crate::model::reading;
+use crate::model::{place, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
 
@@ -101,7 +101,7 @@ struct Tensor {
 
 impl<'a> Content<'a> {
     fn new(args: &DigestArgs, model: &'a Path) -> Result<Self, Failure> {
-        let container = Container::load(model, reading::of(&args.read))?;
+        let container = place::load(model, reading::of(&args.read))?;
         let digest = container.digest().map_err(|error| error.with_path(model))?;
         let tensors = digest.tensors().iter();
         let tensors = tensors.map(|t| Tensor { name: t.name().into(), digest: t.to_string() });
@@ -139,9 +139,7 @@ struct Hashed {
 
 impl<'a> Files<'a> {
     fn new(args: &DigestArgs, model: &'a Path) -> Result<Self, Failure> {
-        let options = LoadOptions::from(reading::of(&args.read)).weights(false);
-        let container = Container::load(model, options)?;
-        let needed = needed(container.model(), model, reading::of(&args.read).paths)?;
+        let (_, needed) = needed(model, reading::of(&args.read))?;
         if let Some(error) = needed.problems() {
             return Err(error.into());
         }

@@ -22,7 +22,10 @@ use serde::Serialize;
 
 use self::inputs::Input;
 use self::timings::Timings;
+#[cfg(feature = "ort")]
+use crate::args::is_url;
 use crate::args::{EngineArgs, LimitArgs};
+use crate::model::place;
 use crate::model::reading::Reading;
 use crate::terminal::failure::Failure;
 use crate::terminal::names;
@@ -39,7 +42,7 @@ pub struct Model {
 impl Model {
     /// The model at `path`.
     pub fn load(path: &Path, reading: Reading) -> Result<Self, Failure> {
-        Self::new(path, Container::load(path, reading)?, reading)
+        Self::new(path, place::fetch(path, reading)?, reading)
     }
 
     /// The model in `container`, which was loaded from `path`.
@@ -135,6 +138,11 @@ impl Model {
         engine: &EngineArgs,
         limits: &LimitArgs,
     ) -> Result<Ran, Failure> {
+        if is_url(&self.path) {
+            let path = self.path.display();
+            let message = format!("{name} reads files: `pack {path} OUT` copies the model to one");
+            return Err(Failure::Usage(message));
+        }
         if limits.max_memory.is_some() || limits.max_steps.is_some() {
             let message = format!("--max-memory and --max-steps do not limit {name}");
             return Err(Failure::Usage(message));

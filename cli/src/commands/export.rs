@@ -8,10 +8,10 @@ use onnx_container::safetensors::{ExportOptions, Exported};
 use onnx_container::{ByteSize, Container, SaveOptions};
 use serde::Serialize;
 
-use crate::args::ExportArgs;
+use crate::args::{ExportArgs, is_url};
 use crate::commands::Execute;
 use crate::commands::leftovers;
-use crate::model::{reading, save};
+use crate::model::{place, reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy, tidy};
 use crate::terminal::progress;
@@ -40,7 +40,7 @@ impl Execute for ExportArgs {
 
 /// Exports, and prints a report.
 fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let mut container = Container::load(&args.model, reading::of(&args.out.read))?;
+    let mut container = place::load(&args.model, reading::of(&args.out.read))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     save::warn(&container);
     container.externalize(moving.all_tensors(args.all_tensors))?;
@@ -48,7 +48,7 @@ fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         .sync(!args.out.no_sync)
         .direct_io(!args.no_direct_io)
         .overwrite(!args.out.no_clobber)
-        .protect([&args.model]);
+        .protect(Some(&args.model).filter(|model| !is_url(model)));
     let exported = progress::shown(save, &args.output, |save| {
         let plain = ExportOptions::from(save).padding(args.padding);
         let shards = args.max_shard_size.into_iter();

@@ -26,7 +26,7 @@ use crate::commands::extract::target::ExtractTarget;
 use crate::commands::leftovers;
 use crate::files::staged::Staged;
 use crate::files::tensor_file::{SUFFIXES, safetensors};
-use crate::model::{needed, reading, save};
+use crate::model::{needed, place, reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::names;
 use crate::terminal::output::{Output, count, lossy};
@@ -103,7 +103,7 @@ fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
     let reading = reading::of(&args.out.read);
     // One after the other, so that the model is not in memory twice.
     let mut own = needed::files(&args.model, reading)?;
-    let container = Container::load(&args.model, reading)?;
+    let container = place::load(&args.model, reading)?;
     own.extend(args.names_from.as_ref().and_then(|path| path.canonicalize().ok()));
     save::warn(&container);
     Ok((container, own))

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use onnx_container::Error;
 use onnx_container::model_files::other_models_that_need;
-use onnx_container::{Container, Error, LoadOptions};
 use serde::Serialize;
 
-use crate::args::FilesArgs;
+use crate::args::{FilesArgs, is_url};
 use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::model::needed::{Needed, NeededFile, State, needed};
@@ -40,9 +40,7 @@ impl Execute for FilesArgs {
 
 /// Prints the list, and on stderr what is wrong with the files.
 fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
-    let container = Container::load(&args.model, options)?;
-    let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
+    let (_, needed) = needed(&args.model, reading::of(&args.read))?;
     let users = users(&args.model, &needed);
     if args.json {
         out.json(&listing(args, &needed, &users))?;
@@ -61,6 +59,10 @@ fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
 type Users = Result<BTreeMap<String, Vec<PathBuf>>, Error>;
 
 fn users(model: &Path, needed: &Needed) -> Users {
+    // Which models of a store name a file is only known after reading all of them.
+    if is_url(model) {
+        return Ok(BTreeMap::new());
+    }
     let usable = needed.files.iter().filter(|file| file.state() != State::Refused);
     other_models_that_need(model, usable.map(|file| file.location.clone()))
 }
@@ -168,7 +170,7 @@ pub struct Listed<'a> {
 impl<'a> From<&'a NeededFile> for Listed<'a> {
     fn from(file: &'a NeededFile) -> Self {
         let (bytes, reason) = match &file.len {
-            Ok(len) => (Some(*len), None),
+            Ok(len) => (*len, None),
             Err(error) => (None, Some(error.reason().to_owned())),
         };
         let NeededFile { location, path, tensors, end, .. } = file;

@@ -10,17 +10,17 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use onnx_container::summary::{Stored, Summary, TensorSummary};
-use onnx_container::{Container, Error, LoadOptions, safetensors};
+use onnx_container::{Error, LoadOptions, safetensors};
 use serde::{Serialize, Serializer};
 
-use crate::args::{InspectArgs, SortKey};
+use crate::args::{InspectArgs, SortKey, is_url};
 use crate::commands::Execute;
 use crate::commands::each::Each;
 use crate::commands::files::Listed;
 use crate::commands::inspect::files::FileTotals;
 use crate::commands::inspect::patterns::Patterns;
 use crate::commands::inspect::tree::ModuleRow;
-use crate::model::needed::{NeededFile, needed};
+use crate::model::needed::{NeededFile, named};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
@@ -86,7 +86,7 @@ fn listed<S: Serializer>(files: &[NeededFile], to: S) -> Result<S::Ok, S::Error>
 
 impl<'a> Inspected<'a> {
     fn new(args: &InspectArgs, path: &'a Path, patterns: &Patterns<'_>) -> Result<Self, Failure> {
-        let (mut summary, mut files) = read(args, path)?;
+        let Read { mut summary, mut files, model_bytes } = read(args, path)?;
         patterns.note(&summary, path)?;
         let file_totals = FileTotals::of(&files);
         if !args.name.is_empty() {
@@ -100,7 +100,6 @@ impl<'a> Inspected<'a> {
             summary.tensors.truncate(top);
             files.truncate(top);
         }
-        let model_bytes = std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len();
         let is_model = !is_safetensors(path);
         Ok(Self { model: path, model_bytes, summary, is_model, matching, files, file_totals, tree })
     }
@@ -111,18 +110,29 @@ fn top(args: &InspectArgs) -> usize {
     args.top.unwrap_or(if args.json { 0 } else { TOP })
 }
 
+/// What was read of a model.
+struct Read {
+    summary: Summary,
+    files: Vec<NeededFile>,
+    model_bytes: u64,
+}
+
 /// What is in the file at `path`, and its weights files.
-fn read(args: &InspectArgs, path: &Path) -> Result<(Summary, Vec<NeededFile>), Failure> {
+fn read(args: &InspectArgs, path: &Path) -> Result<Read, Failure> {
     let reading = reading::of(&args.read);
-    let options = LoadOptions::from(reading).weights(false);
     if is_safetensors(path) {
-        let summary = safetensors::inspect(path, options)?;
+        if is_url(path) {
+            let reason = "is a safetensors file in a store: of those only models are read";
+            return Err(Failure::Refused(format!("`{}`: {reason}", path.display())));
+        }
+        let summary = safetensors::inspect(path, LoadOptions::from(reading).weights(false))?;
         let files = files::of_safetensors(&summary, path);
-        return Ok((summary, files));
+        let model_bytes = std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len();
+        return Ok(Read { summary, files, model_bytes });
     }
-    let container = Container::load(path, options)?;
-    let needed = needed(container.model(), path, reading.paths)?;
-    Ok((container.summary()?, needed.files))
+    let (container, needed) = named(path, reading)?;
+    let (summary, model_bytes) = (container.summary()?, needed.model_len()?);
+    Ok(Read { summary, files: needed.files, model_bytes })
 }
 
 fn is_selected(tensor: &TensorSummary, args: &InspectArgs) -> bool {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use onnx_container::recovery::interrupted_saves;
 
+use crate::args::is_url;
 use crate::commands::recover;
 use crate::terminal::output::tidy;
 
@@ -16,7 +17,9 @@ pub const INTERRUPTED: &str = "left by a save that was interrupted before it cha
 
 /// A line for each folder that interrupted saves of `model` left.
 pub fn notes(model: &Path) -> Vec<String> {
-    let folders = interrupted_saves(model).into_iter();
+    // A publication to a store leaves nothing that a reader sees.
+    let folders = (!is_url(model)).then(|| interrupted_saves(model));
+    let folders = folders.into_iter().flatten();
     folders.map(|folder| format!("`{}`: {INTERRUPTED}", tidy(&folder).display())).collect()
 }
 

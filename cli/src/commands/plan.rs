@@ -7,7 +7,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{ByteSize, Container, Error};
+use onnx_container::{ByteSize, Error};
 use onnx_container_files::targets::refusal;
 use onnx_container_machine::plan::{
     Barrier, Block, Effort, Named, Plan, PlanOptions, PlannedTensor, Row, draw_svg, plan,
@@ -20,7 +20,7 @@ use crate::args::PlanArgs;
 use crate::commands::Execute;
 use crate::commands::evaluate::{FoldedNodes, sizes, sizes_of};
 use crate::files::staged::Staged;
-use crate::model::{needed, reading};
+use crate::model::{needed, place, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy, print_on_stderr};
 use crate::terminal::stop;
@@ -109,7 +109,7 @@ fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
     if args.svg.is_some() {
         check_drawing(args, &needed::files(model, reading)?)?;
     }
-    let container = Container::load(model, reading)?;
+    let container = place::load(model, reading)?;
     let program = Program::new(&container, ProgramOptions::new().limits(reading.limits))?;
     // The messages of many nodes are as large as their plan, and no longer needed.
     drop(container);

@@ -9,7 +9,7 @@ use onnx_container_files::{targets, unfinished};
 use onnx_container_signing::remove_abandoned;
 use serde::Serialize;
 
-use crate::args::RecoverArgs;
+use crate::args::{RecoverArgs, is_url};
 use crate::commands::Execute;
 use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
 use crate::terminal::output::{Output, count, lossy, print_on_stderr, tidy};
@@ -135,6 +135,9 @@ pub fn said() -> Vec<String> {
 /// Completes or undoes an interrupted save of `model`, and tells the user. What is not possible is
 /// told by the command itself, when it reads the model.
 pub fn before_reading(model: &Path) {
+    if is_url(model) {
+        return;
+    }
     let Ok(recovery) = recover_model(model) else { return };
     let finished = recovery.finished.iter().map(|path| (path, "complete now, with the new files"));
     let undone = recovery.undone.iter().map(|path| (path, "undone now, with the old files"));

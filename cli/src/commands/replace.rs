@@ -4,9 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::edit::{Replaced, Tied};
-use onnx_container::{
-    ByteSize, Container, Error, ErrorKind, LoadOptions, Saved, Tensor, WeightFiles,
-};
+use onnx_container::{ByteSize, Container, Error, ErrorKind, Saved, Tensor, WeightFiles};
 use serde::Serialize;
 
 use crate::args::{FileFormat, ReplaceArgs, TiedArg};
@@ -103,9 +101,8 @@ fn save(
 
 /// The number of weights files that the model refers to. Its graph alone is read for this.
 fn weights_files(args: &ReplaceArgs) -> Result<usize, Error> {
-    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
-    let container = Container::load(&args.model, options)?;
-    Ok(needed::needed(container.model(), &args.model, reading::of(&args.read).paths)?.files.len())
+    let (_, named) = needed::named(&args.model, reading::of(&args.read))?;
+    Ok(named.files.len())
 }
 
 /// What to say where the weights were in `before` files and all went to one, which nobody asked

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use onnx_container::Container;
 use onnx_container::digest::SemanticDifference;
 use serde::Serialize;
 
 use crate::args::{DiffArgs, DigestArgs, ReadArgs};
 use crate::commands::leftovers;
-use crate::model::reading;
+use crate::model::{place, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy};
 
@@ -29,7 +28,7 @@ struct Digest {
 
 impl<'a> Meaning<'a> {
     pub fn of(model: &'a Path, read: &ReadArgs) -> Result<Self, Failure> {
-        let container = Container::load(model, reading::of(read))?;
+        let container = place::load(model, reading::of(read))?;
         let digest = container.semantic_digest().map_err(|error| error.with_path(model))?;
         let outputs = digest.outputs().iter();
         let outputs = outputs.map(|o| Digest { name: o.name().into(), semantic: o.to_string() });
@@ -54,7 +53,7 @@ impl<'a> Meaning<'a> {
 /// Tells whether the models compute the same, and where they first differ.
 pub fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let choice = reading::of(&args.read);
-    let (a, b) = (Container::load(&args.a, choice)?, Container::load(&args.b, choice)?);
+    let (a, b) = (place::load(&args.a, choice)?, place::load(&args.b, choice)?);
     let difference = a.semantic_difference(&b)?;
     if args.json {
         out.json(&Comparison::new(args, difference.as_ref()))?;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::StatsArgs;
 use crate::commands::{Execute, leftovers};
-use crate::model::reading;
+use crate::model::{place, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Number, Output, lossy};
 
@@ -34,7 +34,7 @@ impl Execute for StatsArgs {
 
 /// Prints the statistics of the tensors that were asked for.
 fn run(args: &StatsArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let container = Container::load(&args.model, reading::of(&args.read))?;
+    let container = place::load(&args.model, reading::of(&args.read))?;
     refuse_idle(&container, &args.names)?;
     let is_selected = |tensor: &TensorRef<'_>| is_selected(tensor.name(), &args.names);
     let stats = container.stats(is_selected);

@@ -14,7 +14,7 @@ use crate::args::StripArgs;
 use crate::commands::Execute;
 use crate::commands::leftovers;
 use crate::model::save::Written;
-use crate::model::{reading, save};
+use crate::model::{place, reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy};
 
@@ -67,13 +67,13 @@ fn run(args: &StripArgs, out: &mut Output) -> Result<Outcome, Failure> {
 fn strip(args: &StripArgs) -> Result<(Container, Stripped, Option<Error>), Failure> {
     let options = ExternalizeOptions::new().min_bytes(args.min_bytes);
     let reading = LoadOptions::from(reading::of(&args.read));
-    let mut container = Container::load(&args.paths.input, reading.clone().weights(false))?;
+    let mut container = place::load(&args.paths.input, reading.clone().weights(false))?;
     let bare = container.clone();
     let stripped = container.strip(options)?;
     if stripped.operands.is_empty() {
         return Ok((container, stripped, None));
     }
-    match Container::load(&args.paths.input, reading) {
+    match place::load(&args.paths.input, reading) {
         Ok(loaded) => {
             let mut container = bare;
             let stripped = container.strip_with(options, &loaded)?;

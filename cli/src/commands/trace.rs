@@ -23,7 +23,7 @@ use crate::commands::Execute;
 use crate::commands::evaluate::Model;
 use crate::commands::evaluate::inputs::{self, inputs};
 use crate::files::staged::Stoppable;
-use crate::model::{needed, reading};
+use crate::model::{needed, place, reading};
 use crate::terminal::failure::{COULD_NOT, Failure, Outcome};
 use crate::terminal::output::Output;
 use crate::terminal::stop;
@@ -96,6 +96,14 @@ fn with_digest<T>(
     mut load: impl FnMut() -> Result<T, Failure>,
 ) -> Result<(T, String), Failure> {
     let failed = |error| Error::io(path, error);
+    if let Some(before) = place::bytes_in_store(path)? {
+        let loaded = load();
+        if place::bytes_in_store(path)?.is_some_and(|now| now[..] == before[..]) {
+            return Ok((loaded?, hex(&Sha256::digest(&before))));
+        }
+        let reason = "the model was replaced while it was read";
+        return Err(Error::new(ErrorKind::Changed, reason).with_path(path).into());
+    }
     for _ in 0..ATTEMPTS {
         // Opening a pipe would wait for its writer; a load refuses it.
         let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());

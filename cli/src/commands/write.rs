@@ -11,7 +11,7 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use onnx_container::edit::{ExternalizeOptions, Externalized};
-use onnx_container::{Container, Outline, SaveOptions, Saved, WeightFiles};
+use onnx_container::{Container, SaveOptions, Saved, WeightFiles};
 
 use crate::args::{
     EmbedArgs, ImportArgs, InOut, LayoutArgs, MovingArgs, PackArgs, ShardNameArg, SplitArgs,
@@ -25,7 +25,7 @@ use crate::commands::write::report::WriteReport;
 pub use crate::commands::write::verify::{Verified, verify};
 use crate::files::transformers_config::TransformersConfig;
 use crate::model::vouched::Vouched;
-use crate::model::{kept_name, needed, reading, save, vouched};
+use crate::model::{kept_name, needed, place, reading, save, vouched};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
@@ -213,9 +213,8 @@ impl<'a> WriteJob<'a> {
         }
         // Only to verify is the whole graph needed. It is loaded before the save, which may replace
         // it.
-        let original =
-            self.args.verify.then(|| Container::load(self.input, reading)).transpose()?;
-        let outline = Outline::load(self.input, reading)?;
+        let original = self.args.verify.then(|| place::load(self.input, reading)).transpose()?;
+        let outline = place::outline(self.input, reading)?;
         save::warn(&outline);
         let read = Read::of(&outline, !self.args.read.no_mmap)?;
         let saved = save::save(&outline, self.output, self.options.clone(), &self.args.target)?;

@@ -1,6 +1,5 @@
 //! The SHA-256 of the files of a model, and how it is printed.
 
-use std::fs::File;
 use std::path::Path;
 
 use onnx_container::{Error, Result};
@@ -17,11 +16,7 @@ pub fn of_files(
 ) -> Vec<Result<String>> {
     each(files, |file| {
         let path = file.map_or(model, |file| &file.path);
-        let opened = match file {
-            Some(file) => needed.open(file)?,
-            None => File::open(model).map_err(|error| Error::io(model, error))?,
-        };
-        of_reader(opened).map_err(|error| Error::io(path, error))
+        of_reader(needed.open(*file)?).map_err(|error| Error::io(path, error))
     })
 }
 

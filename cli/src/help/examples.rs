@@ -3,7 +3,7 @@
 /// The arguments of two calls of the command `name`.
 pub fn examples(name: &str) -> &'static [&'static str] {
     match name {
-        "inspect" => &["model.onnx", "model.onnx --tree --depth 2"],
+        "inspect" => &["model.onnx", "s3://models/m.onnx --tree --depth 2"],
         "files" => &["model.onnx", "-0 model.onnx | xargs -0 ls -l"],
         "check" => &["models/", "model.onnx --digests"],
         "scan" => &["models/", "models/ --equal"],
@@ -11,7 +11,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "diff" => &["old.onnx new.onnx --stats", "old.onnx new.onnx --semantic"],
         "stats" => &["model.onnx", "model.onnx 'layers.3.*' --json"],
         "report" => &["model.onnx -o model.html --stats", "old.onnx new.onnx -o changes.html"],
-        "pack" => &["model.onnx packed.onnx", "model.onnx web/model.onnx --max-shard-size 1GB"],
+        "pack" => &["s3://models/m.onnx m.onnx", "model.onnx web/model.onnx --max-shard-size 1GB"],
         "split" => &["model.onnx split/model.onnx", "model.onnx split/model.onnx --min-bytes 1MB"],
         "embed" => &["model.onnx single.onnx", "model.onnx single.onnx --verify"],
         "edit" => &[
@@ -56,6 +56,14 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "cp" => &["model.onnx copy.onnx", "snapshots/main/model.onnx release/"],
         "rm" => &["model.onnx --dry-run", "old/a.onnx old/b.onnx"],
         "job" => &["rewrite model.onnx new.onnx --parts 64 -o new.job", "write new.job 0"],
+        "publish" => &["model.onnx s3://models/m.onnx", "model.onnx s3://models/m.onnx --keep 3"],
+        "rollback" => &[
+            "s3://models/m.version-20261127T181530Z-0123456789abcdef.onnx s3://models/m.onnx",
+            "gs://b/m.version-20261127T181530Z-0123456789abcdef.onnx gs://b/m.onnx --dry-run",
+        ],
+        "versions" => &["s3://models/m.onnx", "az://models/m.onnx --json"],
+        "sweep" => &["s3://models/", "s3://models/ --older-than 30d --delete"],
+        "stores" => &["probe s3://models/", "probe s3://models/ --json"],
         "recover" => &["models/", "model.onnx"],
         "sign" => &["model.onnx --key key.pem", "model.onnx --key key.pem --all-files"],
         "verify-signature" => &["model.onnx --key key.pub", "model.onnx --key key.pub --json"],

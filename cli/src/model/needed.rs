@@ -2,20 +2,19 @@
 //! are read, which tell a download that failed; tensors are not.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use onnx_container::external_data::{
-    Directory, ExternalData, PathPolicy, is_external, is_handle, is_stripped,
-};
+use onnx_container::external_data::{ExternalData, is_external, is_handle, is_stripped};
 use onnx_container::proto::{ModelProto, TensorProto};
-use onnx_container::{DataType, Error, ErrorKind, Result, failed_download, traversal};
+use onnx_container::{Container, DataType, Error, ErrorKind, Result, failed_download, traversal};
 use onnx_container_files::locations::plain;
 use onnx_container_files::needed::{externals, paths};
 use serde::Serialize;
 
+use crate::args::is_url;
+use crate::model::place::{self, Files, Opened};
 use crate::model::reading::Reading;
 
 /// A weights file, as tensors name it.
@@ -23,20 +22,20 @@ use crate::model::reading::Reading;
 pub struct NeededFile {
     /// As the first tensor writes it.
     pub location: String,
-    /// As it is found from the current directory.
+    /// As it is found from the current directory, or its URL.
     pub path: PathBuf,
     /// The number of tensors whose data are in it.
     pub tensors: usize,
     /// Where the last of them ends, in bytes.
     pub end: u64,
-    /// Its length in bytes, or why it cannot be used.
-    pub len: Result<u64, Arc<Error>>,
+    /// Its length in bytes, `None` where it was not looked at, or why it cannot be used.
+    pub len: Result<Option<u64>, Arc<Error>>,
 }
 
 impl NeededFile {
     /// The error of a file that is shorter than its tensors need.
     fn cut_off(&self) -> Option<Error> {
-        let len = self.len.as_ref().ok().filter(|len| **len < self.end)?;
+        let len = self.len.as_ref().ok()?.filter(|len| *len < self.end)?;
         let reason = format!("cut off: {len} bytes, its tensors need {}", self.end);
         Some(Error::new(ErrorKind::OutOfBounds, reason).with_path(&self.path))
     }
@@ -44,8 +43,9 @@ impl NeededFile {
     /// Whether the file is there and can be used.
     pub fn state(&self) -> State {
         match &self.len {
-            Ok(len) if *len < self.end => State::CutOff,
-            Ok(_) => State::Present,
+            Ok(None) => State::Unknown,
+            Ok(Some(len)) if *len < self.end => State::CutOff,
+            Ok(Some(_)) => State::Present,
             Err(error) if error.kind() == ErrorKind::NotDownloaded => State::Wrong,
             Err(error) if error.kind() == ErrorKind::MissingFile => State::Missing,
             Err(_) => State::Refused,
@@ -66,11 +66,13 @@ pub enum State {
     Wrong,
     /// It is there, or may be, and is not opened: its path is unsafe, or it is not a regular file.
     Refused,
+    /// It is in a store, which was not asked for it.
+    Unknown,
 }
 
 impl State {
-    pub const ALL: [Self; 5] =
-        [Self::Present, Self::CutOff, Self::Missing, Self::Wrong, Self::Refused];
+    pub const ALL: [Self; 6] =
+        [Self::Present, Self::CutOff, Self::Missing, Self::Wrong, Self::Refused, Self::Unknown];
 
     /// As people read it.
     pub fn name(self) -> &'static str {
@@ -80,15 +82,17 @@ impl State {
             Self::Missing => "missing",
             Self::Wrong => "wrong",
             Self::Refused => "refused",
+            Self::Unknown => "unknown",
         }
     }
 }
 
 /// The weights files of a model, in the order of their first use.
-#[derive(Debug)]
 pub struct Needed {
-    /// Where they are opened.
-    directory: Directory,
+    /// Where they are.
+    place: Files,
+    /// Whether they are looked at.
+    are_looked_at: bool,
     pub files: Vec<NeededFile>,
     /// Tensors that name no file, or not one file.
     pub errors: Vec<Error>,
@@ -135,17 +139,33 @@ impl Needed {
 }
 
 /// The files of the model at `path`, as absolute paths: what a command that reads it must not
-/// replace.
+/// replace. Nothing that a command writes replaces a model in a store.
 pub fn files(path: &Path, reading: Reading) -> Result<Vec<PathBuf>> {
+    if is_url(path) {
+        return Ok(Vec::new());
+    }
     paths(path, reading.into(), reading.paths)
 }
 
-/// The weights files that the model at `path` refers to.
-pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Needed> {
-    let directory = Directory::of_model(path, paths)?;
+/// The graph of the model at `path`, and the weights files that it refers to.
+pub fn needed(path: &Path, reading: Reading) -> Result<(Container, Needed)> {
+    let (container, place) = place::graph(path, reading)?;
+    let needed = of(container.model(), place, true)?;
+    Ok((container, needed))
+}
+
+/// As [`needed`], without looking at weights files that take a request each.
+pub fn named(path: &Path, reading: Reading) -> Result<(Container, Needed)> {
+    let (container, place) = place::graph(path, reading)?;
+    let are_at_hand = place.are_at_hand();
+    let needed = of(container.model(), place, are_at_hand)?;
+    Ok((container, needed))
+}
+
+fn of(model: &ModelProto, place: Files, are_looked_at: bool) -> Result<Needed> {
     // Lists of very many files do not grow; memory that is not used is not taken.
     let most = traversal::iter(model).filter(|(_, tensor)| is_external(tensor)).count();
-    let mut needed = Needed::none(directory);
+    let mut needed = Needed::none(place, are_looked_at);
     needed.files.reserve_exact(most);
     let mut numbers = HashMap::with_capacity(most);
     needed.errors = externals(model, |tensor, data| {
@@ -156,13 +176,22 @@ pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Need
 }
 
 impl Needed {
-    fn none(directory: Directory) -> Self {
-        Self { directory, files: Vec::new(), errors: Vec::new(), unusable: Unusable::default() }
+    fn none(place: Files, are_looked_at: bool) -> Self {
+        let (files, errors, unusable) = (Vec::new(), Vec::new(), Unusable::default());
+        Self { place, are_looked_at, files, errors, unusable }
     }
 
-    /// Opens one of the files, by the rules by which it was found.
-    pub fn open(&self, file: &NeededFile) -> Result<File> {
-        self.directory.open_file(&file.location)
+    /// Opens one of the files, by the rules by which it was found, or the model for `None`.
+    pub fn open(&self, file: Option<&NeededFile>) -> Result<Box<dyn Read + '_>> {
+        match file {
+            Some(file) => Ok(self.place.open(&file.location)?),
+            None => self.place.open_model(),
+        }
+    }
+
+    /// The length of the model file in bytes.
+    pub fn model_len(&self) -> Result<u64> {
+        self.place.model_len()
     }
 
     fn count(&mut self, numbers: &mut HashMap<String, usize>, location: String, end: u64) {
@@ -171,9 +200,11 @@ impl Needed {
             file.tensors += 1;
             file.end = file.end.max(end);
         } else {
-            let directory = &self.directory;
-            let (path, opened) = (directory.join(&location), open(directory, &location));
-            let len = opened.and_then(|opened| opened.usable_len(&path));
+            let path = self.place.path(&location);
+            let len = match self.are_looked_at {
+                true => usable_len(&self.place, &location, &path).map(Some),
+                false => has_file(&location).map(|()| None),
+            };
             let len = len.map_err(|error| self.unusable.add(error));
             self.files.push(NeededFile { location, path, tensors: 1, end, len });
         }
@@ -188,28 +219,18 @@ fn end(tensor: &TensorProto, data: &ExternalData) -> u64 {
     data.offset.saturating_add(len)
 }
 
-/// What the beginning and the length of a weights file say.
-struct Opened {
-    len: u64,
-    /// What it is, when a failed download left it.
-    failed_download: Option<&'static str>,
-}
-
-impl Opened {
-    /// The length of the file at `path`, unless something else is there in its place.
-    fn usable_len(self, path: &Path) -> Result<u64> {
-        match self.failed_download {
-            Some(what) => Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path)),
-            None => Ok(self.len),
-        }
+/// The length of the file at `location`, unless something else is there in its place.
+fn usable_len(place: &Files, location: &str, path: &Path) -> Result<u64> {
+    has_file(location)?;
+    let Opened { len, head } = place.look(location)?;
+    match failed_download(&head) {
+        Some(what) => Err(Error::new(ErrorKind::NotDownloaded, what).with_path(path)),
+        None => Ok(len),
     }
 }
 
-/// The number of bytes that tell a failed download.
-const HEAD: u64 = 256;
-
-/// Opens the file at `location` and reads its first bytes.
-fn open(directory: &Directory, location: &str) -> Result<Opened> {
+/// Refuses a location that is none of a file.
+fn has_file(location: &str) -> Result<()> {
     if is_handle(location) {
         let reason = format!("unresolved handle `{location}`: it names memory, not a file");
         return Err(Error::new(ErrorKind::MissingHandle, reason));
@@ -218,10 +239,5 @@ fn open(directory: &Directory, location: &str) -> Result<Opened> {
         let reason = "the weights were stripped: `attach` puts them back";
         return Err(Error::new(ErrorKind::MissingHandle, reason));
     }
-    let file: File = directory.open_file(location)?;
-    let failed = |e| Error::io(directory.join(location), e);
-    let len = file.metadata().map_err(failed)?.len();
-    let mut head = Vec::new();
-    file.take(HEAD).read_to_end(&mut head).map_err(failed)?;
-    Ok(Opened { len, failed_download: failed_download(&head) })
+    Ok(())
 }

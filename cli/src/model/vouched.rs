@@ -7,11 +7,12 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use onnx_container::check::{CheckOptions, Severity, check_model};
+use onnx_container::check::{CheckOptions, Checker, Severity};
 use onnx_container::load::VerifyDigests;
 use onnx_container::{Container, Error, ErrorKind, LoadOptions};
 
 use crate::args::TargetArgs;
+use crate::model::place;
 use crate::model::reading::Reading;
 use crate::terminal::failure::Failure;
 
@@ -19,10 +20,10 @@ use crate::terminal::failure::Failure;
 pub fn load(model: &Path, reading: Reading, vouched: Vouched) -> Result<Container, Failure> {
     let options = LoadOptions::from(reading);
     match vouched {
-        Vouched::No => Ok(Container::load(model, options)?),
+        Vouched::No => Ok(place::load(model, options)?),
         Vouched::Compared => {
             let options = options.verify_digests(VerifyDigests::WhereStored);
-            Container::load(model, options).map_err(refused)
+            place::load(model, options).map_err(refused)
         }
     }
 }
@@ -51,7 +52,9 @@ impl From<&TargetArgs> for Vouched {
 /// Compares `model` with the digests that are stored with it. Of tensors only those in `used`
 /// count: of the others what is written has nothing.
 pub fn compare(model: &Path, reading: Reading, used: &HashSet<&str>) -> Result<(), Failure> {
-    let checked = check_model(model, CheckOptions::from(reading).digests(true))?;
+    let options = |load| CheckOptions::from(load).digests(true);
+    let mut checker = Checker::new(options(reading.into()));
+    let checked = place::check(&mut checker, model, reading, options)?;
     let is_used = |error: &Error| error.tensor().is_none_or(|name| used.contains(name));
     let errors = checked.findings.into_iter().filter(|found| found.severity == Severity::Error);
     let errors = errors.map(|found| found.error);

@@ -77,6 +77,8 @@ mod signing_statements;
 mod signing_verdicts;
 mod stats;
 mod stop;
+#[cfg(feature = "stores")]
+mod stores;
 mod strip;
 mod support;
 #[cfg(feature = "machine")]

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use onnx_container::check::Severity;
 use onnx_container::stats::TensorStats;
-use onnx_container::{Container, DataType, Error, ErrorKind};
+use onnx_container::{DataType, Error, ErrorKind};
 
 use crate::args::CheckArgs;
 use crate::model::findings::PrintedFinding;
-use crate::model::reading;
+use crate::model::{place, reading};
 use crate::terminal::output::count;
 
 /// A finding for each tensor that has such elements, if the options ask for them. `is_wrong` says
@@ -18,7 +18,7 @@ pub fn not_finite(args: &CheckArgs, path: &Path, is_wrong: bool) -> Vec<PrintedF
     if !args.finite {
         return Vec::new();
     }
-    let container = match Container::load(path, reading::of(&args.read)) {
+    let container = match place::load(path, reading::of(&args.read)) {
         Ok(container) => container,
         // The check has said it.
         Err(_) if is_wrong => return Vec::new(),

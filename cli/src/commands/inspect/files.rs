@@ -20,21 +20,24 @@ pub struct FileTotals {
     pub missing: usize,
     pub wrong: usize,
     pub refused: usize,
+    /// In a store, which was not asked for them.
+    pub unknown: usize,
 }
 
 impl FileTotals {
     /// The totals of `files`.
     pub fn of(files: &[NeededFile]) -> Self {
         let count = |state| files.iter().filter(|file| file.state() == state).count();
-        let bytes = files.iter().filter_map(|file| file.len.as_ref().ok());
+        let bytes = files.iter().filter_map(|file| *file.len.as_ref().ok()?);
         Self {
             files: files.len(),
-            bytes: bytes.fold(0, |sum, bytes| sum.saturating_add(*bytes)),
+            bytes: bytes.fold(0, |sum, bytes| sum.saturating_add(bytes)),
             present: count(State::Present),
             cut_off: count(State::CutOff),
             missing: count(State::Missing),
             wrong: count(State::Wrong),
             refused: count(State::Refused),
+            unknown: count(State::Unknown),
         }
     }
 
@@ -46,6 +49,7 @@ impl FileTotals {
             State::Missing => self.missing,
             State::Wrong => self.wrong,
             State::Refused => self.refused,
+            State::Unknown => self.unknown,
         }
     }
 }
@@ -79,7 +83,7 @@ fn location(stored: &Stored) -> Option<(&str, u64)> {
 
 fn file(folder: &Path, location: &str) -> NeededFile {
     let path = folder.join(location);
-    let len = std::fs::metadata(&path).map(|data| data.len());
+    let len = std::fs::metadata(&path).map(|data| Some(data.len()));
     let len = len.map_err(|error| Arc::new(Error::io(&path, error)));
     NeededFile { location: location.to_owned(), path, tensors: 0, end: 0, len }
 }

@@ -356,13 +356,15 @@ fn files(inspected: &Inspected<'_>, out: &mut Output) -> io::Result<()> {
 }
 
 fn file(file: &NeededFile, out: &mut Output) -> io::Result<()> {
-    let len = file.len.as_ref();
-    let size = len.map_or("-".to_owned(), |bytes| ByteSize(*bytes).to_string());
+    let len = file.len.as_ref().map(|len| *len);
+    let size = len.ok().flatten().map_or("-".to_owned(), |bytes| ByteSize(bytes).to_string());
     let (state, tensors) = (file.state(), count(file.tensors, "tensor"));
     let start = format!("{size:>12}  {:<8}  {tensors:<12}  ", state.name());
     let why = match (state, len) {
         (State::Wrong | State::Refused, Err(error)) => Some(format!("({})", error.reason())),
-        (State::CutOff, Ok(bytes)) => Some(format!("(cut off: {bytes} of {} bytes)", file.end)),
+        (State::CutOff, Ok(Some(bytes))) => {
+            Some(format!("(cut off: {bytes} of {} bytes)", file.end))
+        }
         _ => None,
     };
     let path = file.path.display().to_string();

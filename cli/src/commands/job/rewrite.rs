@@ -14,7 +14,7 @@ use onnx_container_files::unfinished::Unfinished;
 use serde::Serialize;
 
 use super::named::{File, Named, call_to_write};
-use crate::args::{JobRewriteArgs, OldFiles, TargetArgs};
+use crate::args::{JobRewriteArgs, OldFiles, TargetArgs, is_url};
 use crate::commands::{cast, leftovers};
 use crate::model::save::print_warnings;
 use crate::model::{kept_name, needed, reading, save};
@@ -25,6 +25,10 @@ use crate::terminal::stop;
 /// Plans, and prints the job or what it is.
 pub fn run(args: &JobRewriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let (input, output) = (&args.paths.input, &args.paths.output);
+    if is_url(input) {
+        let reason = "a job reads IN from a folder; `pack URL OUT` copies a model from a store";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
     save::refuse_weights(output, None)?;
     if let Some(path) = &args.job {
         let own = needed::files(input, reading::unmapped())?;

@@ -10,7 +10,7 @@ use onnx_container_machine::trace::{Trace, TraceOptions};
 use onnx_container_machine::{Profile, Value};
 
 use super::{with_digest, write};
-use crate::args::TraceDiffArgs;
+use crate::args::{TraceDiffArgs, is_url};
 use crate::commands::evaluate::Model;
 use crate::commands::evaluate::apart::as_declared;
 use crate::commands::evaluate::inputs::{Input, inputs};
@@ -143,6 +143,9 @@ impl Side {
 
 /// The trace at `path`; `None` where that is a model.
 fn read_trace(path: &Path) -> Result<Option<Trace>, Failure> {
+    if is_url(path) {
+        return Ok(None);
+    }
     let mut file = File::open(path).map_err(|error| Error::io(path, error))?;
     let mut first = [0];
     let read = file.read(&mut first).map_err(|error| Error::io(path, error))?;

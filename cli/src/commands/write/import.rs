@@ -9,14 +9,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::edit::{FillOptions, Filled, PrefixRule, Sharing, Tied};
-use onnx_container::external_data::{Directory, ExternalData, is_external};
+use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::{ByteSize, Container, Error, LoadOptions, traversal};
 use serde::Serialize;
 
 use super::WriteJob;
 use crate::args::ImportArgs;
 use crate::model::vouched::{self, Vouched};
-use crate::model::{reading, save};
+use crate::model::{place, reading, save};
 use crate::terminal::failure::{Failed, Failure, Outcome};
 use crate::terminal::output::{Output, count, lossy};
 
@@ -25,7 +25,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, Some(&args.weights))?;
     let reading = reading::of(&args.write.read);
     let options = LoadOptions::from(reading).weights(false);
-    let mut container = Container::load(&args.model, options)?;
+    let mut container = place::load(&args.model, options)?;
     let filled = container.attach_safetensors_with(&args.weights, reading, fill_options(args))?;
     if filled.filled == 0 {
         let failure = Failure::Refused(nothing_fits(&container, &filled));
@@ -76,7 +76,7 @@ fn own_weights(container: &mut Container, args: &ImportArgs, filled: &Filled) ->
     if filled.missing.is_empty() {
         return Ok(());
     }
-    let options = LoadOptions::from(reading::of(&args.write.read)).model_path(&args.model);
+    let options = place::attaching(&args.model, reading::of(&args.write.read).into())?;
     container.attach(directory(args), options)
 }
 
@@ -88,13 +88,12 @@ fn directory(args: &ImportArgs) -> &Path {
 
 /// The tensors whose files are beside the model.
 fn names_with_files(container: &Container, args: &ImportArgs) -> Result<HashSet<String>, Error> {
-    let paths = reading::of(&args.write.read).paths;
-    let directory = Directory::of_model(&args.model, paths)?;
+    let (_, own) = place::graph(&args.model, reading::of(&args.write.read))?;
     let (mut names, mut files) = (HashSet::new(), HashMap::new());
     traversal::tensors(container.model(), |place, tensor| {
         let data = is_external(tensor).then(|| ExternalData::parse(tensor).ok()).flatten();
         let is_here = data.is_some_and(|data| {
-            let opened = |location: &String| directory.open_file(location).is_ok();
+            let opened = |location: &String| own.look(location).is_ok();
             *files.entry(data.location).or_insert_with_key(opened)
         });
         if is_here {

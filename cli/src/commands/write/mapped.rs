@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use onnx_container::edit::{FillOptions, MatchOptions, Tied, WeightMapping};
-use onnx_container::{Container, Error, Initializer, safetensors, traversal};
+use onnx_container::{Error, Initializer, safetensors, traversal};
 use onnx_container_files::targets::refusal;
 
 use super::WriteJob;
@@ -14,7 +14,7 @@ use crate::args::ImportArgs;
 use crate::commands::write::import::Imported;
 use crate::files::staged::Staged;
 use crate::model::vouched::{self, Vouched};
-use crate::model::{reading, save};
+use crate::model::{place, reading, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 
@@ -22,7 +22,7 @@ use crate::terminal::output::Output;
 pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, Some(&args.weights))?;
     let reading = reading::of(&args.write.read);
-    let mut container = Container::load(&args.model, reading)?;
+    let mut container = place::load(&args.model, reading)?;
     if Vouched::from(&args.write.target) == Vouched::Compared && container.had_digests() {
         let names = traversal::iter(container.model());
         let names: Vec<_> = names.map(|(place, tensor)| place.qualified_name(tensor)).collect();

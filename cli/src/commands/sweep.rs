@@ -1,0 +1,104 @@
+//! `sweep URL`: weights files in a store that no model names.
+
+use onnx_container::ByteSize;
+use onnx_container_store::{Store, StoreUrl, SweepOptions, SweptObject, sweep};
+use serde::Serialize;
+
+use crate::args::SweepArgs;
+use crate::commands::Execute;
+use crate::model::place;
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::output::{Output, count};
+use crate::terminal::stop;
+
+impl Execute for SweepArgs {
+    fn name(&self) -> &'static str {
+        "sweep"
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        run(self, out)
+    }
+}
+
+/// Finds the files, deletes them where that was asked for, and lists them.
+fn run(args: &SweepArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let url = StoreUrl::parse(&args.url.to_string_lossy())?;
+    let store = Store::open(&url, place::options())?;
+    let options = SweepOptions::new().older_than(args.older_than).delete(args.delete);
+    let found = sweep(&store, &url, &options)?;
+    if args.delete && !found.swept.is_empty() {
+        stop::written(format!("{} were deleted", count(found.swept.len(), "file")));
+    }
+    let listed = |objects: &[SweptObject]| objects.iter().map(Swept::from).collect::<Vec<_>>();
+    let report = Report {
+        command: "sweep",
+        url: url.to_string(),
+        deleted: args.delete,
+        models: found.models,
+        named: found.named,
+        swept: listed(&found.swept),
+        young: listed(&found.young),
+    };
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::Done)
+}
+
+#[derive(Serialize)]
+struct Report {
+    command: &'static str,
+    url: String,
+    deleted: bool,
+    models: usize,
+    named: usize,
+    swept: Vec<Swept>,
+    young: Vec<Swept>,
+}
+
+#[derive(Serialize)]
+struct Swept {
+    url: String,
+    bytes: u64,
+    age_seconds: u64,
+}
+
+impl From<&SweptObject> for Swept {
+    fn from(object: &SweptObject) -> Self {
+        let (url, bytes) = (object.url.to_string(), object.bytes);
+        Self { url, bytes, age_seconds: object.age.as_secs() }
+    }
+}
+
+impl Report {
+    fn print(&self, out: &mut Output) -> std::io::Result<()> {
+        let (models, named) = (count(self.models, "model"), count(self.named, "weights file"));
+        out.row("read", format_args!("{models}, which need {named}"))?;
+        let bytes = |objects: &[Swept]| {
+            ByteSize(objects.iter().map(|object| object.bytes).fold(0, u64::saturating_add))
+        };
+        let (files, size) = (count(self.swept.len(), "file"), bytes(&self.swept));
+        match (self.swept.is_empty(), self.deleted) {
+            (true, _) => out.row("nothing", "to sweep")?,
+            (false, true) => out.row("deleted", format_args!("{files} ({size})"))?,
+            (false, false) => {
+                out.row("unneeded", format_args!("{files} ({size}); --delete deletes them"))?;
+            }
+        }
+        for Swept { url, bytes, .. } in &self.swept {
+            out.line(format_args!("{bytes:>12}  {url}"))?;
+        }
+        if self.young.is_empty() {
+            return Ok(());
+        }
+        let (files, size) = (count(self.young.len(), "file"), bytes(&self.young));
+        out.row("young", format_args!("{files} ({size}) that no model needs, which stay"))
+    }
+}

@@ -74,9 +74,9 @@ pub fn file() -> impl TypedValueParser<Value = PathBuf> {
 
 /// Takes the URL of a model or a folder in a store.
 #[cfg(feature = "stores")]
-pub fn url() -> impl TypedValueParser<Value = PathBuf> {
+pub fn url() -> impl TypedValueParser<Value = String> {
     let path = |_| Err("no URL of a store, such as s3://bucket/model.onnx".to_owned());
-    Place { path, url: readable }
+    Place { path, url: readable }.map(|url| url.to_string_lossy().into_owned())
 }
 
 /// Takes a path or a URL. A URL is not repeated in the error, because it may have secrets in it.

@@ -21,7 +21,7 @@ pub struct PublishArgs {
     pub input: PathBuf,
     /// Where to publish it: s3://, gs:// or az://
     #[arg(value_name = "URL", value_parser = url())]
-    pub url: PathBuf,
+    pub url: String,
     #[command(flatten)]
     pub present: PresentArgs,
     /// Fail where there is a model
@@ -70,10 +70,10 @@ pub struct PresentArgs {
 pub struct RollbackArgs {
     /// The version, which publish --keep left beside the model
     #[arg(value_name = "VERSION", value_parser = url())]
-    pub version: PathBuf,
+    pub version: String,
     /// The model
     #[arg(value_name = "URL", value_parser = url())]
-    pub url: PathBuf,
+    pub url: String,
     #[command(flatten)]
     pub present: PresentArgs,
 }
@@ -82,7 +82,7 @@ pub struct RollbackArgs {
 pub struct VersionsArgs {
     /// The model
     #[arg(value_name = "URL", value_parser = url())]
-    pub url: PathBuf,
+    pub url: String,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
@@ -96,7 +96,7 @@ meanwhile.")]
 pub struct SweepArgs {
     /// The folder
     #[arg(value_name = "URL", value_parser = url())]
-    pub url: PathBuf,
+    pub url: String,
     /// How old a file has to be, in days, hours, minutes or seconds, such as 12h
     #[arg(long, value_name = "AGE", default_value = "7d", value_parser = age)]
     pub older_than: Duration,
@@ -127,7 +127,7 @@ Exit code: 0 when writers of one model notice each other there, 1 when not, 2 wh
 pub struct ProbeArgs {
     /// A model or a folder in the store
     #[arg(value_name = "URL", value_parser = url())]
-    pub url: PathBuf,
+    pub url: String,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

@@ -49,8 +49,7 @@ fn run(args: &PublishArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::warn(&container);
     let moving = ExternalizeOptions::new().min_bytes(args.moving.min_bytes);
     container.externalize(moving.all_tensors(args.moving.all_tensors))?;
-    let url = args.url.to_string_lossy();
-    let published = publish(&url, place::options(), &container, options).map_err(refused)?;
+    let published = publish(&args.url, place::options(), &container, options).map_err(refused)?;
     if !args.present.dry_run {
         stop::written(format!("`{}` was published", published.url));
     }

@@ -35,7 +35,7 @@ impl Execute for StoresArgs {
 
 /// Tries the store and prints a table.
 fn run(args: &ProbeArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let url = StoreUrl::parse(&args.url.to_string_lossy())?;
+    let url = StoreUrl::parse(&args.url)?;
     let found = probe(&Store::open(&url, place::options())?, &url)?;
     let report = Report {
         command: "stores probe",

@@ -27,7 +27,7 @@ impl Execute for SweepArgs {
 
 /// Finds the files, deletes them where that was asked for, and lists them.
 fn run(args: &SweepArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let url = StoreUrl::parse(&args.url.to_string_lossy())?;
+    let url = StoreUrl::parse(&args.url)?;
     let store = Store::open(&url, place::options())?;
     let options = SweepOptions::new().older_than(args.older_than).delete(args.delete);
     let found = sweep(&store, &url, &options)?;

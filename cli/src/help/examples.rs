@@ -59,9 +59,9 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "publish" => &["model.onnx s3://models/m.onnx", "model.onnx s3://models/m.onnx --keep 3"],
         "rollback" => &[
             "s3://models/m.version-20261127T181530Z-0123456789abcdef.onnx s3://models/m.onnx",
-            "gs://b/m.version-20261127T181530Z-0123456789abcdef.onnx gs://b/m.onnx --dry-run",
+            "s3://models/m.version-20261127T181530Z-0123456789abcdef.onnx s3://models/m.onnx --dry-run",
         ],
-        "versions" => &["s3://models/m.onnx", "az://models/m.onnx --json"],
+        "versions" => &["s3://models/m.onnx", "s3://models/m.onnx --json"],
         "sweep" => &["s3://models/", "s3://models/ --older-than 30d --delete"],
         "stores" => &["probe s3://models/", "probe s3://models/ --json"],
         "recover" => &["models/", "model.onnx"],

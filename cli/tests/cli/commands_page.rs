@@ -6,10 +6,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::stores::Server;
 use crate::support::Folder;
 
 /// A call that the page shows, after the calls above it.
-const CALLS: [(&str, &[&str]); 34] = [
+const CALLS: [(&str, &[&str]); 39] = [
     ("inspect", &["encoder.onnx", "--top", "3"]),
     ("files", &["encoder.onnx"]),
     ("scan", &["."]),
@@ -37,6 +38,14 @@ const CALLS: [(&str, &[&str]); 34] = [
     ("cp", &["release.onnx", "copy.onnx"]),
     ("rm", &["copy.onnx"]),
     ("job", &["write", "half.job", "0-1"]),
+    ("publish", &["release.onnx", "s3://models/m.onnx"]),
+    ("versions", &["s3://models/m.onnx"]),
+    (
+        "rollback",
+        &["s3://models/m.version-20261127T181530Z-0123456789abcdef.onnx", "s3://models/m.onnx"],
+    ),
+    ("sweep", &["s3://models/"]),
+    ("stores", &["probe", "s3://models/"]),
     ("recover", &["."]),
     ("sign", &["release.onnx", "--key", "keys/P-256.pem"]),
     ("verify-signature", &["release.onnx", "--key", "keys/P-256.pub"]),
@@ -86,13 +95,14 @@ fn page() -> String {
     for name in names.iter().filter(|name| !shown.contains(&name.as_str())) {
         assert!(["help", "completions", "man"].contains(&name.as_str()), "{name} has no call");
     }
+    let store = Server::of_examples(&folder, "encoder.onnx");
     for (name, args) in CALLS {
         if name == "job" {
             // What it prints has a random name.
             let plan = "job rewrite encoder.onnx job.onnx --parts 2 --cast float16 -o half.job";
             folder.run(&plan.split(' ').collect::<Vec<_>>()).done();
         }
-        let run = folder.run(&[&[name], args].concat());
+        let run = store.run(&folder, &[&[name], args].concat());
         assert!(run.code() < 2, "{run:?}");
         let command = cli.find_subcommand_mut(name).unwrap();
         for id in OF_ORT {

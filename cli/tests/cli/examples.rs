@@ -8,6 +8,7 @@ use onnx_container::proto::{
     ValueInfoProto,
 };
 
+use crate::stores::Server;
 use crate::support::{Folder, Run, weight};
 
 /// x `[batch, 4]` and mask `[1, 4]` to y `[batch, 4]`, by a call of a function.
@@ -110,6 +111,7 @@ fn every_example_of_the_help_does_what_it_says() {
     let mut failed = Vec::new();
     let jobs = Folder::new();
     let base = folder(&jobs);
+    let store = Server::of_examples(&base, "model.onnx");
     std::fs::create_dir(base.path(".zfunc")).unwrap();
     for command in commands.get_subcommands().filter(|it| it.get_name() != "help") {
         let help = command.clone().render_help().to_string();
@@ -118,6 +120,7 @@ fn every_example_of_the_help_does_what_it_says() {
             let mut shell = Command::new("bash");
             shell.args(["-o", "pipefail", "-c", &format!("onnx-container {line}")]);
             shell.env("PATH", &path).env("HOME", folder.path("")).current_dir(folder.path(""));
+            store.is_known_to(&mut shell);
             let run = Run::of(shell.output().unwrap());
             if run.code() != expected(line) || run.stderr().contains("error: ") {
                 failed.push(format!("{line}: {run:?}"));

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::inline;
 use crate::signing;
+use crate::stores::Server;
 use crate::support::{Folder, external, floats, model};
 
 /// The page, without the carriage returns that a checkout may have.
@@ -130,6 +131,24 @@ const CASES: [&str; 96] = [
     "mv gone.onnx o.onnx",
     "rm twin.onnx",
     "rm gone.onnx",
+];
+
+/// Cases of commands that write to stores or look at them.
+const STORES: [&str; 14] = [
+    "inspect s3://models/m.onnx",
+    "publish p.onnx s3://models/m.onnx --keep 1 --dry-run",
+    "publish p.onnx s3://models/p.onnx",
+    "publish p.onnx s3://models/p.onnx --create",
+    "versions s3://models/m.onnx",
+    "versions s3://models/m.onnx --store-option x=1",
+    "rollback s3://models/m.version-20261127T181530Z-0123456789abcdef.onnx s3://models/m.onnx",
+    "rollback s3://models/x.onnx s3://models/m.onnx",
+    "sweep s3://models/",
+    "sweep s3://models/ --older-than 99999d",
+    "sweep s3://models/ --store-option x=1",
+    "stores probe s3://models/",
+    "stores probe s3://models/ --store-option x=1",
+    "stores probe m.onnx",
 ];
 
 /// Cases of commands that compare or run models.
@@ -285,7 +304,8 @@ const CHECKED: &str = "verified.check";
 
 /// The command of a case.
 fn command(case: &str) -> &str {
-    let words = if ["trace diff", "job "].iter().any(|it| case.starts_with(it)) { 2 } else { 1 };
+    let words =
+        if ["trace diff", "job ", "stores "].iter().any(|it| case.starts_with(it)) { 2 } else { 1 };
     let end = case.match_indices(' ').nth(words - 1).map_or(case.len(), |(at, _)| at);
     &case[..end]
 }
@@ -420,7 +440,8 @@ fn the_tables_have_every_key_and_no_other() {
     for preparation in PREPARATIONS {
         folder.run(&preparation.split(' ').collect::<Vec<_>>()).done();
     }
-    let cases = CASES.iter().chain(&COMPARISONS);
+    let store = Server::of_examples(&folder, "p.onnx");
+    let cases = CASES.iter().chain(&COMPARISONS).chain(&STORES);
     #[cfg(feature = "machine")]
     let cases = cases.chain(&RUNS);
     let tables = tables(&page());
@@ -429,7 +450,7 @@ fn the_tables_have_every_key_and_no_other() {
         let command = command(case);
         let table = tables.get(command).unwrap_or_else(|| panic!("no table for `{command}`"));
         let args: Vec<_> = case.split(' ').chain(["--json"]).collect();
-        let run = folder.run(&args);
+        let run = store.run(&folder, &args);
         let json = run.json();
         assert_eq!(json["command"], command, "{case}");
         let is_failure = json.get("error").is_some();

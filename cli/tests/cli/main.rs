@@ -10,13 +10,13 @@
 
 mod cast;
 mod check;
-#[cfg(feature = "machine")]
+#[cfg(all(feature = "machine", feature = "stores"))]
 mod commands_page;
 mod dedup;
 mod diff;
 mod digest;
 mod edit;
-#[cfg(all(unix, feature = "machine"))]
+#[cfg(all(unix, feature = "machine", feature = "stores"))]
 mod examples;
 mod exported;
 mod extract;
@@ -30,7 +30,7 @@ mod inspect;
 mod inspect_lists;
 mod job;
 mod jobs;
-#[cfg(feature = "machine")]
+#[cfg(all(feature = "machine", feature = "stores"))]
 mod json;
 #[cfg(feature = "machine")]
 mod kinds;

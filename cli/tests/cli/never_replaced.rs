@@ -389,6 +389,9 @@ const READ: [(&str, &str); 64] = [
     ("pack", "input"),
     ("plan", "csv_in"),
     ("plan", "model"),
+    // They write to a store.
+    ("publish", "data_name"),
+    ("publish", "input"),
     ("recover", "path"),
     ("replace", "file"),
     ("replace", "model"),

@@ -30,13 +30,13 @@ struct State {
 
 /// The store, as long as the test runs.
 #[derive(Clone)]
-struct Server {
+pub struct Server {
     state: Arc<Mutex<State>>,
     address: String,
 }
 
 impl Server {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let server = Self { state: Arc::default(), address };
@@ -63,7 +63,7 @@ impl Server {
         self.state.lock().unwrap()
     }
 
-    fn put(&self, key: &str, bytes: Vec<u8>) {
+    pub fn put(&self, key: &str, bytes: Vec<u8>) {
         self.state().put(key, bytes);
     }
 
@@ -78,20 +78,35 @@ impl Server {
     }
 
     /// Runs the command with this store.
-    fn run(&self, folder: &Folder, args: &[&str]) -> Run {
+    pub fn run(&self, folder: &Folder, args: &[&str]) -> Run {
         Run::of(self.command(folder, args).output().unwrap())
     }
 
     fn command(&self, folder: &Folder, args: &[&str]) -> Command {
         let mut command = folder.command(args);
+        self.is_known_to(&mut command);
+        command
+    }
+
+    /// Gives a command the environment in which this store is S3.
+    pub fn is_known_to(&self, command: &mut Command) {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
             command.env_remove(name);
         }
-        command
-            .env("AWS_ENDPOINT_URL", &self.address)
-            .env("AWS_SKIP_SIGNATURE", "true")
-            .env("no_proxy", "127.0.0.1");
-        command
+        command.env("AWS_ENDPOINT_URL", &self.address).env("AWS_SKIP_SIGNATURE", "true");
+        command.env("no_proxy", "127.0.0.1");
+    }
+
+    /// A store for examples: the model `m.onnx` of `folder` with a version, and a file that no
+    /// model needs.
+    pub fn of_examples(folder: &Folder, model: &str) -> Self {
+        let server = Self::new();
+        server.run(folder, &["publish", model, "s3://models/m.onnx"]).done();
+        let bytes = server.state().objects["m.onnx"].0.clone();
+        server.put("m.version-20261127T181530Z-0123456789abcdef.onnx", bytes);
+        server.put("m-0123456789abcdef.onnx.data", vec![0; 1000]);
+        server.asked();
+        server
     }
 
     fn serve(&self, connection: TcpStream) {
@@ -136,8 +151,8 @@ impl Request {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decoded(name), decoded(value))
         };
-        let key = decoded(path.trim_start_matches('/').strip_prefix('b')?);
-        let key = key.trim_start_matches('/').to_owned();
+        let key = path.trim_start_matches('/').split_once('/').map_or("", |(_bucket, key)| key);
+        let key = decoded(key);
         Some(Self { method, key, query: pairs.map(pair).collect(), headers, body })
     }
 }

@@ -1,7 +1,5 @@
 //! `versions URL` and `rollback VERSION URL`: the versions that `publish --keep` leaves.
 
-use std::path::Path;
-
 use onnx_container_store::{PublishOptions, Store, StoreUrl, rollback, versions};
 use serde::Serialize;
 
@@ -23,7 +21,7 @@ impl Execute for VersionsArgs {
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
-        let url = parsed(&self.url)?;
+        let url = StoreUrl::parse(&self.url)?;
         let found = versions(&Store::open(&url, place::options())?, &url)?;
         let versions: Vec<_> = found.iter().map(StoreUrl::to_string).collect();
         if self.json {
@@ -45,7 +43,7 @@ impl Execute for RollbackArgs {
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
-        let (url, version) = (parsed(&self.url)?, parsed(&self.version)?);
+        let (url, version) = (StoreUrl::parse(&self.url)?, StoreUrl::parse(&self.version)?);
         let store = Store::open(&url, place::options())?;
         let options = PublishOptions::new().if_present(if_present(&self.present));
         let options = options.dry_run(self.present.dry_run);
@@ -61,10 +59,6 @@ impl Execute for RollbackArgs {
         }
         Ok(Outcome::Done)
     }
-}
-
-fn parsed(url: &Path) -> Result<StoreUrl, Failure> {
-    Ok(StoreUrl::parse(&url.to_string_lossy())?)
 }
 
 #[derive(Serialize)]

@@ -41,7 +41,7 @@ pub use publish::{
     IfPresent, Publication, PublishOptions, Published, PublishedFile, publish, publish_in,
     rollback, versions,
 };
-pub use remote::{RemoteModel, fetch, load, read};
+pub use remote::{RemoteModel, fetch, load, read, read_in};
 pub use store::Store;
 pub use sweep::{Sweep, SweepOptions, SweptObject, sweep};
 pub use url::{Scheme, StoreUrl, is_url};

@@ -330,6 +330,18 @@ pub fn read<T>(
     again_if_replaced(|| RemoteModel::open(url, store), read)
 }
 
+/// As [`read`], for a model in a store that is open.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_in<T>(
+    store: &Store,
+    url: &StoreUrl,
+    read: impl Fn(&RemoteModel) -> Result<T>,
+) -> Result<T> {
+    again_if_replaced(|| RemoteModel::open_in(store, url), read)
+}
+
 /// The result of `read`, for a model that was not replaced while it was read.
 pub(crate) fn again_if_replaced<T>(
     open: impl Fn() -> Result<RemoteModel>,

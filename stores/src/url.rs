@@ -22,6 +22,8 @@ pub enum Scheme {
     Http,
     /// `hf://owner/repository[@revision]/path`: the Hugging Face Hub, for reading only.
     Hub,
+    /// A store that a caller opened, by [`StoreUrl::of`]: no URL is taken apart as one.
+    Other,
 }
 
 const SCHEMES: [(&str, Scheme); 10] = [
@@ -98,6 +100,20 @@ impl StoreUrl {
             _ => Path::parse(key).map_err(|error| invalid(error.to_string()))?,
         };
         Ok(Self { scheme, root, key: key.into() })
+    }
+
+    /// The object of `key` in a store that is called `root`, such as one of a program's own.
+    ///
+    /// ```
+    /// let url = onnx_container_store::StoreUrl::of("memory:/", "models/m.onnx")?;
+    /// assert_eq!(url.to_string(), "memory://models/m.onnx");
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a key that no store has.
+    pub fn of(root: impl Into<String>, key: &str) -> Result<Self> {
+        Ok(Self { scheme: Scheme::Other, root: root.into(), key: path_of(key)?.into() })
     }
 
     /// The kind of the store.

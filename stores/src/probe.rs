@@ -85,9 +85,9 @@ async fn try_at(store: &Store, path: &Path) -> object_store::Result<Abilities> {
 }
 
 impl Store {
-    /// What the store can do as far as a publication at `url` needs to know: tried once, and not at
-    /// all where it is known.
-    pub(crate) fn publishes(&self, url: &StoreUrl) -> Result<()> {
+    /// Refuses a store that cannot do what a publication at `url` needs, which `replaces` a model or
+    /// makes one. The store is tried once, and not at all where it is known.
+    pub(crate) fn publishes(&self, url: &StoreUrl, replaces: bool) -> Result<()> {
         if self.0.trusted {
             return Ok(());
         }
@@ -98,15 +98,14 @@ impl Store {
                 *self.0.abilities.get_or_init(|| found)
             }
         };
-        if found.publishes() {
-            return Ok(());
-        }
-        let ignored = match (found.create, found.replace) {
-            (false, _) => "overwrites an object that is to be new",
-            (true, _) => "replaces an object of another version than the one that was asked for",
+        let missing = match (found.create, found.replace) {
+            (true, true) => return Ok(()),
+            (true, false) if !replaces => return Ok(()),
+            (true, false) => "cannot replace one version of an object and no other",
+            (false, _) => "cannot refuse to overwrite an object",
         };
         let reason = format!(
-            "the store {ignored}, so that two writers do not notice each other. Publish without \
+            "the store {missing}, so that two writers do not notice each other. Publish without \
              conditions where nobody else writes this model"
         );
         Err(Error::new(ErrorKind::Unsupported, reason).with_path(self.root()))

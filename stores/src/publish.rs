@@ -228,7 +228,7 @@ impl Publication {
             _ => {}
         }
         if options.if_present != IfPresent::Overwrite && !options.dry_run {
-            store.publishes(url)?;
+            store.publishes(url, old.is_some())?;
         }
         let (store, url, options) = (store.clone(), url.clone(), options.clone());
         Ok(Self { store, url, options, old })

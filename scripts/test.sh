@@ -301,7 +301,7 @@ run_browser() {
         as_root apt-get update -qq && as_root apt-get install -y -qq chromium >/dev/null || true
     fi
     find_chromium || offline 'no Chromium: pages of reports are not tested in a browser'
-    CHROMIUM=$(find_chromium) cargo test -p onnx-container-report --test browser -- --ignored --nocapture --test-threads=1
+    CHROMIUM=$(find_chromium) test_workspace --test browser -- --ignored --nocapture --test-threads=1
 }
 
 # The first browser that runs: some systems have a program of that name that only installs one.

@@ -14,7 +14,7 @@ mod terminal;
 
 use std::ffi::OsString;
 
-use clap::FromArgMatches;
+use clap::{Command, CommandFactory, FromArgMatches};
 
 use crate::commands::{Cli, leftovers, recover};
 use crate::terminal::failure::{Failed, Failure};
@@ -33,11 +33,15 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// Runs the command line `args`, of which the first one is the name of the program, and returns the
 /// exit code. A signal ends the process.
 pub fn run_command(args: Vec<OsString>) -> u8 {
-    let mut declared = commands::declared();
-    let parsed = declared.try_get_matches_from_mut(&args);
-    let cli = match parsed.and_then(|parsed| Cli::from_arg_matches(&parsed)) {
+    let read = |declared: &mut Command| {
+        let parsed = declared.try_get_matches_from_mut(&args);
+        let cli = parsed.and_then(|parsed| Cli::from_arg_matches(&parsed));
+        cli.map_err(|error| error.format(declared))
+    };
+    // Arranging the help takes longer than all else here, so it waits for what prints help.
+    let cli = match read(&mut Cli::command()).or_else(|_| read(&mut commands::declared())) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error.format(&mut declared), &args),
+        Err(error) => return usage(&error, &args),
     };
     progress::set_quiet(cli.quiet);
     #[cfg(feature = "stores")]
@@ -77,7 +81,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
 }
 
 /// The declaration of the command line.
-pub fn declaration() -> clap::Command {
+pub fn declaration() -> Command {
     commands::declared()
 }
 

@@ -585,16 +585,17 @@ list() {
 }
 
 # What has a folder of its own for what it builds, so that it runs at the same time as the others.
-# FILE gets how it ended.
+# The tests of Python and Miri take one core: they come early, when the others compile, and what
+# takes all cores comes last, when the others may have ended. FILE gets how it ended.
 run_beside() {
     passed=() failed=() skipped=()
     section 'stated Rust version' check_msrv
-    section 'fuzz' run_fuzz
-    section 'address sanitizer' run_sanitized
-    section 'Miri' run_interpreted
     section 'Python package' run_python_package
     section 'Python with the oldest packages' run_python_with_oldest
     section 'Python with torch' run_python_with_torch
+    section 'Miri' run_interpreted
+    section 'address sanitizer' run_sanitized
+    section 'fuzz' run_fuzz
     declare -p passed failed skipped >"$1"
 }
 

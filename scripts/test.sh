@@ -327,16 +327,12 @@ run_torch_interop() {
         cargo test -p onnx-container --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
 }
 
-# zig links with the C library of 2014, so that the wheel runs on all later systems. What it
-# computes is the same at every level, and optimizing takes minutes, except for digests, which are
-# slow without.
+# zig links with the C library of 2014, so that the wheel runs on all later systems.
 build_wheel() {
     rm -rf "$BUILD/wheels"
-    PATH=$VENV/bin:$PATH CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$VENV/bin/maturin" build --release --zig --compatibility manylinux2014 \
+    PATH=$VENV/bin:$PATH "$VENV/bin/maturin" build --release --zig --compatibility manylinux2014 \
         --target-dir "$BUILD/package" --manifest-path python/Cargo.toml --interpreter "$VENV/bin/python" --out "$BUILD/wheels" \
-        --config profile.release.package.onnx-container-kernels.opt-level=0 \
-        --config profile.release.package.onnx-container-machine.opt-level=0 \
-        --config profile.release.package.sha1.opt-level=3 --config profile.release.package.sha2.opt-level=3
+        --config scripts/wheel-of-tests.toml
 }
 
 # install_into PYTHON WHAT...: without what it depends on, over what is there.

@@ -246,6 +246,13 @@ run_with_onnxruntime() {
     ORT_DYLIB_PATH=$library test_workspace --test cli -- onnxruntime:: verify::
 }
 
+# Models in stores, on servers that the tests start: moto and SeaweedFS of the Python environment,
+# and with ONNX_CONTAINER_STORES=all azurite, nginx and rclone, which have to be on the path.
+run_stores() {
+    [[ -x $VENV/bin/python ]] || skip 'no Python environment'
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python test_workspace --test stores -- --ignored --nocapture
+}
+
 # onnx's own tests of its operators, without Python: the driver knows how many of each set have to
 # pass.
 run_node_tests() {
@@ -645,6 +652,7 @@ section 'book' build_book
 section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
+section 'stores' run_stores
 section 'node tests' run_node_tests
 section 'shells' run_in_shells
 section 'processors' run_on_processors

@@ -52,7 +52,7 @@ fn on_the_server_of_these_tests() {
 #[ignore = "needs servers: scripts/test.sh stores"]
 fn on_rclone() {
     // It answers a question for a range with the whole object.
-    if let Some(place) = servers::all_wanted().then(servers::rclone).flatten() {
+    if let Some(place) = servers::extra("rclone", servers::rclone) {
         hold(&place, false);
     }
 }

@@ -58,6 +58,15 @@ pub fn all_wanted() -> bool {
     std::env::var("ONNX_CONTAINER_STORES").is_ok_and(|stores| stores == "all")
 }
 
+/// A server that only that section has.
+pub fn extra<T>(name: &str, start: impl FnOnce() -> Option<T>) -> Option<T> {
+    if !all_wanted() {
+        eprintln!("!!! SKIPPED: {name}, as ONNX_CONTAINER_STORES is not `all`");
+        return None;
+    }
+    start()
+}
+
 /// Says that something is missing, which is a failure where everything has to be there.
 fn missing(what: &str) {
     let everything = std::env::var("CI").is_ok_and(|ci| ci == "true");
@@ -92,7 +101,7 @@ shift
 "$@" >"$folder/said" 2>&1 </dev/null &
 server=$!
 read -r end
-kill "$server" 2>/dev/null
+kill -KILL "$server" 2>/dev/null
 wait "$server"
 rm -rf "$folder"
 "#;
@@ -102,6 +111,8 @@ fn start(folder: TempDir, port: u16, program: &Path, arguments: &[String]) {
     let folder = folder.keep();
     let mut shell = Command::new("sh");
     shell.args(["-c", UNTIL_THE_END, "sh"]).arg(&folder).arg(program).args(arguments);
+    // The shell tells there that it has ended the server.
+    shell.stderr(Stdio::null());
     let shell = shell.current_dir(&folder).stdin(Stdio::piped()).spawn().unwrap();
     // Its input stays open until this process ends.
     std::mem::forget(shell);

@@ -56,7 +56,8 @@ fn is_about_folder(error: &Error) -> bool {
 /// The `error` of a file that is not there.
 fn missing(error: Error, path: &Path) -> Error {
     let text = path.to_string_lossy();
-    if let Some((scheme, _)) = text.split_once("://")
+    if error.io_error().is_some()
+        && let Some((scheme, _)) = text.split_once("://")
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
     {
         let reason = "a URL, not a file: download the model with its weights files first";

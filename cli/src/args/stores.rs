@@ -68,12 +68,12 @@ pub struct PresentArgs {
     after_help = "No weights are sent, and the version stays. `versions URL` lists the versions."
 )]
 pub struct RollbackArgs {
-    /// The version, which publish --keep left beside the model
-    #[arg(value_name = "VERSION", value_parser = url())]
-    pub version: String,
     /// The model
     #[arg(value_name = "URL", value_parser = url())]
     pub url: String,
+    /// The version that publish --keep left beside it: its URL, or its time
+    #[arg(value_name = "VERSION")]
+    pub earlier: String,
     #[command(flatten)]
     pub present: PresentArgs,
 }

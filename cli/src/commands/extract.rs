@@ -19,7 +19,7 @@ use onnx_container::{
 use onnx_container_files::targets::{refusal, refusals};
 use serde::Serialize;
 
-use crate::args::{ExtractArgs, FileFormat};
+use crate::args::{ExtractArgs, FileFormat, is_url};
 use crate::commands::Execute;
 use crate::commands::extract::file_names::FileNames;
 use crate::commands::extract::target::ExtractTarget;
@@ -221,12 +221,14 @@ impl ExtractJob<'_> {
     /// Refuses tensors that overlap, or are one, so often that much more would be written than the
     /// files have.
     fn refuse_out_of_proportion(&self) -> Result<(), Error> {
-        let lengths = self.own.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
-        let there = lengths.fold(0, u64::saturating_add);
         let lengths = self.tensors.iter().map(|(_, tensor)| tensor.byte_len());
         let written = lengths.fold(0, usize::saturating_add);
         let written = u64::try_from(written).unwrap_or(u64::MAX);
-        if written <= FEW_BYTES.max(there.saturating_mul(MOST_USES)) {
+        if written <= FEW_BYTES {
+            return Ok(());
+        }
+        let there = self.own_bytes()?;
+        if written <= there.saturating_mul(MOST_USES) {
             return Ok(());
         }
         let reason = format!(
@@ -235,6 +237,17 @@ impl ExtractJob<'_> {
             ByteSize(written)
         );
         Err(Error::new(ErrorKind::TooLarge, reason))
+    }
+
+    /// The length of the files that are read.
+    fn own_bytes(&self) -> Result<u64, Error> {
+        if !is_url(&self.args.model) {
+            let lengths = self.own.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
+            return Ok(lengths.fold(0, u64::saturating_add));
+        }
+        let (_, needed) = needed::needed(&self.args.model, reading::of(&self.args.out.read))?;
+        let lengths = needed.files.iter().filter_map(|file| *file.len.as_ref().ok()?);
+        Ok(lengths.fold(needed.model_len()?, u64::saturating_add))
     }
 
     /// Writes all tensors to one safetensors file.

@@ -80,7 +80,7 @@ impl From<&SweptObject> for Swept {
 impl Report {
     fn print(&self, out: &mut Output) -> std::io::Result<()> {
         let (models, named) = (count(self.models, "model"), count(self.named, "weights file"));
-        out.row("read", format_args!("{models}, which need {named}"))?;
+        out.row("read", format_args!("{models}; {named} in use"))?;
         let bytes = |objects: &[Swept]| {
             ByteSize(objects.iter().map(|object| object.bytes).fold(0, u64::saturating_add))
         };

@@ -62,7 +62,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("m.tflite", "a TensorFlow Lite file (flatbuffers), not an ONNX model"),
     ("README.md", "`README.md`: a text file, not an ONNX model"),
     (
-        "https://example.com/m.onnx",
+        "ftp://example.com/m.onnx",
         "a URL, not a file: download the model with its weights files first",
     ),
     #[cfg(unix)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -260,11 +260,14 @@ impl State {
             }
             ("POST", None) if query.contains_key("delete") => {
                 let body = String::from_utf8(body.clone()).unwrap();
+                let mut deleted = "<DeleteResult>".to_owned();
                 for part in body.split("<Key>").skip(1) {
-                    let key = part.split("</Key>").next().unwrap().replace("&amp;", "&");
-                    self.objects.remove(&key);
+                    let key = part.split("</Key>").next().unwrap();
+                    self.objects.remove(&key.replace("&amp;", "&"));
+                    deleted += &format!("<Deleted><Key>{key}</Key></Deleted>");
                 }
-                answer("200 OK", &[], b"<DeleteResult></DeleteResult>")
+                deleted += "</DeleteResult>";
+                answer("200 OK", &[], deleted.as_bytes())
             }
             ("DELETE", _) => {
                 self.objects.remove(key);
@@ -318,6 +321,8 @@ fn sum(first: f32) -> ModelProto {
 #[test]
 fn commands_say_of_a_url_what_they_say_of_a_path() {
     let folder = folder();
+    folder.save("changed.onnx", &sum(7.0));
+    folder.run(&["pack", "changed.onnx", "other.onnx"]).done();
     let server = Server::with_model(&folder);
     let reading = [
         "check m.onnx",
@@ -329,8 +334,8 @@ fn commands_say_of_a_url_what_they_say_of_a_path() {
         "digest m.onnx --semantic",
         "stats m.onnx",
         "inspect m.onnx --tree",
-        "diff m.onnx inline.onnx",
-        "diff inline.onnx m.onnx --json",
+        "diff m.onnx other.onnx --stats",
+        "diff other.onnx m.onnx --json",
         "diff m.onnx m.onnx --semantic",
         "extract m.onnx w -o -",
         #[cfg(feature = "machine")]
@@ -492,7 +497,7 @@ fn a_model_is_published_and_rolled_back() {
     server.run(&folder, &["pack", url, "back.onnx"]).done();
     assert_eq!(tensors(&folder.path("back.onnx")), tensors(&folder.path("m.onnx")));
 
-    publish(&["m.onnx", url]).done().says(&["kept        1 weights file, there already"]);
+    publish(&["m.onnx", url]).done().says(&["kept      1 weights file, there already"]);
     publish(&["m.onnx", url, "--create"]).failed(&["there is a model already"]);
     publish(&["m.onnx", url, "--expect", "\"0\""]).failed(&["not the one that was loaded"]);
     folder.save("other.onnx", &sum(7.0));
@@ -507,9 +512,9 @@ fn a_model_is_published_and_rolled_back() {
     let other = folder.run(&["digest", "other.onnx"]).stdout();
     let now = || server.run(&folder, &["digest", url]).done().stdout()[..71].to_owned();
     assert_eq!(now(), other[..71]);
-    server.run(&folder, &["rollback", of_first, url]).done().says(&["published", "there already"]);
+    server.run(&folder, &["rollback", url, of_first]).done().says(&["published", "there already"]);
     assert_eq!(now(), folder.run(&["digest", "m.onnx"]).stdout()[..71]);
-    server.run(&folder, &["rollback", "s3://b/r/x.onnx", url]).failed(&["no version"]);
+    server.run(&folder, &["rollback", url, "s3://b/r/x.onnx"]).failed(&["no version"]);
 }
 
 #[test]
@@ -541,7 +546,7 @@ fn a_sweep_removes_what_no_model_names() {
     }
     server.put("r/notes.txt", b"stays".to_vec());
     let before = server.names();
-    sweep(&[]).done().says(&["unneeded    1 file", "--delete"]);
+    sweep(&[]).done().says(&["unneeded  1 file", "--delete"]);
     sweep(&["--older-than", "99999d", "--delete"]).done().says(&["to sweep", "young"]);
     assert_eq!(server.names(), before);
     let swept = sweep(&["--delete", "--json"]).done().json();
@@ -556,7 +561,7 @@ fn a_store_that_ignores_conditions_is_found() {
     let (folder, server) = (folder(), Server::new());
     let url = "s3://b/m.onnx";
     let probe = |args: &[&str]| server.run(&folder, &[&["stores", "probe", url], args].concat());
-    probe(&[]).done().says(&["yes         refuses a new object where there is one", "works"]);
+    probe(&[]).done().says(&["yes       refuses a new object where there is one", "works"]);
     assert!(server.names().is_empty());
     server.state().lies = true;
     let found = probe(&["--json"]);

@@ -1,6 +1,6 @@
-//! `versions URL` and `rollback VERSION URL`: the versions that `publish --keep` leaves.
+//! `versions URL` and `rollback URL VERSION`: the versions that `publish --keep` leaves.
 
-use onnx_container_store::{PublishOptions, Store, StoreUrl, rollback, versions};
+use onnx_container_store::{PublishOptions, Store, StoreUrl, is_url, rollback, versions};
 use serde::Serialize;
 
 use super::{Told, if_present, refused};
@@ -43,8 +43,9 @@ impl Execute for RollbackArgs {
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
-        let (url, version) = (StoreUrl::parse(&self.url)?, StoreUrl::parse(&self.version)?);
+        let url = StoreUrl::parse(&self.url)?;
         let store = Store::open(&url, place::options())?;
+        let version = version(&store, &url, &self.earlier)?;
         let options = PublishOptions::new().if_present(if_present(&self.present));
         let options = options.dry_run(self.present.dry_run);
         let published = rollback(&store, &url, &version, &options).map_err(refused)?;
@@ -58,6 +59,27 @@ impl Execute for RollbackArgs {
             told.print(out)?;
         }
         Ok(Outcome::Done)
+    }
+}
+
+/// The version of the model at `url` that `given` means: a URL, or the beginning of its time.
+fn version(store: &Store, url: &StoreUrl, given: &str) -> Result<StoreUrl, Failure> {
+    if is_url(given) {
+        return Ok(StoreUrl::parse(given)?);
+    }
+    let is_meant = |version: &StoreUrl| {
+        let time = version.name().rsplit_once(".version-").map(|(_, time)| time);
+        time.is_some_and(|time| !given.is_empty() && time.starts_with(given))
+    };
+    let mut found: Vec<_> = versions(store, url)?.into_iter().filter(is_meant).collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(version), true) => Ok(version),
+        (None, _) => Err(Failure::Refused(format!(
+            "`{url}` has no version of this time: `versions {url}` lists them"
+        ))),
+        (Some(_), false) => Err(Failure::Refused(format!(
+            "`{url}` has several versions of this time: `versions {url}` lists them"
+        ))),
     }
 }
 

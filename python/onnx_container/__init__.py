@@ -54,6 +54,7 @@ from ._patch import Patch, patch
 from ._report import report
 from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
+from ._stores import Published, PublishedFile, StoreAbilities, Sweep, SweptObject, probe, publish, rollback, sweep, versions
 from ._tensor import Tensor
 from .external_data_helper import (
     convert_model_from_external_data,
@@ -135,6 +136,8 @@ __all__ = [
     "Orphan",
     "Patch",
     "PlannedTensor",
+    "Published",
+    "PublishedFile",
     "Receipt",
     "Recovered",
     "Saved",
@@ -142,8 +145,11 @@ __all__ = [
     "ScannedModel",
     "SharedWeights",
     "Signed",
+    "StoreAbilities",
     "Stripped",
     "Summary",
+    "Sweep",
+    "SweptObject",
     "Tensor",
     "TensorStats",
     "TensorSummary",
@@ -177,8 +183,11 @@ __all__ = [
     "model_that_needs",
     "move",
     "patch",
+    "probe",
+    "publish",
     "recover",
     "report",
+    "rollback",
     "save",
     "save_external_data",
     "save_model",
@@ -187,7 +196,9 @@ __all__ = [
     "share",
     "sign",
     "stats",
+    "sweep",
     "uses_external_data",
     "verify_signature",
+    "versions",
     "write_external_data_tensors",
 ]

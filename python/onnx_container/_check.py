@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options
+from . import _core, _options, _places
 from ._container import Container, _checking, findings
 from ._core import Error
 from ._scan import Orphan, Scan, scan
@@ -96,7 +96,8 @@ def check(
     finite: bool = False,
     **options: Unpack[LoadOptions],
 ) -> Checked:
-    """Everything that is wrong with models: with one, several, or all below a folder, as :func:`scan` finds them. Nothing that is
+    """Everything that is wrong with models: with one, several, or all below a folder, as :func:`scan` finds them; those in stores
+    one by one. Nothing that is
     found is raised, and a model that cannot be read does not end the check of the others. Options are those of
     :meth:`Container.load`.
 
@@ -120,13 +121,16 @@ def check(
 
     def add(path: Any) -> None:
         """Checks the model at ``path``, unless that was done."""
+        if _is_stored(path, options):
+            checked.setdefault(("", path), _checked(path, digests, given["finite"], options))
+            return
         folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
         key = folder, os.path.realpath(path)
         if key not in checked:
             checked[key] = _checked(path, digests, given["finite"], options)
 
     for path in [models] if isinstance(models, (str, os.PathLike)) else models:
-        if not os.path.isdir(path):
+        if _is_stored(path, options) or not os.path.isdir(path):
             add(path)
             continue
         found = scan(path, **_of_scan(options))
@@ -134,6 +138,10 @@ def check(
             add(model.path)
         folders.append(_folder(path, found))
     return Checked(list(checked.values()), folders, given["strict"])
+
+
+def _is_stored(path: Any, options: Any) -> bool:
+    return options.get("store") is not None or _places.is_url(path)
 
 
 def _of_scan(options: Any) -> Any:

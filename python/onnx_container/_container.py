@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from . import _core, _log, _options, _origin, _patterns, _progress
+from . import _core, _log, _options, _origin, _patterns, _places, _progress, _stores
 from ._convert import arrays, initializer
 from ._dtypes import DataType
 from ._looks import Summary, ValueSummary, inspect, summary_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         InlineOptions,
         LoadOptions,
         Path,
+        PublishOptions,
         SaveOptions,
         Size,
     )
@@ -336,7 +337,7 @@ class Container:
     __slots__ = ("__weakref__", "_core", "_known", "_loaded")
 
     _core: Any
-    _loaded: _origin.Origin | None
+    _loaded: _origin.Origin | _origin.Stored | None
     _known: tuple[int, Summary] | None
 
     def __init__(self, model: Model | Any = None, initializers: Mapping[str, Any] | None = None) -> None:
@@ -354,20 +355,25 @@ class Container:
         self.update(initializers or {})
 
     @classmethod
-    def _of(cls, core: _core.Container, origin: _origin.Origin | None = None) -> Container:
+    def _of(cls, core: _core.Container, origin: _origin.Origin | _origin.Stored | None = None) -> Container:
         container = cls.__new__(cls)
         container._core, container._loaded, container._known = core, origin, None
         return container
 
     @classmethod
-    def load(cls, path: Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> Container:
+    def load(cls, path: Path, mmap: bool = True, *, fetch: bool = False, **options: Unpack[LoadOptions]) -> Container:
         """The model at ``path`` with its weights, which are mapped (``mmap=True``) or read.
 
         A file that is mapped takes no memory and no time before it is used. No process may truncate or overwrite it
         meanwhile, which would end this process or change the weights; saves of this package replace files, which is fine. Read
         files that others write to with ``mmap=False``.
 
+        ``path`` may also be the URL of a model in a store, as a ``str``: ``s3://bucket/model.onnx``, ``gs://``, ``az://``,
+        ``https://``, ``hf://owner/repository/path``. The graph is one request, and weights are read by range when they are needed,
+        or now with ``fetch=True``. Of a file that is replaced meanwhile no byte is read.
+
         Args:
+            fetch: reads all weights of a model in a store now.
             weights: False loads the structure alone; :meth:`attach` loads the weights later.
             base_dir: the folder that locations are relative to, when it is not that of the model.
             paths: where links to weights may lead: ``"strict"``, ``"model-dirs"`` (the default) or ``"trusted"``.
@@ -375,6 +381,8 @@ class Container:
             no_copy: True refuses to copy tensors, False gives each memory of its own.
             alignment: of the addresses of tensors, in bytes.
             verify_digests: compares all weights with the digests that are stored with the model.
+            store: an obstore store, or a filesystem of fsspec, in which ``path`` is then. Calls of Python are slower than a URL.
+            store_options: how the store of a URL is reached, by name, in place of the environment: ``{"aws_region": "eu-west-1"}``.
 
         Raises:
             Error: what is wrong with the model or its files.
@@ -384,13 +392,30 @@ class Container:
             (64, 192)
         """
         path = _a_path("load", path)
-        given, clock, first = _options.load("load", mmap, **options), _log.Clock(), _origin.before(path)
+        given, clock = _options.load("load", mmap, **options), _log.Clock()
+        fetch = _options.checked("load", {"fetch": fetch}, {"fetch": False})["fetch"]
+        place = _places.placed("load", path, given)
+        if place.is_stored:
+            return cls._load_stored(place, fetch, given)
+        if fetch:
+            raise ValueError(f"load(): fetch is for models in stores, and {place.shown!r} is a path")
+        first = _origin.before(path)
         with _log.told("load of %r", os.fsdecode(path)):
             core = _core.Container.load(path, given)
         for warning in core.warnings():
             _log.logger.warning("load of %r: %s", os.fsdecode(path), warning)
         clock.info("loaded %r, %d large initializers", os.fsdecode(path), len(core), nbytes=core.nbytes())
         return cls._of(core, _origin.of_load(path, mmap, dict(options), core, first))
+
+    @classmethod
+    def _load_stored(cls, place: _places.Place, fetch: bool, given: dict[str, Any]) -> Container:
+        clock = _log.Clock()
+        with _log.told("load of %r", place.shown):
+            core, e_tag = _core.load_stored(place.path, fetch, given)
+        for warning in core.warnings():
+            _log.logger.warning("load of %r: %s", place.shown, warning)
+        clock.info("loaded %r, %d large initializers", place.shown, len(core), nbytes=core.nbytes())
+        return cls._of(core, _origin.Stored(place.shown, e_tag))
 
     @classmethod
     def from_bytes(
@@ -429,7 +454,7 @@ class Container:
         return copied
 
     def __repr__(self) -> str:
-        what = "a model" if self._loaded is None else repr(self._loaded.path)
+        what = repr(self.url) if self.url else "a model" if self.path is None else repr(os.fspath(self.path))
         if self.closed:
             return f"<Container of {what}, closed>"
         nbytes, count = _core.size_text(self._core.nbytes()), len(self)
@@ -503,14 +528,24 @@ class Container:
     @property
     def path(self) -> pathlib.Path | None:
         """The model that was loaded; None for one that was not loaded from a path."""
-        return None if self._loaded is None else pathlib.Path(self._loaded.path)
+        return pathlib.Path(self._loaded.path) if isinstance(self._loaded, _origin.Origin) else None
+
+    @property
+    def url(self) -> str | None:
+        """Where in a store the model was loaded from; None for one that was not."""
+        return self._loaded.url if isinstance(self._loaded, _origin.Stored) else None
+
+    @property
+    def e_tag(self) -> str | None:
+        """The tag that the store gave the model that was loaded: ``publish(if_present=container.e_tag)`` replaces that one alone."""
+        return self._loaded.e_tag if isinstance(self._loaded, _origin.Stored) else None
 
     @property
     def files(self) -> list[pathlib.Path]:
         """The model that was loaded, and the weights files that it named then: later changes leave the list as it is. Of a
         container without a path, the files that weights are mapped from."""
         mapped = _core.mapped_files(self._core)  # refuses a closed container
-        if self._loaded is not None:
+        if isinstance(self._loaded, _origin.Origin):
             return [pathlib.Path(path) for path in (self._loaded.path, *self._loaded.weights_files)]
         return sorted(pathlib.Path(path) for path in mapped)
 
@@ -745,7 +780,7 @@ class Container:
         for name, why in (("weights", "it loads them"), ("base_dir", "the folder says where they are"), ("limits", "the model is loaded")):
             if name in options:
                 raise TypeError(f"attach() has no option {name!r}: {why}")
-        if isinstance(source, Container) or os.path.isfile(source):
+        if isinstance(source, Container) or _places.is_url(source) or options.get("store") is not None or os.path.isfile(source):
             self.attach_model(source, mmap=mmap, **options)
         else:
             self._core.attach(source, _options.load("attach", mmap, **options))
@@ -1024,6 +1059,7 @@ class Container:
             >>> [name for name, _ in saved.files]
             ['packed-00001-of-00002.onnx.data', 'packed-00002-of-00002.onnx.data', 'packed.onnx']
         """
+        _places.refuse_url("save", path, "publish(url) writes to a store")
         saved = self._save(path, one_file, options)
         idle = sorted({"data_name", "max_shard_bytes"} & options.keys())
         if idle and not saved._has_weights_files:
@@ -1050,10 +1086,15 @@ class Container:
 
     def dry_run(self, path: Path, one_file: bool | None = None, **options: Unpack[SaveOptions]) -> Saved:
         """What :meth:`save` would write; nothing is written, and no weights are read."""
+        _places.refuse_url("dry_run", path, "publish(url, dry_run=True) says what it would write")
         given = _options.save("dry_run", one_file, **options)
         if isinstance(given["progress"], bool):
             given["progress"] = None  # nothing is written
         return _saved(self._core.dry_run(path, given))
+
+    def publish(self, url: str, one_file: bool | None = None, **options: Unpack[PublishOptions]) -> _stores.Published:
+        """Publishes the model in an object store: see :func:`publish`."""
+        return _stores.publish(self, url, one_file, **options)
 
     def to_parts(
         self, one_file: bool | None = None, **options: Unpack[SaveOptions]
@@ -1086,6 +1127,7 @@ class Container:
             >>> container.export_safetensors("weights.safetensors", "*.qkv").tensors
             2
         """
+        _places.refuse_url("export_safetensors", path, "write a file, and upload it")
         export, given = _options.export(names is not None, options)
         if names is not None:
             export["names"] = _patterns.selected("export_safetensors", self._names(), names)
@@ -1251,7 +1293,8 @@ def findings(
         []
     """
     given, digests = _checking("findings", contents, digests, options)
-    return _core.check_model(_a_path("findings", path), given, contents, digests)[0]
+    place = _places.placed("findings", _a_path("findings", path), given)
+    return _core.check_model(place.path, given, contents, digests)[0]
 
 
 def check_model(
@@ -1264,7 +1307,8 @@ def check_model(
         Error: one for all errors (``related``).
     """
     given, digests = _checking("check_model", contents, digests, options)
-    if error := _core.check_model(_a_path("check_model", path), given, contents, digests)[1]:
+    place = _places.placed("check_model", _a_path("check_model", path), given)
+    if error := _core.check_model(place.path, given, contents, digests)[1]:
         raise error
 
 
@@ -1288,6 +1332,7 @@ def _a_path(function: str, path: Any) -> Path:
 def recover(path: Path) -> Recovered:
     """Completes or undoes what saves that were killed left in the folder ``path``, or of the model ``path``. Loads and saves do it
     for their model."""
+    _places.refuse_url("recover", path, "a publication that was interrupted needs no recovery")
     clock = _log.Clock()
     done = Recovered(*_core.recover(path))
     changed = len(done.finished), len(done.undone), done.removed

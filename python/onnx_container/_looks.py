@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options, _patterns
+from . import _core, _options, _patterns, _places
 from ._shown import shown
 
 if TYPE_CHECKING:
@@ -242,7 +242,8 @@ def inspect(path: Path, *, mmap: bool = True, **options: Unpack[LoadOptions]) ->
         >>> summary.parameters, [str(value) for value in summary.inputs]
         (90094, ['tokens: INT64 [batch,length]', 'careful: BOOL []'])
     """
-    return summary_of(_core.inspect(path, _load("inspect", {"mmap": mmap, **options})))
+    load = _load("inspect", {"mmap": mmap, **options})
+    return summary_of(_core.inspect(_places.placed("inspect", path, load).path, load))
 
 
 def diff(
@@ -275,7 +276,9 @@ def diff(
         sides = [it if isinstance(it, Container) else Container.load(it, mmap, **options) for it in (a, b)]
         return _diff_of(sides[0]._core.compare(sides[1]._core, stats, ignore_stored_digests))
     load = _load("diff", {"mmap": mmap, **options})
-    return _diff_of(_core.diff(a, b, load, stats, ignore_stored_digests))
+    has_url = _places.is_url(a) or _places.is_url(b)
+    one, other = (_places.placed("diff", it, load, has_url).path for it in (a, b))
+    return _diff_of(_core.diff(one, other, load, stats, ignore_stored_digests))
 
 
 def stats(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options
+from . import _core, _options, _places
 
 if TYPE_CHECKING:
     from ._options import LoadOptions, Path
@@ -105,6 +105,7 @@ def delete(
         >>> os.listdir()
         []
     """
+    _places.refuse_url("delete", path, _INSTEAD)
     load = _load("delete", options)
     return _told("delete", _core.remove(path, load, _files(dry_run, True, sync)))
 
@@ -137,16 +138,24 @@ def share(
     """
     if isinstance(models, (str, bytes, os.PathLike)):
         raise TypeError("share() takes several models, such as [encoder, decoder]")
+    models = list(models)
+    for path in models:
+        _places.refuse_url("share", path, _INSTEAD)
     load = _load("share", options)
-    shared = SharedWeights(**_core.share(list(models), data_name, delete_old, load, _files(dry_run, True, sync)))
+    shared = SharedWeights(**_core.share(models, data_name, delete_old, load, _files(dry_run, True, sync)))
     for warning in shared.warnings:
         _options.warn(f"share(): {warning}")
     return shared
 
 
+_INSTEAD = "publish(model, url) writes to a store, and Container.load(url).save(path) fetches from it"
+
+
 def _transfer(
     function: str, source: Path, target: Path, files: dict[str, Any], options: Any
 ) -> ModelFiles:
+    for path in (source, target):
+        _places.refuse_url(function, path, _INSTEAD)
     load = _load(function, options)
     return _told(function, _core.transfer(source, target, function == "move", load, files))
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from . import _values
+from . import _places, _values
 
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
@@ -27,6 +27,7 @@ __all__ = [
     "InlineOptions",
     "IrSaveOptions",
     "LoadOptions",
+    "PublishOptions",
     "SaveOptions",
     "SignOptions",
     "VerifyOptions",
@@ -43,6 +44,8 @@ class LoadOptions(TypedDict, total=False):
     no_copy: bool | None
     alignment: Size | None
     verify_digests: bool
+    store: Any
+    store_options: Mapping[str, str | int | bool] | None
 
 
 class InlineOptions(TypedDict, total=False):
@@ -81,6 +84,16 @@ class SaveOptions(IrSaveOptions, total=False):
     """How a model is saved."""
 
     alignment: Size | None
+
+
+class PublishOptions(SaveOptions, total=False):
+    """How a model is published in a store."""
+
+    keep: int
+    if_present: str
+    dry_run: bool
+    store: Any
+    store_options: Mapping[str, str | int | bool] | None
 
 
 class ExportOptions(TypedDict, total=False):
@@ -256,7 +269,7 @@ def _refuse_progress(function: str, progress: Any) -> None:
 
 def load(function: str = "load", mmap: bool = True, model_path: Path | None = None, **given: Any) -> dict[str, Any]:
     """Options of a load."""
-    defaults = {
+    defaults: dict[str, Any] = {
         "weights": True,
         "base_dir": None,
         "paths": "model-dirs",
@@ -265,10 +278,19 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
         "alignment": None,
         "verify_digests": False,
     }
+    if function in _READ_URLS:
+        defaults |= {"store": None, "store_options": None}
     options, mmap = checked(function, given, defaults), _values.flag(mmap)
     if not isinstance(mmap, bool):
         raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
-    return {**options, "mmap": mmap, "model_path": model_path, "limits": _values.limits(function, options["limits"])}
+    store = options.pop("store", None)
+    reached = _places.reached(function, store, options.pop("store_options", None))
+    limits = _values.limits(function, options["limits"])
+    return {**options, "mmap": mmap, "model_path": model_path, "limits": limits, "reached": reached, "store_given": store}
+
+
+_READ_URLS = {"load", "inspect", "diff", "check", "check_model", "findings"}
+"""Functions that read models in stores too."""
 
 
 def signature(function: str, key: tuple[str, Any], defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,7 +375,10 @@ _IDLE = {
 }
 """Options of a save that have no effect on ``files`` of these kinds."""
 
-_IDLE_IN = {"to_parts": {"direct_io", "max_model_bytes", "overwrite", "progress", "protect", "sync"}}
+_IDLE_IN = {
+    "to_parts": {"direct_io", "max_model_bytes", "overwrite", "progress", "protect", "sync"},
+    "publish": {"direct_io", "max_bytes_in_flight", "overwrite", "protect", "sync"},
+}
 """Options of a save that have no effect in these functions."""
 
 
@@ -362,7 +387,7 @@ def _refuse_idle(function: str, given: set[str], files: str) -> None:
     if idle := given & _IDLE.get(files, set()):
         raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect with files={files!r}")
     if idle := given & _IDLE_IN.get(function, set()):
-        raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect here: nothing is written")
+        raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect here: nothing is written to a disk")
     if "shard_names" in given and "max_shard_bytes" not in given:
         raise ValueError(f"{function}(): shard_names has no effect without max_shard_bytes")
 

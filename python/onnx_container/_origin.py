@@ -33,6 +33,14 @@ class Origin:
     """The model, and the weights files that are there, as they were when it was loaded."""
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Where in a store a container was loaded from."""
+
+    url: str
+    e_tag: str | None
+
+
 def before(path: Path) -> Stamp | None:
     """The stamp of the model at ``path``, taken before it is loaded."""
     try:
@@ -62,7 +70,7 @@ def of_load(
     return Origin(given, absolute, mmap, options, sorted({*loaded, *named}), stamps)
 
 
-def reduced(origin: Origin | None, changes: int) -> tuple[Any, ...]:
+def reduced(origin: Origin | Stored | None, changes: int) -> tuple[Any, ...]:
     """What a pickle of the container has: path, options, the digest of the model file, and the
     stamps of all files.
 
@@ -70,6 +78,8 @@ def reduced(origin: Origin | None, changes: int) -> tuple[Any, ...]:
         TypeError: another process could not load the same.
     """
     way_out = "save it, and pickle Container.load(path) of what was saved"
+    if isinstance(origin, Stored):
+        raise TypeError(f"a container that was loaded from a store cannot be pickled: pass {origin.url!r}, and load it there")
     if origin is None:
         raise TypeError(f"a container that was not loaded from a path cannot be pickled: {way_out}")
     if changes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from . import _core, _options, _values
+from . import _core, _options, _places, _values
 
 if TYPE_CHECKING:
     from ._options import Path, Size
@@ -39,6 +39,8 @@ def report(
         overwrite: replaces a file that is no report too.
         mmap: maps the weights files; see :meth:`Container.load` for this and for ``paths`` and ``limits``.
     """
+    for read in (model, other):
+        _places.refuse_url("report", read, "Container.load(url).save(path) fetches it")
     load = _options.load("report", mmap, paths=paths, limits=limits)
     given = _options.checked("report", {"stats": stats, "overwrite": overwrite}, {"stats": False, "overwrite": False})
     return _core.report(model, path, other, load, given["stats"], _sizes(plan), given["overwrite"])

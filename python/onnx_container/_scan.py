@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from . import _core, _options
+from . import _core, _options, _places
 
 if TYPE_CHECKING:
     from ._core import Error
@@ -111,6 +111,7 @@ def scan(
         >>> [os.fspath(model.path) for model in scan(".").models]
         ['encoder.onnx']
     """
+    _places.refuse_url("scan", folder, "check(url) looks at one model, sweep(url) at what no model names")
     given = _options.checked("scan", {"min_equal_bytes": min_equal_bytes}, {"min_equal_bytes": 1024})
     report = _core.scan(folder, equal, given["min_equal_bytes"], _load(options))
     report["models"] = [ScannedModel(**model) for model in report["models"]]

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options, _progress
+from . import _core, _options, _places, _progress
 
 if TYPE_CHECKING:
     from ._options import Path, SignOptions, VerifyOptions
@@ -127,4 +127,5 @@ def verify_signature(
 def _path(function: str, path: Any) -> Path:
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{function}() takes the path of a model or of a folder, not {type(path).__name__}")
+    _places.refuse_url(function, path, "Container.load(url).save(path) fetches it")
     return path

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use onnx_container::check::{CheckOptions, Finding, Severity};
+use onnx_container::check::{Finding, Severity};
 use onnx_container::proto::{Message, ModelProto};
 use onnx_container::save::EncodedFile;
 use onnx_container::{DataType, Error, SaveOptions};
@@ -15,7 +15,7 @@ use crate::interrupt::detached;
 use crate::options::{Inline, Load, mapping};
 use crate::saved::{inlined, names};
 
-/// Every fault of the model at `path`, severity and error; and one error for all errors among them.
+/// Every fault of the model at `path`, which may be a URL: severity and error; and one error for all errors among them.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn check_model(
@@ -25,8 +25,8 @@ pub fn check_model(
     contents: bool,
     digests: bool,
 ) -> PyResult<(Vec<(&'static str, Py<PyAny>)>, Option<Py<PyAny>>)> {
-    let options = CheckOptions::from(load.options()?).contents(contents).digests(digests);
-    let checked = detached(py, || onnx_container::check::check_model(path, options))?;
+    let (place, options) = (load.place(path)?, load.options()?);
+    let checked = detached(py, || place.check(options, contents, digests))?;
     let findings = checked.findings.iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",

@@ -19,12 +19,18 @@ mod job;
 mod looks;
 mod mapping;
 mod model_files;
+#[cfg(feature = "stores")]
+mod objects;
 mod options;
 mod parts;
+#[cfg_attr(not(feature = "stores"), path = "paths_alone.rs")]
+mod places;
 mod report;
 mod saved;
 mod scan;
 mod signing;
+#[cfg(feature = "stores")]
+mod stores;
 mod tensors;
 mod texts;
 
@@ -72,6 +78,9 @@ mod _core {
     use crate::model_files::{remove, share, transfer};
     #[pymodule_export]
     use crate::parts::{attach_model, extract_model, merge, strip};
+    #[cfg(feature = "stores")]
+    #[pymodule_export]
+    use crate::places::Store;
     #[pymodule_export]
     use crate::report::report;
     #[pymodule_export]
@@ -80,6 +89,9 @@ mod _core {
     use crate::scan::scan;
     #[pymodule_export]
     use crate::signing::{sign, verify_signature};
+    #[cfg(feature = "stores")]
+    #[pymodule_export]
+    use crate::stores::{load_stored, probe, publish, rollback, store_key, sweep, versions};
     #[pymodule_export]
     use crate::tensors::{initializers, not_finite};
     #[pymodule_export]

@@ -12,15 +12,13 @@ use pyo3::prelude::*;
 use crate::interrupt::detached;
 use crate::options::Load;
 
-/// What is in the model, or the safetensors file, at `path`.
+/// What is in the model, which may be at a URL, or in the safetensors file at `path`.
 #[pyfunction]
 pub fn inspect(py: Python<'_>, path: PathBuf, load: Load) -> PyResult<String> {
-    let options = load.options()?.weights(false);
-    detached(py, || {
-        if is_safetensors(&path) {
-            return text(&safetensors::inspect(&path, options)?);
-        }
-        summary(&Container::load(&path, options)?)
+    let (place, options) = (load.place(path)?, load.options()?.weights(false));
+    detached(py, || match place.path().filter(|path| is_safetensors(path)) {
+        Some(path) => text(&safetensors::inspect(path, options)?),
+        None => summary(&place.load(options)?),
     })
 }
 
@@ -54,7 +52,7 @@ pub fn comparing(stats: bool, ignore_stored_digests: bool) -> CompareOptions {
     CompareOptions::new().differences(stats).ignore_stored_digests(ignore_stored_digests)
 }
 
-/// What differs between the models at two paths.
+/// What differs between the models at two paths or URLs.
 #[pyfunction]
 pub fn diff(
     py: Python<'_>,
@@ -64,8 +62,12 @@ pub fn diff(
     stats: bool,
     ignore_stored_digests: bool,
 ) -> PyResult<String> {
-    let options = comparing(stats, ignore_stored_digests).load(load.options()?);
-    detached(py, || compared(&compare_models(a, b, &options)?))
+    let options = comparing(stats, ignore_stored_digests);
+    let (a, b, load) = (load.place(a)?, load.place(b)?, load.options()?);
+    detached(py, || match (a.path(), b.path()) {
+        (Some(a), Some(b)) => compared(&compare_models(a, b, &options.load(load))?),
+        _ => compare(&a.load(load.clone())?, &b.load(load)?, &options),
+    })
 }
 
 fn compared(found: &Comparison) -> Result<String> {

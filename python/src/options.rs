@@ -20,6 +20,7 @@ use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::error::OrRaise;
+use crate::places::{Place, Reached};
 pub use signing::{Sign, Verify};
 
 /// The error for a `value` of the argument `name` that is not one of `those`.
@@ -81,9 +82,15 @@ pub struct Load {
     no_copy: Option<bool>,
     alignment: Option<u64>,
     verify_digests: bool,
+    reached: Reached,
 }
 
 impl Load {
+    /// Where the model at a path or a URL is read.
+    pub fn place(&self, path: PathBuf) -> PyResult<Place> {
+        Place::new(path, &self.reached).or_raise()
+    }
+
     /// Which links to weights files are followed.
     pub fn policy(&self) -> PyResult<PathPolicy> {
         policy(&self.paths)
@@ -372,7 +379,10 @@ pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 impl Raised {
     /// What a save calls while it writes: `callback(done, total)`, with bytes, which cancels the
     /// save by returning False or raising.
-    fn report(&self, callback: Option<Py<PyAny>>) -> impl Fn(Progress) -> ControlFlow<()> + use<> {
+    pub fn report(
+        &self,
+        callback: Option<Py<PyAny>>,
+    ) -> impl Fn(Progress) -> ControlFlow<()> + use<> {
         let raised = self.clone();
         move |progress| {
             let Some(callback) = &callback else { return ControlFlow::Continue(()) };

@@ -21,6 +21,7 @@ GROUPS: dict[str, list[str]] = {
     "Containers": ["Container", "Tensor", "DataType", "Bytes", "WeightMapping"],
     "A look": ["inspect", "stats", "diff", "check", "findings", "check_model", "scan", "report"],
     "Files of models": ["move", "copy", "delete", "share", "recover", "map_file", "model_that_needs"],
+    "Stores": ["publish", "rollback", "versions", "sweep", "probe"],
     "Models": ["merge", "inline_functions"],
     "Signatures": ["sign", "verify_signature"],
     "In the place of onnx": [
@@ -47,7 +48,7 @@ MODULES = {
     "ir": "The functions of onnx_ir.",
     "torch": "A writer and a reader for `torch.distributed.checkpoint`.",
 }
-OPTIONS = ["LoadOptions", "SaveOptions", "IrSaveOptions", "ExportOptions", "FillOptions", "CastOptions", "InlineOptions", "SignOptions", "VerifyOptions"]
+OPTIONS = ["LoadOptions", "SaveOptions", "IrSaveOptions", "PublishOptions", "ExportOptions", "FillOptions", "CastOptions", "InlineOptions", "SignOptions", "VerifyOptions"]
 
 HEAD = """\
 # Python API

@@ -75,6 +75,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "find": ("*",),
     "get": ("#a",),
     "match": ({},),
+    "publish": ("s3://models/m.onnx",),
     "remove": ("a",),
     "rename": ("a", "b"),
     "replace": ("a", np.zeros((64, 64), np.float32)),
@@ -85,7 +86,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 """The arguments of those methods that need any."""
 
-ALLOWED = {"close", "closed", "path", "load", "from_bytes", "__bool__", "__repr__", "__exit__", "__init__", "_repr_html_"}
+ALLOWED = {"close", "closed", "path", "url", "e_tag", "load", "from_bytes", "__bool__", "__repr__", "__exit__", "__init__", "_repr_html_"}
 """What a closed container still does, and what makes another one."""
 
 OWN = ("__contains__", "__copy__", "__deepcopy__", "__delitem__", "__enter__", "__getitem__", "__iter__", "__len__", "__reduce__", "__setitem__")

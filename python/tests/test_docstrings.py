@@ -35,6 +35,8 @@ EXAMPLES = {it.name: it for it in examples()}
 def test_the_examples_of_a_docstring_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     if name == "onnx_container":
         pytest.importorskip("onnxruntime")
+    if any("obstore" in it.source for it in EXAMPLES[name].examples):
+        pytest.importorskip("obstore")
     pages.put_example(tmp_path)
     monkeypatch.chdir(tmp_path)
     told: list[str] = []

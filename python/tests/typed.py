@@ -60,12 +60,27 @@ def chosen(path: str) -> list[str]:
     return [*exported.tied, str(shapes), str(dtype), str(removed), str(place), *(str(it.path) for it in checked.models)]
 
 
+def stored(url: str, container: Container) -> list[str]:
+    """Reads and publishes in stores."""
+    loaded = Container.load(url, fetch=True, store_options={"aws_region": "eu-west-1", "max_retries": 3})
+    place: str | None = loaded.url
+    published: onnx_container.Published = container.publish(
+        url, keep=3, if_present=loaded.e_tag or "refuse", digests=True, progress=lambda done, total: None
+    )
+    found: onnx_container.Sweep = onnx_container.sweep(url, older_than="12h", store=object())
+    version: onnx_container.Published = onnx_container.rollback(url, onnx_container.versions(url)[0])
+    assert onnx_container.probe(url).publishes and version.files[0].sha256 is None
+    return [str(place), *(file.name for file in published.files if file.sent), *(it.url for it in found.swept)]
+
+
 def mistyped(container: Container, other: ModelContainer, path: str) -> None:
     """Each line has an error that is found before anything runs: mypy says so where one is not."""
     container.save(path, fils="packed")  # type: ignore[call-arg]
     container.save(path, files="paked")  # type: ignore[arg-type]
     container.save(path, max_shard_bytes=2.5)  # type: ignore[arg-type]
     container.export_safetensors(path, max_bytes=3)  # type: ignore[call-arg]
+    container.publish(path, kep=3)  # type: ignore[call-arg]
+    onnx_container.publish(container, path, keep="all")  # type: ignore[arg-type]
     container.find(3)  # type: ignore[arg-type]
     Container.load(path, wieghts=False)  # type: ignore[call-arg]
     container.fill({}, strip=True)  # type: ignore[call-arg]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onnx_container::Cancel;
 use onnx_container_store::{
     Abilities, IfPresent, Publication, PublishOptions, Published, StoreUrl, Sweep, SweepOptions,
     SweptObject,
@@ -11,7 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::container::Container;
 use crate::error::OrRaise;
-use crate::interrupt::{detached, interruptible};
+use crate::interrupt::{detached, interruptible_by};
 use crate::options::{Load, Raised, Save};
 use crate::places::{Place, Reached, Stored};
 
@@ -61,9 +62,8 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// The options, and where the exception is kept that ends the publication.
-    fn options(self) -> (PublishOptions, Raised) {
-        let (raised, has_progress) = (Raised::default(), self.progress.is_some());
+    /// The options, what reports the progress, and where the exception is kept that ends the work.
+    fn options(self) -> (PublishOptions, Cancel, Raised) {
         let if_present = match self.if_present.as_str() {
             "replace" => IfPresent::Replace,
             "refuse" => IfPresent::Refuse,
@@ -72,10 +72,8 @@ impl Publishing {
         };
         let options =
             PublishOptions::new().if_present(if_present).keep(self.keep).dry_run(self.dry_run);
-        match has_progress {
-            true => (options.progress(raised.report(self.progress)), raised),
-            false => (options, raised),
-        }
+        let raised = Raised::default();
+        (options, Cancel::with_progress(raised.report(self.progress)), raised)
     }
 }
 
@@ -90,9 +88,9 @@ pub fn publish<'py>(
     reached: Reached,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (now, (save, _)) = (container.now(py)?, save.options()?);
-    let (Stored { store, url }, (options, raised)) =
-        (reached.at(url).or_raise()?, publishing.options());
-    let done = interruptible(py, || {
+    let Stored { store, url } = reached.at(url).or_raise()?;
+    let (options, cancel, raised) = publishing.options();
+    let done = interruptible_by(py, &cancel, || {
         let prepared = now.prepare(url.name(), save)?;
         Publication::new(&store, &url, &options)?.publish(prepared)
     })?;
@@ -110,7 +108,7 @@ pub fn rollback<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let Stored { store, url } = reached.at(url).or_raise()?;
     let version = reached.at(version).or_raise()?.url;
-    let (options, _) = publishing.options();
+    let (options, ..) = publishing.options();
     let done = detached(py, || onnx_container_store::rollback(&store, &url, &version, &options))?;
     published(py, &done)
 }

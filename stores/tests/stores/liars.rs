@@ -11,17 +11,29 @@ use crate::servers::{self, Place};
 fn hold(place: &Place, reads: bool) {
     let (store, url) = (place.store(), place.url("m.onnx"));
     let container = model(1, &[("w", 100)]);
-    for if_present in [IfPresent::Replace, IfPresent::Refuse] {
+    // Where there is no model yet, a store that refuses to overwrite is enough.
+    let creates = probe(&store, &url).unwrap().create;
+    let new = [IfPresent::Replace, IfPresent::Refuse].map(|if_present| (if_present, "new.onnx"));
+    let there = [(IfPresent::Replace, "m.onnx")];
+    let overwrite = || PublishOptions::new().if_present(IfPresent::Overwrite);
+    publish_in(&store, &url, &container, overwrite()).unwrap();
+    let refused = new.into_iter().filter(|_| !creates).chain(there);
+    for (if_present, name) in refused {
         let options = PublishOptions::new().if_present(if_present);
-        let error = publish_in(&store, &url, &container, options).unwrap_err();
+        let error = publish_in(&store, &place.url(name), &container, options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         let text = error.to_string();
         for said in ["two writers do not notice each other", "Publish without conditions"] {
             assert!(text.contains(said), "{text}");
         }
     }
+    if creates {
+        let refuse = || PublishOptions::new().if_present(IfPresent::Refuse);
+        let publish = || publish_in(&store, &place.url("new.onnx"), &container, refuse());
+        publish().unwrap();
+        assert_eq!(publish().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    }
     assert!(!probe(&store, &url).unwrap().publishes());
-    let overwrite = || PublishOptions::new().if_present(IfPresent::Overwrite);
     for seed in [1, 2] {
         let container = model(seed, &[("w", 100), ("long", 9 << 20)]);
         publish_in(&store, &url, &container, overwrite()).unwrap();

@@ -13,6 +13,8 @@
 //! from `spawn_blocking`.
 
 mod again;
+#[cfg(feature = "https")]
+mod clients;
 mod errors;
 #[cfg(feature = "http")]
 mod hub;

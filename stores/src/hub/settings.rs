@@ -11,8 +11,8 @@ use reqwest::header::HeaderValue;
 use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Proxy, Url};
 
+use crate::clients::{CLIENT, retries};
 use crate::options::StoreOptions;
-use crate::store::builders::{CLIENT, retries};
 
 const NAMES: [&str; 5] = ["hf_endpoint", "hf_token", "hf_home", "hf_hub_cache", "hf_hub_offline"];
 const ENDPOINT: &str = "https://huggingface.co";

@@ -3,7 +3,7 @@
 //! - First: [`recipes`], [`questions`].
 //! - Load and own: [`tensors`], [`sources`], [`ownership`], [`pytorch`], [`python`],
 //!   [`python_cookbook`], [`python_api`].
-//! - Save and ship: [`format`](mod@format), [`safety`], [`jobs`], [`safetensors`],
+//! - Save and ship: [`format`](mod@format), [`safety`], [`jobs`], [`stores`], [`safetensors`],
 //!   [`inlining`].
 //! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
 //! - Script: [`commands`], [`json`].
@@ -42,5 +42,6 @@ pages! {
     semantic_digest,
     signing,
     sources,
+    stores,
     tensors,
 }

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::stores::Server;
+use crate::store_server::Server;
 use crate::support::Folder;
 
 /// A call that the page shows, after the calls above it.

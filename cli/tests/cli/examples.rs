@@ -8,7 +8,7 @@ use onnx_container::proto::{
     ValueInfoProto,
 };
 
-use crate::stores::Server;
+use crate::store_server::Server;
 use crate::support::{Folder, Run, weight};
 
 /// x `[batch, 4]` and mask `[1, 4]` to y `[batch, 4]`, by a call of a function.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::inline;
 use crate::signing;
-use crate::stores::Server;
+use crate::store_server::Server;
 use crate::support::{Folder, external, floats, model};
 
 /// The page, without the carriage returns that a checkout may have.

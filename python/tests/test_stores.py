@@ -438,7 +438,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: Container.load("m.onnx", store_options={"aws_region": "x"}), ValueError, "are for URLs"),
     (lambda: Container.load(ENCODER, fetch=True), ValueError, "fetch is for models in stores"),
     (lambda: Container.load(URL, base_dir="x"), ValueError, "base_dir has no effect"),
-    (lambda: Container.load(URL, store_options={"aws_regoin": "x"}), Error, "has no option `aws_regoin`"),
+    (lambda: Container.load(URL, store_options={"aws_zone": "x"}), Error, "has no option `aws_zone`"),
     (lambda: Container.load(URL, store_options={"max_retries": "many"}), Error, "`max_retries` is a number"),
     (lambda: Container.load(URL, store_options=[SECRET]), TypeError, "it is a list"),
     (lambda: Container.load(URL, store_options={"aws_secret_access_key": SECRET.encode()}), TypeError, "is a bytes"),
@@ -447,7 +447,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: Container.load("m.onnx", store=3), TypeError, "an obstore store or a filesystem of fsspec, not int"),
     (lambda: Container.load("s3://models"), Error, "name a model in it"),
     (lambda: oc.publish(ENCODER, "m.onnx"), ValueError, "is a path"),
-    (lambda: oc.publish(ENCODER, URL, if_present="repalce"), ValueError, "'replace', 'refuse', 'overwrite' or an e_tag"),
+    (lambda: oc.publish(ENCODER, URL, if_present="swap"), ValueError, "'replace', 'refuse', 'overwrite' or an e_tag"),
     (lambda: oc.publish(ENCODER, URL, keep=-1), TypeError, "a number of versions"),
     (lambda: oc.publish(ENCODER, URL, sync=False), ValueError, "sync has no effect"),
     (lambda: oc.publish(ENCODER, URL, kep=2), TypeError, "did you mean 'keep'"),
@@ -471,6 +471,15 @@ def test_what_has_no_meaning_is_refused(call: Callable[[], Any], error: type[Exc
     with pytest.raises(error, match=said) as raised:
         call()
     assert SECRET not in str(raised.value)
+
+
+def test_a_build_without_stores_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Store", "load_stored", "publish", "store_key"):
+        monkeypatch.delattr(oc._core, name)
+    for call in (lambda: Container.load(URL), lambda: oc.publish(ENCODER, URL), lambda: Container.load("m", store=object())):
+        with pytest.raises(NotImplementedError, match="is without stores"):
+            call()
+    assert Container.load(ENCODER).check() is None
 
 
 def test_nothing_secret_is_shown(moto: str, caplog: pytest.LogCaptureFixture) -> None:

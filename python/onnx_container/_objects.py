@@ -235,6 +235,10 @@ class _Filesystem:
             found = self._fs.ls(path, detail=True)
         except FileNotFoundError:
             return [], []
+        except PermissionError:
+            if prefix:
+                raise
+            return [], []  # who has one bucket may not list them all
         files = [self._told(info) for info in found if info["type"] == "file"]
         return files, [self._key(info["name"]) for info in found if info["type"] != "file"]
 

@@ -312,6 +312,23 @@ def test_a_sweep_removes_what_no_model_names(place: Place) -> None:
     assert place.load().digest() == Container.load(ENCODER).digest()
 
 
+def test_a_sweep_of_a_bucket_does_not_need_the_list_of_all() -> None:
+    memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
+
+    class Buckets(memory):  # type: ignore[misc,valid-type]
+        def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+            if path.strip("/") in ("", "denied"):
+                raise PermissionError(path)
+            return super().ls(path, detail, **options)
+
+    store = Buckets(skip_instance_cache=True)
+    oc.publish(weights(), "bucket/models/m.onnx", store=store, if_present="overwrite")
+    assert oc.sweep("bucket/models", store=store).models == 1
+    with pytest.raises(Error) as raised:
+        oc.versions("denied/m.onnx", store=store)
+    assert raised.value.kind == "Io"
+
+
 def test_a_store_is_probed(place: Place) -> None:
     found = oc.probe(place.at("m.onnx"), **place.how)
     assert found.create and found.ranges and found.publishes == place.can_replace

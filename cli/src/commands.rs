@@ -77,8 +77,8 @@ pub(crate) struct Cli {
     /// Show no progress and no notes, only warnings and errors
     #[arg(short, long, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
-    /// Set an option of stores that is no secret, such as aws_region=eu-west-1; may be given several
-    /// times. Secrets come from the environment
+    /// Set an option of stores that is no secret, such as aws_region=eu-west-1; may be given
+    /// several times. Secrets come from the environment
     #[cfg(feature = "stores")]
     #[arg(long = "store-option", value_name = "NAME=VALUE", value_parser = store_option, global = true, hide_short_help = true, help_heading = "Common options")]
     pub(crate) store_options: Vec<(String, String)>,

@@ -1,4 +1,5 @@
-//! [`Objects`]: a store of Python, an obstore store or an fsspec filesystem, as one of object_store.
+//! [`Objects`]: a store of Python (an obstore store or an fsspec filesystem) as one of
+//! object_store.
 //!
 //! `_stores.py` gives both the same few methods; this calls them on threads for what blocks, each
 //! call under the interpreter lock. A long object is one call, which takes the parts from an

@@ -63,7 +63,7 @@ def is_url(path: Any) -> bool:
 
 
 def _url(text: str) -> tuple[str, str] | None:
-    """The URL as messages have it, and its key; ``None`` for a text that is none of a store."""
+    """The URL as messages have it, and its key; ``None`` for a text that is no URL."""
     _refuse_without_stores()
     return _core.store_key(text)
 

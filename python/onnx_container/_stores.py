@@ -187,7 +187,7 @@ def rollback(
     stays. Arguments are those of :func:`publish`; :func:`versions` lists the versions.
 
     Raises:
-        Error: ``version`` is none of this model, or one of its weights files is gone.
+        Error: ``version`` is not one of this model, or one of its weights files is gone.
     """
     publishing = _publishing("rollback", {"if_present": if_present, "dry_run": dry_run})
     how, both = _places.reached("rollback", store, store_options), (url, version)

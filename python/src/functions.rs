@@ -15,8 +15,8 @@ use crate::interrupt::detached;
 use crate::options::{Inline, Load, mapping};
 use crate::saved::{inlined, names};
 
-/// Every fault of the model at `path`, which may be a URL: severity and error; and one error for all
-/// errors among them.
+/// Every fault of the model at `path`, which may be a URL: severity and error; and one error for
+/// all errors among them.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn check_model(

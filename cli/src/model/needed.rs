@@ -229,7 +229,7 @@ fn usable_len(place: &Files, location: &str, path: &Path) -> Result<u64> {
     }
 }
 
-/// Refuses a location that is none of a file.
+/// Refuses a location that is not one of a file.
 fn has_file(location: &str) -> Result<()> {
     if is_handle(location) {
         let reason = format!("unresolved handle `{location}`: it names memory, not a file");

@@ -141,8 +141,9 @@ def publish(
             ``"overwrite"``.
         dry_run: nothing is written, and the result says what would be.
         store, store_options: see :meth:`Container.load`.
-        progress: is called with the bytes of weights that are sent, and with all that are to be, as by
-            :meth:`Container.save`, whose other options lay out the files.
+        progress: is called with the bytes of weights that are read, and with all that are to be: for the
+            names of their files, and again to be sent. Other options of :meth:`Container.save` lay out
+            the files.
 
     Raises:
         Error: the model that was there is there, unless the error says that this is not known.

@@ -15,7 +15,7 @@ const CASES: &[Case] = &[
     (&["inspect", "x.tflite"], 1, "a TensorFlow Lite file"),
     (&["inspect", "x.ort"], 1, "an ONNX Runtime .ort file"),
     (&["inspect", "x.json"], 1, "a JSON file, not an ONNX model"),
-    (&["inspect", "http://host/m.onnx"], 1, "download the model with its weights files first"),
+    (&["inspect", "ftp://host/m.onnx"], 1, "download the model with its weights files first"),
     (&["inspect", "-"], 2, "a model must be a file, because its weights are beside it"),
     (&["diff", "m.onnx"], 2, "<B>"),
     (&["digest", "m.onnx", "gone.onnx"], 1, "gone.onnx"),

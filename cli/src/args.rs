@@ -61,8 +61,8 @@ pub use sizes::{shard_warning, size};
 pub use stats::StatsArgs;
 #[cfg(feature = "stores")]
 pub use stores::{
-    PresentArgs, ProbeArgs, PublishArgs, RollbackArgs, StoresArgs, StoresCommand, SweepArgs,
-    VersionsArgs, store_option,
+    PresentArgs, ProbeArgs, PublishArgs, RollbackArgs, StoreOption, StoresArgs, StoresCommand,
+    SweepArgs, VersionsArgs, given_store_option,
 };
 pub use strip::{AttachArgs, StripArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};

@@ -60,7 +60,9 @@ use crate::args::{
 #[cfg(feature = "machine")]
 use crate::args::{PlanArgs, RunArgs, TraceArgs, VerifyArgs};
 #[cfg(feature = "stores")]
-use crate::args::{PublishArgs, RollbackArgs, StoresArgs, SweepArgs, VersionsArgs, store_option};
+use crate::args::{
+    PublishArgs, RollbackArgs, StoreOption, StoresArgs, SweepArgs, VersionsArgs, given_store_option,
+};
 use crate::help;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
@@ -80,8 +82,8 @@ pub(crate) struct Cli {
     /// Set an option of stores that is no secret, such as aws_region=eu-west-1; may be given
     /// several times. Secrets come from the environment
     #[cfg(feature = "stores")]
-    #[arg(long = "store-option", value_name = "NAME=VALUE", value_parser = store_option, global = true, hide_short_help = true, help_heading = "Common options")]
-    pub(crate) store_options: Vec<(String, String)>,
+    #[arg(long = "store-option", value_name = "NAME=VALUE", value_parser = given_store_option, global = true, hide_short_help = true, help_heading = "Common options")]
+    pub(crate) store_options: Vec<StoreOption>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

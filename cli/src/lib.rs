@@ -45,7 +45,14 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
     };
     progress::set_quiet(cli.quiet);
     #[cfg(feature = "stores")]
-    model::place::set_options(&cli.store_options);
+    match cli.store_options.iter().cloned().collect::<Result<Vec<_>, _>>() {
+        Ok(options) => model::place::set_options(&options),
+        Err(reason) => {
+            let reason = format!("--store-option: {reason}\n");
+            let error = Cli::command().error(clap::error::ErrorKind::ValueValidation, reason);
+            return usage(&error, &args);
+        }
+    }
     let given = cli.command.given();
     let (command, json, models) = (given.name(), given.json(), given.models());
     memory::prepare(command, json, given.code_of_failure());

@@ -167,7 +167,7 @@ class _Filesystem:
         self._fs.invalidate_cache(self._fs._parent(path))
 
     def _told(self, info: dict[str, Any]) -> Told:
-        times = (info.get(name) for name in ("LastModified", "last_modified", "updated", "mtime", "created"))
+        times = (info.get(name) for name in ("LastModified", "last_modified", "updated", "mtime", "modificationTime", "modify", "created"))
         modified = next((_seconds(time) for time in times if time is not None), 0.0)
         tags = (info.get(name) for name in ("ETag", "etag", "e_tag"))
         tag = next((tag for tag in tags if tag), None)
@@ -215,7 +215,11 @@ class _Filesystem:
             # To close it would write what there is.
             with contextlib.suppress(Exception):
                 file.discard()
+            with contextlib.suppress(Exception):
                 file.closed = True
+            # Some filesystems have written to the place itself.
+            with contextlib.suppress(Exception):
+                self._fs.rm_file(path)
             raise
         file.close()
         return self.head(key)[2:4]

@@ -263,14 +263,15 @@ impl Upload {
         let (store, key, failed) = (self.store.clone(), self.key.clone(), self.failed.clone());
         let call = spawn_blocking(move || {
             let wrote = store.call_now(&key, |python| {
-                let parts = Bound::new(python.py(), Parts(Mutex::new(steps)))?;
+                let parts = Bound::new(python.py(), Parts(Mutex::new(Some(steps))))?;
                 let wrote = python.call_method1("put_parts", (&key, &parts, part));
                 let wrote = wrote.and_then(|wrote| wrote.extract::<Wrote>());
                 if let Err(error) = &wrote {
-                    // Before the iterator goes, which tells those who wait for their parts.
                     let reason = said(python.py(), &key, error);
                     failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
                 }
+                // A traceback may keep the iterator, and so those who wait for their parts.
+                parts.get().close();
                 Ok(wrote.ok())
             });
             wrote.ok().flatten()
@@ -322,7 +323,14 @@ impl MultipartUpload for Upload {
 
 /// The parts of an object as an iterator of Python.
 #[pyclass(frozen, module = "onnx_container._core")]
-struct Parts(Mutex<Receiver<Step>>);
+struct Parts(Mutex<Option<Receiver<Step>>>);
+
+impl Parts {
+    /// Drops the parts that were not taken, with those who wait for it.
+    fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
 
 #[pymethods]
 impl Parts {
@@ -331,14 +339,17 @@ impl Parts {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Shared>> {
-        let next = || self.0.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = || {
+            let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            steps.as_ref().and_then(|steps| steps.recv().ok())
+        };
         match py.detach(next) {
-            Ok(Step::Part(bytes, taken)) => {
+            Some(Step::Part(bytes, taken)) => {
                 let _ = taken.send(());
                 Ok(Some(shared(bytes)))
             }
-            Ok(Step::End) => Ok(None),
-            Err(_) => Err(PyRuntimeError::new_err("the rest of the object is not to be written")),
+            Some(Step::End) => Ok(None),
+            None => Err(PyRuntimeError::new_err("the rest of the object is not to be written")),
         }
     }
 }

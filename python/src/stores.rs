@@ -116,7 +116,7 @@ pub fn rollback<'py>(
 fn published<'py>(py: Python<'py>, done: &Published) -> PyResult<Bound<'py, PyDict>> {
     let files = done.files.iter().map(|file| {
         // That of a version that is published again is not known.
-        let sum = (file.sha256 != [0; 32]).then(|| hex(&file.sha256));
+        let sum = file.sha256.as_ref().map(|sum| hex(sum));
         (file.name.clone(), file.bytes, sum, file.sent)
     });
     let report = PyDict::new(py);

@@ -9,7 +9,7 @@ use onnx_container::{Error, ErrorKind, Result};
 
 use crate::errors::from_store;
 use crate::options::StoreOptions;
-use crate::url::StoreUrl;
+use crate::url::{StoreUrl, without_secrets};
 
 /// Times and pools of every client, by the names of object_store's configuration. A part of
 /// 64 MiB may take minutes, so what is bounded is how long nothing arrives.
@@ -81,11 +81,32 @@ fn is_plain(endpoint: Option<&String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
 
+/// Refuses an endpoint that is no web address, with which no request can be made.
+#[cfg(any(feature = "aws", feature = "gcp", feature = "azure"))]
+fn check_endpoint(url: &StoreUrl, endpoint: Option<&str>) -> Result<()> {
+    let is_address = |address: &str| {
+        let parsed = reqwest::Url::parse(address);
+        parsed.is_ok_and(|parsed| matches!(parsed.scheme(), "http" | "https") && parsed.has_host())
+    };
+    match endpoint {
+        Some(address) if !is_address(address) => {
+            let shown = without_secrets(address);
+            let reason = format!(
+                "the endpoint of the store is `{shown}`: write an address such as \
+                 `http://localhost:8333`"
+            );
+            Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(url.root()))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(feature = "aws")]
 pub(crate) fn s3(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
     let mut builder = configured!(AmazonS3Builder::from_env(), Key, "AWS_", url, options);
     let profile = crate::profile::Profile::of_environment();
+    let named = profile.named.clone().filter(|_| profile.credentials.is_empty());
     let lacks = |builder: &AmazonS3Builder, key: Key| builder.get_config_value(&key).is_none();
     if lacks(&builder, Key::AccessKeyId) && lacks(&builder, Key::WebIdentityTokenFile) {
         for (key, value) in profile.credentials {
@@ -97,11 +118,25 @@ pub(crate) fn s3(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Obje
             builder = builder.with_config(key, value);
         }
     }
+    let unsigned = builder.get_config_value(&Key::SkipSignature);
+    let asks_nobody = unsigned.is_none_or(|value| value != "true")
+        && [Key::AccessKeyId, Key::WebIdentityTokenFile, Key::ContainerCredentialsRelativeUri]
+            .into_iter()
+            .all(|key| lacks(&builder, key));
+    if let Some(name) = named.filter(|_| asks_nobody) {
+        let reason = format!(
+            "the profile `{name}` has no keys in the files of `aws configure`. `aws configure \
+             export-credentials --profile {name} --format env` prints those of a single sign-on or \
+             of a role"
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(url.root()));
+    }
     let of_s3 = builder.get_config_value(&Key::S3Endpoint);
     let endpoint = of_s3.or_else(|| builder.get_config_value(&Key::Endpoint));
     if is_plain(endpoint.as_ref()) {
         builder = builder.with_allow_http(true);
     }
+    check_endpoint(url, endpoint.as_deref())?;
     let is_amazon = endpoint.is_none_or(|address| address.contains(".amazonaws.com"));
     let store = builder.build().map_err(|error| not_made(url, error))?;
     Ok((Arc::new(store), is_amazon))
@@ -116,6 +151,7 @@ pub(crate) fn gcs(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Obj
     if is_plain(address.as_ref()) {
         builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
     }
+    check_endpoint(url, address.as_deref())?;
     let is_google = address.is_none_or(|address| address.contains(".googleapis.com"));
     let store = builder.build().map_err(|error| not_made(url, error))?;
     Ok((Arc::new(store), is_google))
@@ -134,6 +170,7 @@ pub(crate) fn azure(
     if is_plain(address.as_ref()) || emulated {
         builder = builder.with_allow_http(true);
     }
+    check_endpoint(url, address.as_deref())?;
     let is_azure = address.is_none_or(|address| address.contains(".core.windows.net"));
     let store = builder.build().map_err(|error| not_made(url, error))?;
     Ok((Arc::new(store), is_azure && !emulated))
@@ -146,11 +183,33 @@ pub(crate) fn http(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Ob
     for (key, value) in CLIENT {
         builder = builder.with_config(key, value);
     }
-    // Addresses without encryption are part of the web.
-    builder = builder.with_config(ClientConfigKey::AllowHttp, "true");
+    // An address with encryption leads to none without.
+    let is_plain = url.root().starts_with("http://");
+    builder = builder.with_config(ClientConfigKey::AllowHttp, is_plain.to_string());
     for (key, value) in keys::<ClientConfigKey>(&options.set, url.root())? {
         builder = builder.with_config(key, value);
     }
     let store = builder.build().map_err(|error| not_made(url, error))?;
     Ok((Arc::new(store), false))
+}
+
+#[cfg(all(test, feature = "aws"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_an_address() {
+        use_ring();
+        let url = StoreUrl::parse("s3://b/m.onnx").unwrap();
+        let good = ["http://localhost:8333", "https://s3.eu.example/x"];
+        for endpoint in good {
+            let options = StoreOptions::new().set("aws_endpoint_url", endpoint);
+            assert!(s3(&url, &options).is_ok(), "{endpoint}");
+        }
+        for endpoint in ["localhost:8333", "127.0.0.1:1", "", "http://local host", "ftp://h"] {
+            let options = StoreOptions::new().set("aws_endpoint_url", endpoint);
+            let error = s3(&url, &options).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{endpoint}: {error}");
+        }
+    }
 }

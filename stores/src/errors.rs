@@ -21,6 +21,13 @@ pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
         StoreError::Precondition { .. } => {
             (ErrorKind::Changed, "the object is not the one that was seen before".into())
         }
+        StoreError::PermissionDenied { .. } if is_unknown(&error) => {
+            let why = innermost(&error);
+            (
+                ErrorKind::Io,
+                format!("the store does not accept who asks, see the credentials: {why}"),
+            )
+        }
         StoreError::PermissionDenied { .. } => {
             (ErrorKind::Io, format!("the store does not allow it: {}", innermost(&error)))
         }
@@ -50,6 +57,14 @@ fn without_credentials(said: String) -> String {
     format!("{advice}: {said}")
 }
 
+/// Whether a store refuses the credentials, and not only what they ask for.
+fn is_unknown(error: &StoreError) -> bool {
+    const CODES: [&str; 4] =
+        ["SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken"];
+    let said = whole(error);
+    CODES.iter().any(|code| said.contains(code))
+}
+
 /// What an error says and what it is caused by, as one clause.
 fn whole(error: &StoreError) -> String {
     let mut said = error.to_string();
@@ -75,11 +90,27 @@ fn innermost(error: &StoreError) -> String {
     one_clause(&last)
 }
 
+/// `text` with the code and the message of the page that a server sent in place of the page: it may
+/// repeat the token and the signature of the request.
+fn without_page(text: &str) -> String {
+    let Some(start) = text.find('<') else { return text.to_owned() };
+    let (said, page) = text.split_at(start);
+    let of = |name: &str| {
+        let (_, rest) = page.split_once(&format!("<{name}>"))?;
+        rest.split_once(&format!("</{name}>")).map(|(value, _)| value)
+    };
+    let told: Vec<&str> = ["Code", "Message"].into_iter().filter_map(of).collect();
+    match told.is_empty() {
+        true => said.trim_end_matches([' ', ':']).to_owned(),
+        false => format!("{said}{}", told.join(": ")),
+    }
+}
+
 /// One line without secrets, of bounded length: an answer of a server may be a page.
 fn one_clause(text: &str) -> String {
     const MOST: usize = 600;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let shown = without_secrets(&line);
+    let shown = without_secrets(&without_page(&line));
     match shown.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}...", shown.get(..end).unwrap_or_default()),
         None => shown.trim_end_matches('.').to_owned(),
@@ -116,6 +147,21 @@ mod tests {
                 StoreError::PermissionDenied { path: path(), source: source() },
                 ErrorKind::Io,
                 "does not allow it: GET https://h/b/k failed",
+            ),
+            (
+                StoreError::Generic { store: "S3", source: "PUT http://169.254.169.254/a".into() },
+                ErrorKind::Io,
+                "`s3://b/k`: there are no credentials for the store",
+            ),
+            (
+                StoreError::Generic {
+                    store: "S3",
+                    source: "403: <Error><Code>ExpiredToken</Code><Message>It is old.</Message>\
+                             <Token-0>secret</Token-0></Error>"
+                        .into(),
+                },
+                ErrorKind::Io,
+                "`s3://b/k`: Generic S3 error: 403: ExpiredToken: It is old",
             ),
             (
                 StoreError::Generic { store: "S3", source: "x".repeat(2000).into() },

@@ -27,7 +27,8 @@ pub(crate) const DEFAULT_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 enum Found {
     Missing,
     There,
-    MayBeSwept,
+    /// It has another length, or a sweep may be about to delete it.
+    Unusable,
 }
 
 /// Which weights files of a model at `url` have to be sent, in order. `kept` are those that the
@@ -49,7 +50,7 @@ pub(crate) fn missing(
         stream::iter(asked).buffered(AT_ONCE).try_collect().await
     })?;
     for (number, (file, found)) in planned.iter().zip(&found).enumerate() {
-        if *found == Found::MayBeSwept {
+        if *found == Found::Unusable {
             prepared.rename(number, unique_name(&file.name))?;
         }
     }
@@ -64,11 +65,12 @@ async fn find(
     kept: &BTreeSet<String>,
 ) -> Result<Found> {
     match Object::head(store, url.beside(name)?.key()).await {
-        Ok(object) if object.len() != bytes => Ok(Found::Missing),
+        // Somebody else's, or damaged: it is left as it is.
+        Ok(object) if object.len() != bytes => Ok(Found::Unusable),
         Ok(object) if kept.contains(name) || object.version().age() < DEFAULT_AGE / 2 => {
             Ok(Found::There)
         }
-        Ok(_) => Ok(Found::MayBeSwept),
+        Ok(_) => Ok(Found::Unusable),
         Err(error) if error.kind() == ErrorKind::MissingFile => Ok(Found::Missing),
         Err(error) => Err(error),
     }

@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 const DIGITS: usize = 16;
 /// Ends of names of weights files, the longest first.
 const ENDS: [&str; 4] = [".onnx.data", ".safetensors", ".weight", ".data"];
+/// The end that a name without one of these gets.
+const OTHER: &str = ".data";
 const VERSION: &str = ".version-";
 
 /// `name` of a weights file with a part of the digest of its bytes in it:
@@ -27,33 +29,38 @@ pub(crate) fn unique_name(name: &str) -> String {
 
 /// Whether `name` is one that [`unique_name`] makes of `of`.
 pub(crate) fn is_unique_name_of(name: &str, of: &str) -> bool {
-    let (stem, end) = stem_and_end(of);
+    let Some((stem, end)) = stem_and_end(of) else { return false };
     let digits = name.strip_suffix(end).and_then(|name| name.strip_prefix(stem)?.strip_prefix('-'));
     digits.is_some_and(is_hex)
 }
 
 fn with_digits(name: &str, digits: &str) -> String {
-    let (stem, end) = stem_and_end(name);
+    let (stem, end) = stem_and_end(name).unwrap_or((name, OTHER));
     format!("{stem}-{digits}{end}")
 }
 
-fn stem_and_end(name: &str) -> (&str, &str) {
-    let end = ENDS.iter().find(|end| name.ends_with(**end)).unwrap_or(&"");
-    (name.strip_suffix(end).unwrap_or(name), end)
+fn stem_and_end(name: &str) -> Option<(&str, &'static str)> {
+    ENDS.iter().find_map(|end| Some((name.strip_suffix(end)?, *end)))
 }
 
-/// Whether `name` is one that [`content_name`] makes.
+/// Whether `name` is one that [`content_name`] makes. A sweep deletes no other one.
 pub(crate) fn is_content_name(name: &str) -> bool {
-    let (stem, _) = stem_and_end(name);
-    stem.rsplit_once('-').is_some_and(|(start, digits)| !start.is_empty() && is_hex(digits))
+    let digits = stem_and_end(name).and_then(|(stem, _)| stem.rsplit_once('-'));
+    digits.is_some_and(|(start, digits)| !start.is_empty() && is_hex(digits))
 }
 
 /// The name of a version of the model `model`, which has these bytes:
-/// `m.version-20261127T181530Z-0123456789abcdef.onnx`.
+/// `m.version-20261127T181530.123456Z-0123456789abcdef.onnx`.
 pub(crate) fn version_name(model: &str, now: SystemTime, bytes: &[u8]) -> String {
     let stem = model.strip_suffix(".onnx").unwrap_or(model);
     let digits = hex(&Sha256::digest(bytes).into());
     format!("{stem}{VERSION}{}-{digits}.onnx", utc(now))
+}
+
+/// Whether two versions have the same bytes, by their names.
+pub(crate) fn same_version(name: &str, other: &str) -> bool {
+    let digits = |name: &str| name.rsplit_once('-').map(|(_, digits)| digits.to_owned());
+    digits(name) == digits(other)
 }
 
 /// Whether `name` is one that [`version_name`] makes for the model `model`.
@@ -61,7 +68,7 @@ pub(crate) fn is_version_of(name: &str, model: &str) -> bool {
     let stem = model.strip_suffix(".onnx").unwrap_or(model);
     let rest = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix(VERSION));
     let parts = rest.and_then(|rest| rest.strip_suffix(".onnx")?.split_once('-'));
-    parts.is_some_and(|(time, digits)| time.len() == 16 && time.ends_with('Z') && is_hex(digits))
+    parts.is_some_and(|(time, digits)| time.len() == 23 && time.ends_with('Z') && is_hex(digits))
 }
 
 fn hex(sum: &[u8; 32]) -> String {
@@ -73,9 +80,9 @@ fn is_hex(digits: &str) -> bool {
     digits.len() == DIGITS && digits.bytes().all(is_digit)
 }
 
-/// `20261127T181530Z`.
+/// `20261127T181530.123456Z`: versions that are made in one second have an order.
 fn utc(time: SystemTime) -> String {
-    DateTime::<Utc>::from(time).format("%Y%m%dT%H%M%SZ").to_string()
+    DateTime::<Utc>::from(time).format("%Y%m%dT%H%M%S%.6fZ").to_string()
 }
 
 #[cfg(test)]
@@ -92,7 +99,7 @@ mod tests {
             ("m.onnx.data", "m-e3b0c44298fc1c14.onnx.data"),
             ("a b.weight", "a b-e3b0c44298fc1c14.weight"),
             ("m-00001-of-00002.safetensors", "m-00001-of-00002-e3b0c44298fc1c14.safetensors"),
-            ("weights", "weights-e3b0c44298fc1c14"),
+            ("weights.bin", "weights.bin-e3b0c44298fc1c14.data"),
         ];
         for (name, named) in cases {
             assert_eq!(content_name(name, &sum), named);
@@ -101,7 +108,15 @@ mod tests {
             assert!(is_content_name(&unique) && is_unique_name_of(&unique, named), "{unique}");
             assert!(!is_unique_name_of(named, named) && !is_unique_name_of(name, named));
         }
-        for name in ["-e3b0c44298fc1c14", "m-E3b0c44298fc1c14.data", "m-e3b0c44298fc1c1.data"] {
+        let others = [
+            "-e3b0c44298fc1c14.data",
+            "m-E3b0c44298fc1c14.data",
+            "m-e3b0c44298fc1c1.data",
+            "m-e3b0c44298fc1c14",
+            "events-1700000000000000",
+            "m-e3b0c44298fc1c14.onnx",
+        ];
+        for name in others {
             assert!(!is_content_name(name), "{name}");
         }
     }
@@ -110,11 +125,11 @@ mod tests {
     fn versions_sort_by_their_time() {
         // Seconds since 1970, and the time.
         let cases = [
-            (0, "19700101T000000Z"),
-            (951_782_400, "20000229T000000Z"),
-            (1_709_251_199, "20240229T235959Z"),
-            (1_709_251_200, "20240301T000000Z"),
-            (1_795_803_330, "20261127T181530Z"),
+            (0, "19700101T000000.000000Z"),
+            (951_782_400, "20000229T000000.000000Z"),
+            (1_709_251_199, "20240229T235959.000000Z"),
+            (1_709_251_200, "20240301T000000.000000Z"),
+            (1_795_803_330, "20261127T181530.000000Z"),
         ];
         for (seconds, time) in cases {
             let name = version_name("m.onnx", UNIX_EPOCH + Duration::from_secs(seconds), b"");

@@ -57,8 +57,12 @@ impl Version {
 
     /// How long ago it was written, by the clocks of this machine and of the store.
     pub(crate) fn age(&self) -> Duration {
+        // A store without times tells of none: nothing there counts as old.
+        let Some(modified) = u64::try_from(self.modified).ok().filter(|time| *time > 0) else {
+            return Duration::ZERO;
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        now.saturating_sub(Duration::from_secs(u64::try_from(self.modified).unwrap_or(0)))
+        now.saturating_sub(Duration::from_secs(modified))
     }
 
     /// The tag that a request may be conditional on. A weak one never matches.
@@ -340,6 +344,20 @@ impl Object {
                 let reason = format!("the object was replaced: it was {}", self.version.shown());
                 self.error(ErrorKind::Changed, reason)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_time_is_young() {
+        // When it was written, and whether it is older than a day.
+        for (modified, is_old) in [(0, false), (-1, false), (i64::MAX, false), (1, true)] {
+            let version = Version { e_tag: None, size: 0, modified, number: None };
+            assert_eq!(version.age() > Duration::from_secs(86_400), is_old, "{modified}");
         }
     }
 }

@@ -51,6 +51,7 @@ pub(crate) const TRIAL: &str = ".onnx-container-probe-";
 /// # Errors
 /// Where nothing can be written there.
 pub fn probe(store: &Store, url: &StoreUrl) -> Result<Abilities> {
+    url.refuse_read_only()?;
     let folder =
         url.key().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
     run(async {

@@ -20,6 +20,8 @@ const PLACE: [(&str, Key); 2] = [("region", Key::Region), ("endpoint_url", Key::
 /// One profile of the files.
 #[derive(Default)]
 pub(crate) struct Profile {
+    /// Its name, where the environment has one.
+    pub(crate) named: Option<String>,
     /// Access key, secret and token, where both of the first are there.
     pub(crate) credentials: Vec<(Key, String)>,
     /// Region and endpoint.
@@ -32,7 +34,7 @@ impl Profile {
     pub(crate) fn of_environment() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let named = variable("AWS_PROFILE").or_else(|| variable("AWS_DEFAULT_PROFILE"));
-        let name = named.unwrap_or_else(|| "default".to_owned());
+        let name = named.clone().unwrap_or_else(|| "default".to_owned());
         let home = || variable("HOME").or_else(|| variable("USERPROFILE")).map(PathBuf::from);
         let file = |name, default: &str| {
             let path = variable(name).map(PathBuf::from);
@@ -41,7 +43,8 @@ impl Profile {
         };
         let credentials = file("AWS_SHARED_CREDENTIALS_FILE", "credentials");
         let config = file("AWS_CONFIG_FILE", "config");
-        Self::of_files(credentials.as_ref(), config.as_ref(), &name)
+        let found = Self::of_files(credentials.as_ref(), config.as_ref(), &name);
+        Self { named, ..found }
     }
 
     /// The profile `name`, which the first file comes before the second for.
@@ -59,7 +62,7 @@ impl Profile {
         let keys = files.iter().map(|(file, section)| values(file, section, &CREDENTIALS));
         let credentials = keys.into_iter().find(is_complete).unwrap_or_default();
         let places = files.iter().rev().flat_map(|(file, section)| values(file, section, &PLACE));
-        Self { credentials, place: places.collect() }
+        Self { named: None, credentials, place: places.collect() }
     }
 }
 

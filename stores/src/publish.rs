@@ -6,6 +6,7 @@
 //! written again: a reader of the old model keeps its files, and a reader of the new one has all of
 //! them. A publication that ends early leaves files that no model names, for `sweep`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -20,12 +21,12 @@ use onnx_container::{Buffer, Container, Error, ErrorKind, Result, SaveOptions, w
 use crate::again::{ATTEMPTS, again, may_pass, pause};
 use crate::errors::from_store;
 use crate::missing::missing;
-use crate::names::{content_name, is_version_of, version_name};
-use crate::object::Object;
+use crate::names::{content_name, is_version_of, same_version, version_name};
+use crate::object::{Object, Version};
 use crate::options::StoreOptions;
 use crate::put::{Source, Sum, put};
 use crate::remote::RemoteModel;
-use crate::runtime::run;
+use crate::runtime::{run, run_to_end};
 use crate::store::Store;
 use crate::url::StoreUrl;
 
@@ -117,6 +118,8 @@ pub struct Published {
     pub version: Option<StoreUrl>,
     /// Older versions that were removed.
     pub removed: Vec<StoreUrl>,
+    /// What failed after the model was published: a version that was not kept or not removed.
+    pub warnings: Vec<Error>,
 }
 
 /// One weights file of a publication.
@@ -127,8 +130,8 @@ pub struct PublishedFile {
     pub name: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// The SHA-256 of its bytes.
-    pub sha256: [u8; 32],
+    /// The SHA-256 of its bytes; `None` where they were not read, by a [`rollback`].
+    pub sha256: Option<[u8; 32]>,
     /// Whether it was sent: false for one that was there.
     pub sent: bool,
 }
@@ -175,6 +178,7 @@ pub fn publish_in(
     options: impl Into<PublishOptions>,
 ) -> Result<Published> {
     let options = options.into();
+    check_target(url)?;
     let prepared = container.prepare(url.name(), options.save.clone())?;
     Publication::new(store, url, &options)?.publish(prepared)
 }
@@ -186,7 +190,37 @@ pub struct Publication {
     url: StoreUrl,
     options: PublishOptions,
     /// The model that is replaced.
-    old: Option<RemoteModel>,
+    old: Option<Replaced>,
+}
+
+/// A model that is replaced.
+#[derive(Debug)]
+struct Replaced {
+    version: Version,
+    /// The weights files that it names. What is no model names none.
+    locations: BTreeSet<String>,
+}
+
+impl Replaced {
+    /// What is at `url`, whatever it is.
+    fn at(store: &Store, url: &StoreUrl) -> Result<Option<Self>> {
+        match RemoteModel::open_in(store, url) {
+            Ok(model) => {
+                let locations = model.locations().unwrap_or_default();
+                Ok(Some(Self { version: model.object().version().clone(), locations }))
+            }
+            Err(error) if error.kind() == ErrorKind::MissingFile => Ok(None),
+            Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Unsupported) => {
+                let version = run(Object::head(store, url.key()))?.version().clone();
+                Ok(Some(Self { version, locations: BTreeSet::new() }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn e_tag(&self) -> Option<&str> {
+        self.version.e_tag.as_deref()
+    }
 }
 
 impl Publication {
@@ -195,29 +229,17 @@ impl Publication {
     /// # Errors
     /// Those of [`publish`] before anything is written.
     pub fn new(store: &Store, url: &StoreUrl, options: &PublishOptions) -> Result<Self> {
-        if url.key().is_empty() {
-            let reason = format!("`{}` is a store: name a model in it", url.root());
-            return Err(Error::new(ErrorKind::InvalidArgument, reason));
-        }
-        if !url.name().ends_with(".onnx") {
-            let reason =
-                "call the model *.onnx: a sweep reads those to know which files are in use";
-            return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(url.to_string()));
-        }
-        let old = match RemoteModel::open_in(store, url) {
-            Ok(old) => Some(old),
-            Err(error) if error.kind() == ErrorKind::MissingFile => None,
-            // Whatever is there, it is replaced as it is.
-            Err(error) => return Err(error),
-        };
+        check_target(url)?;
+        let old = Replaced::at(store, url)?;
         let refused = |kind, reason: &str| Err(Error::new(kind, reason).with_path(url.to_string()));
         match (&options.if_present, &old) {
             (IfPresent::Refuse, Some(_)) => {
                 return refused(ErrorKind::AlreadyExists, "there is a model already");
             }
             (IfPresent::ReplaceVersion(tag), old) => {
-                let found = old.as_ref().and_then(RemoteModel::e_tag);
-                if found != Some(tag) {
+                let found = old.as_ref().and_then(Replaced::e_tag);
+                // A shell takes the quotes away that are part of a tag.
+                if found.map(|found| found.trim_matches('"')) != Some(tag.trim_matches('"')) {
                     let found = found.unwrap_or("none");
                     let reason = format!(
                         "the model is not the one that was loaded: its tag is {found}, not {tag}"
@@ -240,8 +262,10 @@ impl Publication {
     /// Those of [`publish`].
     pub fn publish(self, prepared: Prepared) -> Result<Published> {
         let (mut prepared, sums) = called_by_content(prepared)?;
-        // A file that is no model names nothing.
-        let kept = self.old.as_ref().and_then(|old| old.locations().ok()).unwrap_or_default();
+        // Without a condition, another model may be there by the time of the replacement.
+        let is_bound = self.options.if_present != IfPresent::Overwrite;
+        let kept = self.old.as_ref().filter(|_| is_bound).map(|old| old.locations.clone());
+        let kept = kept.unwrap_or_default();
         let missing = missing(&self.store, &self.url, &mut prepared, &kept)?;
         let mut model = Vec::new();
         prepared.encode_model(&mut model)?;
@@ -266,9 +290,15 @@ impl Publication {
         for (number, ((file, sum), sent)) in planned.enumerate() {
             if sent && !self.options.dry_run {
                 let key = self.url.beside(&file.name)?;
-                run(put(&self.store, key.key(), &source_of(prepared, number)?, sum))?;
+                // It ends by itself when it is cancelled, and gives up its parts.
+                run_to_end(put(&self.store, key.key(), &source_of(prepared, number)?, sum))?;
             }
-            files.push(PublishedFile { name: file.name, bytes: file.bytes, sha256: *sum, sent });
+            files.push(PublishedFile {
+                name: file.name,
+                bytes: file.bytes,
+                sha256: Some(*sum),
+                sent,
+            });
         }
         Ok(files)
     }
@@ -282,27 +312,42 @@ impl Publication {
             files,
             version: None,
             removed: Vec::new(),
+            warnings: Vec::new(),
         };
+        if !self.options.dry_run {
+            published.e_tag = self.replace(&model)?;
+        }
         if self.options.keep > 0 {
             let name = version_name(self.url.name(), SystemTime::now(), &model);
-            published.version = Some(self.url.beside(&name)?);
+            let version = self.url.beside(&name)?;
+            // The model is published, whatever becomes of its versions.
+            match self.keep_version(version, &model) {
+                Ok((version, removed)) => {
+                    (published.version, published.removed) = (Some(version), removed);
+                }
+                Err(error) => published.warnings.push(error),
+            }
         }
-        if self.options.dry_run {
-            return Ok(published);
-        }
-        if let Some(version) = &published.version {
+        Ok(published)
+    }
+
+    /// Puts a version beside the model, unless the newest is the same, and removes the oldest beyond
+    /// those that stay.
+    fn keep_version(&self, new: StoreUrl, model: &Buffer) -> Result<(StoreUrl, Vec<StoreUrl>)> {
+        let newest = versions(&self.store, &self.url)?.pop();
+        let same = newest.filter(|newest| same_version(newest.name(), new.name()));
+        let is_new = same.is_none();
+        let version = same.unwrap_or(new);
+        if is_new && !self.options.dry_run {
             let path = version.path()?;
-            let payload = payload_of(&model);
+            let payload = payload_of(model);
             run(async {
-                let put = self.store.objects().put(&path, payload).await;
+                let put = again(|| self.store.objects().put(&path, payload.clone())).await;
                 put.map_err(|error| from_store(&version.to_string(), error))
             })?;
         }
-        published.e_tag = self.replace(&model)?;
-        if let Some(version) = &published.version {
-            published.removed = self.remove_versions(version)?;
-        }
-        Ok(published)
+        let removed = self.remove_versions(&version)?;
+        Ok((version, removed))
     }
 
     /// Replaces the model by one request, and returns the tag of the new one.
@@ -311,13 +356,15 @@ impl Publication {
             (IfPresent::Overwrite, _) => PutMode::Overwrite,
             (_, None) => PutMode::Create,
             (_, Some(old)) => PutMode::Update(UpdateVersion {
-                e_tag: old.e_tag().map(str::to_owned),
-                version: old.object().version().number.clone(),
+                e_tag: old.version.e_tag.clone(),
+                version: old.version.number.clone(),
             }),
         };
         let path = self.url.path()?;
         let payload = payload_of(model);
-        run(async {
+        work::check()?;
+        // Not cancelled before its answer is there, which says what is there.
+        run_to_end(async {
             let mut attempt = 1;
             loop {
                 let options = PutOptions::from(mode.clone());
@@ -346,7 +393,7 @@ impl Publication {
             Ok((object, found)) if found[..] == model[..] => Ok(object.version().e_tag.clone()),
             Ok((object, _)) if refused => {
                 let now = object.version().e_tag.as_deref().unwrap_or("no tag").to_owned();
-                let before = self.old.as_ref().and_then(RemoteModel::e_tag).unwrap_or("none");
+                let before = self.old.as_ref().and_then(Replaced::e_tag).unwrap_or("none");
                 let reason = format!(
                     "another writer published this model meanwhile: its tag was {before}, and is \
                      {now}. Load it and publish again"
@@ -370,8 +417,9 @@ impl Publication {
         versions.retain(|version| version != made);
         let removed = versions.len().saturating_sub(self.options.keep.saturating_sub(1));
         versions.truncate(removed);
+        let deleted = versions.iter().filter(|_| !self.options.dry_run);
         run(async {
-            for version in &versions {
+            for version in deleted {
                 let path = version.path()?;
                 match again(|| self.store.objects().delete(&path)).await {
                     Ok(()) | Err(StoreError::NotFound { .. }) => {}
@@ -389,6 +437,7 @@ impl Publication {
 /// # Errors
 /// Where the store cannot be listed.
 pub fn versions(store: &Store, url: &StoreUrl) -> Result<Vec<StoreUrl>> {
+    url.refuse_read_only()?;
     let folder = url.key().rsplit_once('/').map(|(folder, _)| folder);
     let folder = folder.map(crate::url::path_of).transpose()?;
     run(async {
@@ -419,21 +468,20 @@ pub fn rollback(
         let reason = format!("`{version}` is no version of `{url}`");
         return Err(Error::new(ErrorKind::InvalidArgument, reason));
     }
+    // First, so that whoever publishes from here on is noticed.
+    let publication = Publication::new(store, url, options)?;
     let model = RemoteModel::open_in(store, version)?;
-    let files = model.locations()?;
-    let lengths: Vec<u64> = run(async {
-        let asked = files
-            .iter()
-            .map(|name| async { Ok(Object::head(store, url.beside(name)?.key()).await?.len()) });
-        stream::iter(asked).buffered(AT_ONCE).try_collect().await
-    })?;
-    let e_tag = match options.dry_run {
-        true => None,
-        false => Publication::new(store, url, options)?.replace(model.bytes())?,
-    };
+    let files: Vec<String> = model.locations()?.into_iter().collect();
+    let lengths = lengths(store, url, &files)?;
+    let mut e_tag = None;
+    let mut warnings = Vec::new();
+    if !options.dry_run {
+        e_tag = publication.replace(model.bytes())?;
+        // Another publication may have let the version go, and a sweep its files, before this one.
+        warnings.extend(self::lengths(store, url, &files).err());
+    }
     let files = files.into_iter().zip(lengths);
-    let files =
-        files.map(|(name, bytes)| PublishedFile { name, bytes, sha256: [0; 32], sent: false });
+    let files = files.map(|(name, bytes)| PublishedFile { name, bytes, sha256: None, sent: false });
     Ok(Published {
         url: url.clone(),
         e_tag,
@@ -441,7 +489,31 @@ pub fn rollback(
         files: files.collect(),
         version: Some(version.clone()),
         removed: Vec::new(),
+        warnings,
     })
+}
+
+/// The lengths of weights files beside the model at `url`.
+fn lengths(store: &Store, url: &StoreUrl, files: &[String]) -> Result<Vec<u64>> {
+    run(async {
+        let asked = files
+            .iter()
+            .map(|name| async { Ok(Object::head(store, url.beside(name)?.key()).await?.len()) });
+        stream::iter(asked).buffered(AT_ONCE).try_collect().await
+    })
+}
+
+/// Refuses to publish where no model can be.
+fn check_target(url: &StoreUrl) -> Result<()> {
+    url.refuse_read_only()?;
+    let reason = match url.name() {
+        "" => "that is a store: name a model in it",
+        name if !name.ends_with(".onnx") => {
+            "call the model *.onnx: a sweep reads those to know which files are in use"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(url.to_string()))
 }
 
 /// The bytes of a model as the body of a request: they are not copied.

@@ -5,16 +5,19 @@
 //! name of its content.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use futures_util::{StreamExt, TryFutureExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, PutMode, PutPayload};
+use object_store::{Error as StoreError, MultipartUpload, ObjectStore, PutMode, PutPayload};
 use onnx_container::{Error, ErrorKind, Result, work};
 use sha2::{Digest, Sha256};
 
 use crate::again::again;
 use crate::errors::from_store;
 use crate::object::Object;
+use crate::runtime::cancelled;
 use crate::store::Store;
 use crate::url::path_of;
 
@@ -26,6 +29,9 @@ const MOST_PARTS: u64 = 9_000;
 const IN_MEMORY: u64 = 128 << 20;
 /// Parts that are read and sent at once, where they are small.
 const AT_ONCE: u64 = 8;
+
+/// How long a call waits for the store to forget the parts of an upload.
+const AT_MOST: Duration = Duration::from_secs(10);
 
 /// The SHA-256 of an object.
 pub(crate) type Sum = [u8; 32];
@@ -98,18 +104,16 @@ fn part_of(len: u64) -> u64 {
 pub(crate) async fn put(store: &Store, key: &str, source: &Source, sum: &Sum) -> Result<()> {
     let path = path_of(key)?;
     let put = if source.len <= PART {
-        put_whole(store, &path, source, sum).await
+        unless_cancelled(put_whole(store, &path, source, sum)).await
     } else {
-        put_in_parts(store, &path, source, sum).await
+        put_in_parts(store, key, &path, source, sum).await
     };
     match put {
         Ok(()) => Ok(()),
         Err(Failed::Bytes(error)) => Err(error),
         // The answer may be lost, and the object be there. Its name says what is in it.
-        Err(Failed::Store(error)) => match Object::head(store, key).await {
-            Ok(object) if object.len() == source.len => Ok(()),
-            _ => Err(from_store(&store.shown(key), error)),
-        },
+        Err(Failed::Store(_)) if is_there(store, key, source.len).await => Ok(()),
+        Err(Failed::Store(error)) => Err(from_store(&store.shown(key), error)),
     }
 }
 
@@ -142,29 +146,54 @@ async fn put_whole(
     let bytes = parts.try_next().await?.unwrap_or_default();
     compare(&Sha256::digest(&bytes).into(), sum)?;
     work::advance(bytes.len() as u64)?;
-    let mode = PutMode::Overwrite.into();
-    store.objects().put_opts(path, PutPayload::from(bytes), mode).await?;
+    let payload = PutPayload::from(bytes);
+    // One that is there has readers, whom another tag would stop.
+    match store.objects().put_opts(path, payload.clone(), PutMode::Create.into()).await {
+        Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
+            store.objects().put_opts(path, payload, PutMode::Overwrite.into()).await?;
+        }
+        put => drop(put?),
+    }
     Ok(())
 }
 
 async fn put_in_parts(
     store: &Store,
+    key: &str,
     path: &Path,
     source: &Source,
     sum: &Sum,
 ) -> std::result::Result<(), Failed> {
     let begin = || store.objects().put_multipart_opts(path, Default::default());
     let mut upload = again(begin).await?;
-    let sent = send_parts(&mut *upload, source, sum).await;
-    let sent = match sent {
-        Ok(()) => upload.complete().await.map(|_| ()).map_err(Failed::Store),
-        failed => failed,
+    // A call that is cancelled leaves no parts behind.
+    let sent = unless_cancelled(send_parts(&mut *upload, source, sum)).await;
+    // Another publication may have been faster, whose readers another tag would stop.
+    let is_there = sent.is_ok() && is_there(store, key, source.len).await;
+    let done = match sent {
+        Ok(()) if !is_there => upload.complete().await.map(|_| ()).map_err(Failed::Store),
+        sent => sent,
     };
-    if sent.is_err() {
+    if is_there || done.is_err() {
         // Parts that stay are for the rules of the store: the first error is what counts.
-        let _ = upload.abort().await;
+        let _ = tokio::time::timeout(AT_MOST, upload.abort()).await;
     }
-    sent
+    done
+}
+
+/// The result of `future`, which is dropped where the work of this thread is cancelled.
+async fn unless_cancelled<T>(
+    future: impl Future<Output = std::result::Result<T, Failed>>,
+) -> std::result::Result<T, Failed> {
+    match select(std::pin::pin!(future), std::pin::pin!(cancelled())).await {
+        Either::Left((result, _)) => result,
+        Either::Right((error, _)) => Err(Failed::Bytes(error)),
+    }
+}
+
+/// Whether the object is there with all of its bytes.
+async fn is_there(store: &Store, key: &str, len: u64) -> bool {
+    Object::head(store, key).await.is_ok_and(|object| object.len() == len)
 }
 
 async fn send_parts(
@@ -197,7 +226,35 @@ fn compare(found: &Sum, sum: &Sum) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
     use super::*;
+    use crate::runtime::run;
+
+    #[test]
+    fn an_object_that_is_there_is_not_written_again() {
+        let store = Store::new(Arc::new(InMemory::new()), "s3://b");
+        for len in [0, 10, (9 << 20) + 1] {
+            let source = Source::new(len, |_, out| {
+                out.fill(7);
+                Ok(())
+            });
+            let key = format!("w{len}");
+            let tag = || {
+                run(async {
+                    let sum = source.sum().await?;
+                    put(&store, &key, &source, &sum).await?;
+                    let meta = store.objects().head(&path_of(&key)?).await;
+                    Ok(meta.map(|meta| (meta.size, meta.e_tag)).unwrap())
+                })
+                .unwrap()
+            };
+            let first = tag();
+            assert_eq!(first.0, len);
+            assert_eq!(tag(), first, "{len}");
+        }
+    }
 
     #[test]
     fn parts_are_few_equal_and_not_small() {

@@ -49,8 +49,15 @@ pub(crate) fn run<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     })
 }
 
+/// Waits for `future`, also where the work of the calling thread is cancelled: for a request whose
+/// answer has to be known.
+pub(crate) fn run_to_end<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let _entered = runtime()?.enter();
+    pollster::block_on(future)
+}
+
 /// Ends when the work of this thread is cancelled.
-async fn cancelled() -> Error {
+pub(crate) async fn cancelled() -> Error {
     loop {
         if let Err(error) = work::check() {
             return error;

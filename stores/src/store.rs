@@ -5,11 +5,13 @@
 //! the commit that a branch had, and the next one is at that which the branch has then.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use object_store::ObjectStore;
 use onnx_container::{Error, ErrorKind, Result};
+use sha2::{Digest, Sha256};
 
 #[cfg(feature = "https")]
 use crate::clients;
@@ -47,7 +49,8 @@ impl fmt::Debug for Store {
     }
 }
 
-type Opened = HashMap<(String, StoreOptions), Weak<Inner>>;
+/// Stores by their URL and the digest of what else they depend on.
+type Opened = HashMap<(String, [u8; 32]), Weak<Inner>>;
 
 impl Store {
     /// Any store of object_store: with credentials, caches or limits of its own. `root` is what
@@ -74,7 +77,7 @@ impl Store {
         static OPENED: OnceLock<Mutex<Opened>> = OnceLock::new();
         let opened = OPENED.get_or_init(Mutex::default);
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (url.root().to_owned(), options.clone());
+        let key = (url.root().to_owned(), settings(options));
         if let Some(store) = opened.get(&key).and_then(Weak::upgrade) {
             return Ok(Self(store));
         }
@@ -100,6 +103,20 @@ impl Store {
     pub(crate) fn shown(&self, key: &str) -> String {
         format!("{}/{key}", self.0.root)
     }
+}
+
+/// A digest of the options and of the environment, which may hold secrets and may change.
+fn settings(options: &StoreOptions) -> [u8; 32] {
+    const PREFIXES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
+    let is_of_stores = |name: &OsString| {
+        PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+    };
+    let mut variables: Vec<_> =
+        std::env::vars_os().filter(|(name, _)| is_of_stores(name)).collect();
+    variables.sort();
+    let StoreOptions { set, max_retries, trust_conditions } = options;
+    let all = format!("{set:?} {max_retries} {trust_conditions} {variables:?}");
+    Sha256::digest(all).into()
 }
 
 /// The client of a store, and whether it is one that is known to honour conditions.

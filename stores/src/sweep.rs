@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 use onnx_container::{Error, ErrorKind, Result};
+use tokio::sync::Semaphore;
 
 use crate::again::again;
 use crate::errors::from_store;
@@ -26,6 +27,8 @@ use crate::url::{StoreUrl, path_of};
 
 /// Objects that are asked for at once.
 const AT_ONCE: usize = 64;
+/// MiB of models that are in memory at once; a longer one is there alone.
+const IN_MEMORY: usize = 512;
 
 /// How a folder of a store is swept.
 #[derive(Debug, Clone)]
@@ -97,6 +100,7 @@ type Named = BTreeMap<String, (Version, BTreeSet<String>)>;
 /// # Errors
 /// Where the store cannot be listed, and where a model cannot be read: it may name any file.
 pub fn sweep(store: &Store, folder: &StoreUrl, options: &SweepOptions) -> Result<Sweep> {
+    folder.refuse_read_only()?;
     run(async {
         let listed = list(store, folder).await?;
         let models = read_models(store, folder, &listed, Named::new()).await?;
@@ -140,7 +144,7 @@ async fn read_models(
     known: Named,
 ) -> Result<Named> {
     let models = listed.iter().filter(|meta| is_model(meta.location.as_ref()));
-    let known = &known;
+    let (known, memory) = (&known, &Semaphore::new(IN_MEMORY));
     let read = models.map(|meta| async move {
         let key = meta.location.as_ref();
         if let Some((version, files)) = known.get(key)
@@ -148,6 +152,10 @@ async fn read_models(
         {
             return Ok(Some((key.to_owned(), (version.clone(), files.clone()))));
         }
+        let mib = usize::try_from(meta.size >> 20).unwrap_or(IN_MEMORY);
+        let permits = mib.saturating_add(1).min(IN_MEMORY);
+        let permits = u32::try_from(permits).map_err(Error::internal)?;
+        let _memory = memory.acquire_many(permits).await.map_err(Error::internal)?;
         let model = match Object::whole(store, key).await {
             Ok((object, bytes)) => RemoteModel::new(store, &folder.with_key(key), object, bytes),
             Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(None),

@@ -95,6 +95,12 @@ impl StoreUrl {
         if store.is_empty() {
             return Err(invalid(format!("`{name}://` is without the name of a store")));
         }
+        if scheme != Scheme::Http && store.contains(['?', '#', ' ']) {
+            return Err(invalid(format!("`{root}`: no store has such a name")));
+        }
+        if key.starts_with('/') {
+            return Err(invalid(format!("`{root}/`: no key of a store begins with a slash")));
+        }
         let key = match scheme {
             Scheme::Http => web_key(&root, store, key)?,
             _ => Path::parse(key).map_err(|error| invalid(error.to_string()))?,
@@ -146,6 +152,24 @@ impl StoreUrl {
         let folder = self.key.rsplit_once('/').map(|(folder, _)| folder);
         let key = folder.into_iter().chain(components).collect::<Vec<_>>().join("/");
         Ok(self.with_key(key))
+    }
+
+    /// Refuses a store that is for reading only.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for web servers and the Hub.
+    pub(crate) fn refuse_read_only(&self) -> Result<()> {
+        let what = match self.scheme {
+            Scheme::Http => "a web server",
+            Scheme::Hub => "the Hub",
+            _ => return Ok(()),
+        };
+        let way = match self.scheme {
+            Scheme::Hub => "`hf upload` puts files there",
+            _ => "publish to s3://, gs:// or az://",
+        };
+        let reason = format!("{what} is for reading only here: {way}");
+        Err(Error::new(ErrorKind::Unsupported, reason).with_path(self.to_string()))
     }
 
     /// Another object of the same store.
@@ -264,6 +288,8 @@ mod tests {
             ("s3://", "without the name of a store"),
             ("s3:///m.onnx", "without the name of a store"),
             ("s3://b/a//m.onnx", "empty"),
+            ("s3://b//m.onnx", "begins with a slash"),
+            ("s3://b?x/m.onnx", "no store has such a name"),
             ("s3://b/../m.onnx", ".."),
             ("https://h/m.onnx?X-Amz-Signature=1", "a web address with `?`"),
             ("https://me:secret@h/m.onnx", "a user or a password"),

@@ -1,5 +1,6 @@
 //! The commands that write to stores and look at them.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -137,16 +138,26 @@ pub struct ProbeArgs {
 const SECRET: [&str; 8] =
     ["key", "secret", "token", "password", "sas", "credential", "authorization", "bearer"];
 
+/// An option of stores, or why it is none.
+pub type StoreOption = Result<(String, String), String>;
+
+/// Takes an option apart. It fails later, as the failure of an argument repeats the argument, which
+/// may be secret.
+pub fn given_store_option(text: &str) -> Result<StoreOption, Infallible> {
+    Ok(store_option(text))
+}
+
 /// An option of stores that is no secret: `aws_region=eu-west-1`.
-pub fn store_option(text: &str) -> Result<(String, String), String> {
+fn store_option(text: &str) -> StoreOption {
     let given = text.split_once('=').filter(|(name, _)| !name.is_empty());
     // The text may be a secret, so that nothing of it but a name is repeated.
     let (name, value) = given.ok_or("not NAME=VALUE, such as aws_region=eu-west-1")?;
     let lower = name.to_ascii_lowercase();
     let is_address = value.contains("://") && value.contains('@');
     if is_address || SECRET.iter().any(|word| lower.contains(word)) {
-        let variable = name.to_ascii_uppercase();
-        return Err(format!("a secret is not for arguments: set {variable} in the environment"));
+        return Err(format!(
+            "`{name}` is a secret: give it by the environment, not by an argument"
+        ));
     }
     Ok((lower, value.to_owned()))
 }

@@ -54,8 +54,10 @@ fn run(args: &PublishArgs, out: &mut Output) -> Result<Outcome, Failure> {
         stop::written(format!("`{}` was published", published.url));
     }
     let warnings = container.warnings().iter().map(ToString::to_string);
-    let warnings = warnings.chain(leftovers::warnings([args.input.as_path()])).collect();
-    let told = Told::new(&published, args.present.dry_run, true);
+    let warnings = warnings.chain(leftovers::warnings([args.input.as_path()]));
+    let warnings = warnings.chain(published.warnings.iter().map(ToString::to_string)).collect();
+    save::print_warnings(&published.warnings);
+    let told = Told::new(&published, args.present.dry_run);
     let report = Report { command: "publish", input: &args.input, told, warnings };
     if args.present.json {
         out.json(&report)?;
@@ -139,12 +141,11 @@ struct ToldFile<'a> {
 }
 
 impl<'a> Told<'a> {
-    /// `has_sums` says that the files were read, so that their digests are known.
-    fn new(published: &'a Published, dry_run: bool, has_sums: bool) -> Self {
+    fn new(published: &'a Published, dry_run: bool) -> Self {
         let file = |file: &'a PublishedFile| ToldFile {
             name: &file.name,
             bytes: file.bytes,
-            sha256: has_sums.then(|| hex(&file.sha256)),
+            sha256: file.sha256.as_ref().map(|sum| hex(sum)),
             sent: file.sent,
         };
         let sent = published.files.iter().filter(|file| file.sent).map(|file| file.bytes);

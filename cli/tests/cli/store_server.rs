@@ -99,7 +99,7 @@ impl Server {
         let server = Self::new();
         server.run(folder, &["publish", model, "s3://models/m.onnx"]).done();
         let bytes = server.state().objects["m.onnx"].0.clone();
-        server.put("m.version-20261127T181530Z-0123456789abcdef.onnx", bytes);
+        server.put("m.version-20261127T181530.123456Z-0123456789abcdef.onnx", bytes);
         server.put("m-0123456789abcdef.onnx.data", vec![0; 1000]);
         server.asked();
         server

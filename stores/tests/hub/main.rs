@@ -334,7 +334,7 @@ fn a_repository_is_only_read() {
     let store = Store::open(&url, &options).unwrap();
     let error = failure(publish_in(&store, &url, &model, PublishOptions::new()));
     assert!(error.has(ErrorKind::Unsupported), "{error}");
-    assert!(error.to_string().contains("hf upload"), "{error}");
+    assert!(error.to_string().contains("the Hub is for reading only"), "{error}");
 }
 
 #[test]

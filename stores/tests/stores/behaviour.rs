@@ -55,13 +55,14 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
 type Behaviour = fn(&Case);
 
 /// What holds for every store.
-const BEHAVIOURS: [(&str, Behaviour); 11] = [
+const BEHAVIOURS: [(&str, Behaviour); 12] = [
     ("every layout", every_layout),
     ("lengths about a part", lengths_about_a_part),
     ("more than two parts", more_than_two_parts),
     ("names", names),
     ("what is present", what_is_present),
     ("two writers", two_writers),
+    ("versions of two writers", versions_of_two_writers),
     ("a dry run", a_dry_run),
     ("versions", versions_stay),
     ("a sweep", a_sweep),
@@ -216,6 +217,21 @@ fn what_is_present(case: &Case) {
     is(3);
 }
 
+/// Of two writers, the one that comes late leaves no version.
+fn versions_of_two_writers(case: &Case) {
+    let keep = || PublishOptions::new().keep(2);
+    let begun = Publication::new(&case.store, &case.url, &keep()).unwrap();
+    let first = case.publish(&model(1, &[("w", 100)]), keep());
+    let late = model(2, &[("w", 100)]).prepare("m.onnx", SaveOptions::new()).unwrap();
+    let error = begun.publish(late).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    let made = first.version.unwrap();
+    assert_eq!(versions(&case.store, &case.url).unwrap(), [made]);
+    let dry = case.publish(&model(3, &[("w", 100)]), PublishOptions::new().keep(1).dry_run(true));
+    assert_eq!(dry.removed, versions(&case.store, &case.url).unwrap());
+    assert_eq!(dry.removed.len(), 1);
+}
+
 fn two_writers(case: &Case) {
     let (one, two) = (model(1, &[("w", 100)]), model(2, &[("w", 100)]));
     for present in [false, true] {
@@ -280,6 +296,9 @@ fn versions_stay(case: &Case) {
     assert!(back.files.iter().all(|file| !file.sent));
     assert_same(&case.load(), &containers[kept]);
 
+    let wrong = PublishOptions::new().if_present(IfPresent::ReplaceVersion("other".into()));
+    let error = rollback(&case.store, &case.url, &made[kept], &wrong.dry_run(true)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
     let other = case.url.beside("other.onnx").unwrap();
     let error = rollback(&case.store, &other, &made[kept], &options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");

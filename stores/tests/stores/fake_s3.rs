@@ -34,13 +34,14 @@ pub enum Kind {
 
 pub fn kind_of(request: &Request) -> Kind {
     let has = |name| request.query(name).is_some();
+    let is_weights = !request.path().ends_with(".onnx") && !request.path().contains("probe");
     match request.method.as_str() {
         "HEAD" => Kind::Head,
         "GET" if has("list-type") => Kind::List,
         "GET" if request.range().is_some() => Kind::Range,
         "GET" => Kind::Whole,
         "PUT" if has("partNumber") => Kind::Part,
-        "PUT" if request.header("if-none-match").is_some() => Kind::Create,
+        "PUT" if request.header("if-none-match").is_some() && !is_weights => Kind::Create,
         "PUT" if request.header("if-match").is_some() => Kind::Update,
         "PUT" => Kind::Put,
         "POST" if has("uploads") => Kind::Begin,
@@ -142,7 +143,11 @@ impl FakeS3 {
 
     /// Makes all objects older.
     pub fn age(&self, by: Duration) {
-        self.inner.objects.lock().unwrap().values_mut().for_each(|stored| stored.modified -= by);
+        // Not before 1971: a time that is no time counts as none.
+        let first = SystemTime::UNIX_EPOCH + Duration::from_secs(365 * 24 * 3600);
+        for stored in self.inner.objects.lock().unwrap().values_mut() {
+            stored.modified = stored.modified.checked_sub(by).unwrap_or(first).max(first);
+        }
     }
 }
 

@@ -162,6 +162,7 @@ fn a_sweep_deletes_nothing_that_a_model_names() {
         while !ended.load(Ordering::Relaxed) {
             let _now = time.write().unwrap();
             fake.age(WEEK);
+            thread::sleep(Duration::from_millis(1));
         }
     };
     thread::scope(|scope| {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Told, if_present, refused};
 use crate::args::{RollbackArgs, VersionsArgs};
 use crate::commands::Execute;
-use crate::model::place;
+use crate::model::{place, save};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 use crate::terminal::stop;
@@ -52,7 +52,8 @@ impl Execute for RollbackArgs {
         if !self.present.dry_run {
             stop::written(format!("`{url}` was rolled back"));
         }
-        let told = Told::new(&published, self.present.dry_run, false);
+        save::print_warnings(&published.warnings);
+        let told = Told::new(&published, self.present.dry_run);
         if self.present.json {
             out.json(&RolledBack { command: "rollback", told })?;
         } else {

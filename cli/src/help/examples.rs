@@ -57,10 +57,9 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "rm" => &["model.onnx --dry-run", "old/a.onnx old/b.onnx"],
         "job" => &["rewrite model.onnx new.onnx --parts 64 -o new.job", "write new.job 0"],
         "publish" => &["model.onnx s3://models/m.onnx", "model.onnx s3://models/m.onnx --keep 3"],
-        "rollback" => &[
-            "s3://models/m.onnx 20261127T181530Z",
-            "s3://models/m.onnx 20261127T181530Z --dry-run",
-        ],
+        "rollback" => {
+            &["s3://models/m.onnx 20261127T181530", "s3://models/m.onnx 20261127T181530 --dry-run"]
+        }
         "versions" => &["s3://models/m.onnx", "s3://models/m.onnx --json"],
         "sweep" => &["s3://models/", "s3://models/ --older-than 30d --delete"],
         "stores" => &["probe s3://models/", "probe s3://models/whisper/m.onnx"],

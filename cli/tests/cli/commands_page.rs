@@ -40,7 +40,7 @@ const CALLS: [(&str, &[&str]); 39] = [
     ("job", &["write", "half.job", "0-1"]),
     ("publish", &["release.onnx", "s3://models/m.onnx"]),
     ("versions", &["s3://models/m.onnx"]),
-    ("rollback", &["s3://models/m.onnx", "20261127T181530Z"]),
+    ("rollback", &["s3://models/m.onnx", "20261127T181530"]),
     ("sweep", &["s3://models/"]),
     ("stores", &["probe", "s3://models/"]),
     ("recover", &["."]),

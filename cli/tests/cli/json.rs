@@ -141,7 +141,7 @@ const STORES: [&str; 14] = [
     "publish p.onnx s3://models/p.onnx --create",
     "versions s3://models/m.onnx",
     "versions s3://models/m.onnx --store-option x=1",
-    "rollback s3://models/m.onnx 20261127T181530Z",
+    "rollback s3://models/m.onnx 20261127T181530",
     "rollback s3://models/m.onnx 19700101",
     "sweep s3://models/",
     "sweep s3://models/ --older-than 99999d",

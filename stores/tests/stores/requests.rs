@@ -60,7 +60,6 @@ fn what_is_there_is_not_sent() {
     let first = [
         Kind::Head,
         Kind::Head,
-        Kind::Head,
         Kind::Whole,
         Kind::Put,
         Kind::Create,

@@ -327,7 +327,8 @@ fn are_same_bytes(a: &Buffer, b: &Buffer) -> bool {
 
 /// Where a tensor is stored, if that is another place in each model.
 fn moved(a: &TensorRef<'_>, b: &TensorRef<'_>) -> Result<Option<MovedTensor>> {
-    let (from, to) = (place(a)?, place(b)?);
+    // Nothing is told of a place that is not known.
+    let Some((from, to)) = place(a)?.zip(place(b)?) else { return Ok(None) };
     if from == to || a.dims().contains(&0) {
         return Ok(None);
     }
@@ -337,14 +338,18 @@ fn moved(a: &TensorRef<'_>, b: &TensorRef<'_>) -> Result<Option<MovedTensor>> {
     Ok(Some(MovedTensor { name, bytes, from_file, from_offset, to_file, to_offset }))
 }
 
-/// The name of the file of a tensor, and the first byte there; `None` in the model and in memory.
-fn place(tensor: &TensorRef<'_>) -> Result<Option<(String, u64)>> {
-    if matches!(tensor.storage()?, TensorStorage::Inline) {
-        return Ok(None);
-    }
+/// The name of the file of a tensor, and the first byte there: `Some(None)` in the model and in
+/// memory, `None` where a source has the elements that does not say where.
+fn place(tensor: &TensorRef<'_>) -> Result<Option<Option<(String, u64)>>> {
+    let in_memory = match tensor.storage()? {
+        TensorStorage::Inline => return Ok(Some(None)),
+        TensorStorage::Handle { initializer, .. } => initializer.as_buffer().is_some(),
+        TensorStorage::File { .. } => true,
+    };
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let place = tensor.file_range()?;
-    Ok(place.and_then(|(path, range)| Some((name(&path)?, range.start))))
+    let place = place.and_then(|(path, range)| Some((name(&path)?, range.start)));
+    Ok((in_memory || place.is_some()).then_some(place))
 }
 
 /// Pairs the tensors that have no name in the other model by their content.

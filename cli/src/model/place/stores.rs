@@ -1,8 +1,9 @@
 //! Models in stores.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onnx_container::check::{CheckOptions, Checked, check_bytes};
 use onnx_container::compare::{CompareOptions, Comparison, compare_with};
@@ -32,8 +33,28 @@ fn text(url: &Path) -> &str {
     url.to_str().unwrap_or_default()
 }
 
+/// The models that this process has read, so that what is read later is of the same version.
+static READ: Mutex<BTreeMap<PathBuf, RemoteModel>> = Mutex::new(BTreeMap::new());
+
+fn note(url: &Path, model: &RemoteModel) {
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    read.insert(url.to_path_buf(), model.clone());
+}
+
+/// The model at `url`: the one that was read before, where it was.
+fn same(url: &Path) -> Result<RemoteModel> {
+    let read = READ.lock().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
+    match read {
+        Some(model) => Ok(model),
+        None => RemoteModel::open(text(url), options()),
+    }
+}
+
 pub fn load(url: &Path, load: LoadOptions) -> Result<Container> {
-    onnx_container_store::load(text(url), options(), load)
+    read(text(url), options(), |model| {
+        note(url, model);
+        model.load(load.clone())
+    })
 }
 
 #[cfg(feature = "machine")]
@@ -78,7 +99,7 @@ pub fn compare(
 }
 
 pub fn attaching(url: &Path, load: LoadOptions) -> Result<LoadOptions> {
-    RemoteModel::open(text(url), options())?.load_options(load)
+    same(url)?.load_options(load)
 }
 
 #[cfg(feature = "machine")]
@@ -87,7 +108,7 @@ pub fn bytes(url: &Path) -> Result<onnx_container::Buffer> {
 }
 
 pub fn graph(url: &Path, load: LoadOptions) -> Result<(Container, Files)> {
-    let model = RemoteModel::open(text(url), options())?;
+    let model = same(url)?;
     let container = model.load(load.weights(false))?;
     let files = model.weights_files()?;
     Ok((container, Files { model, files }))

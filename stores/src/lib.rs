@@ -26,8 +26,10 @@ mod probe;
 #[cfg(feature = "aws")]
 mod profile;
 mod publish;
+mod publishing;
 mod put;
 mod remote;
+mod rollback;
 mod runtime;
 mod source;
 mod store;
@@ -39,11 +41,10 @@ pub use object_store;
 
 pub use options::StoreOptions;
 pub use probe::{Abilities, probe};
-pub use publish::{
-    IfPresent, Publication, PublishOptions, Published, PublishedFile, publish, publish_in,
-    rollback, versions,
-};
+pub use publish::{Publication, publish, publish_in, versions};
+pub use publishing::{IfPresent, PublishOptions, Published, PublishedFile};
 pub use remote::{RemoteModel, fetch, load, read, read_in};
+pub use rollback::rollback;
 pub use store::Store;
 pub use sweep::{Sweep, SweepOptions, SweptObject, sweep};
 pub use url::{Scheme, StoreUrl, is_url};

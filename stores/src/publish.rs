@@ -10,13 +10,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{
     Error as StoreError, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 use onnx_container::bytes::Bytes;
 use onnx_container::save::Prepared;
-use onnx_container::{Buffer, Container, Error, ErrorKind, Result, SaveOptions, work};
+use onnx_container::{Buffer, Container, Error, ErrorKind, Result, work};
 
 use crate::again::{ATTEMPTS, again, may_pass, pause};
 use crate::errors::from_store;
@@ -24,117 +23,12 @@ use crate::missing::missing;
 use crate::names::{content_name, is_version_of, same_version, version_name};
 use crate::object::{Object, Version};
 use crate::options::StoreOptions;
+use crate::publishing::{IfPresent, PublishOptions, Published, PublishedFile};
 use crate::put::{Source, Sum, put};
 use crate::remote::RemoteModel;
 use crate::runtime::{run, run_to_end};
 use crate::store::Store;
 use crate::url::StoreUrl;
-
-/// Files that are asked for at once.
-const AT_ONCE: usize = 64;
-
-/// What a publication does where there is a model already.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IfPresent {
-    /// Replaces the model that is there when the publication begins, and no other: one that another
-    /// writer put there meanwhile is an error. The default.
-    #[default]
-    Replace,
-    /// Replaces the model with this tag, and no other: that which was loaded and edited, by
-    /// [`RemoteModel::e_tag`].
-    ReplaceVersion(String),
-    /// Is an error.
-    Refuse,
-    /// Replaces whatever is there, without a condition: for a store that ignores conditions, and
-    /// where nobody else writes this model.
-    Overwrite,
-}
-
-/// How a model is published. [`SaveOptions`] convert.
-#[derive(Debug, Clone, Default)]
-pub struct PublishOptions {
-    save: SaveOptions,
-    if_present: IfPresent,
-    keep: usize,
-    dry_run: bool,
-}
-
-impl From<SaveOptions> for PublishOptions {
-    fn from(save: SaveOptions) -> Self {
-        Self { save, ..Self::default() }
-    }
-}
-
-impl PublishOptions {
-    /// One weights file, which replaces what is there.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How the files are laid out, as by a save.
-    #[must_use]
-    pub fn save(mut self, options: impl Into<SaveOptions>) -> Self {
-        self.save = options.into();
-        self
-    }
-
-    /// What is done where there is a model already. Default [`IfPresent::Replace`].
-    #[must_use]
-    pub fn if_present(mut self, if_present: IfPresent) -> Self {
-        self.if_present = if_present;
-        self
-    }
-
-    /// How many versions of the model stay beside it, this one included, as models of their own
-    /// that [`rollback`] publishes again. Default 0: none is made, and none is removed.
-    #[must_use]
-    pub fn keep(mut self, versions: usize) -> Self {
-        self.keep = versions;
-        self
-    }
-
-    /// Whether nothing is written, and the result says what would be. Default false.
-    #[must_use]
-    pub fn dry_run(mut self, dry_run: bool) -> Self {
-        self.dry_run = dry_run;
-        self
-    }
-}
-
-/// What a publication did.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Published {
-    /// Where the model is.
-    pub url: StoreUrl,
-    /// The tag that the store gave it.
-    pub e_tag: Option<String>,
-    /// The length of the model file in bytes.
-    pub model_bytes: u64,
-    /// Its weights files.
-    pub files: Vec<PublishedFile>,
-    /// The version of the model that stays beside it.
-    pub version: Option<StoreUrl>,
-    /// Older versions that were removed.
-    pub removed: Vec<StoreUrl>,
-    /// What failed after the model was published: a version that was not kept or not removed.
-    pub warnings: Vec<Error>,
-}
-
-/// One weights file of a publication.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PublishedFile {
-    /// Its location in the model.
-    pub name: String,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// The SHA-256 of its bytes; `None` where they were not read, by a [`rollback`].
-    pub sha256: Option<[u8; 32]>,
-    /// Whether it was sent: false for one that was there.
-    pub sent: bool,
-}
 
 /// Publishes `container` at `url`.
 ///
@@ -351,7 +245,7 @@ impl Publication {
     }
 
     /// Replaces the model by one request, and returns the tag of the new one.
-    fn replace(&self, model: &Buffer) -> Result<Option<String>> {
+    pub(crate) fn replace(&self, model: &Buffer) -> Result<Option<String>> {
         let mode = match (&self.options.if_present, &self.old) {
             (IfPresent::Overwrite, _) => PutMode::Overwrite,
             (_, None) => PutMode::Create,
@@ -448,58 +342,6 @@ pub fn versions(store: &Store, url: &StoreUrl) -> Result<Vec<StoreUrl>> {
             keys.filter(|key| is_version_of(key.name(), url.name())).collect();
         versions.sort_by(|a, b| a.key().cmp(b.key()));
         Ok(versions)
-    })
-}
-
-/// Publishes a version of a model again that [`PublishOptions::keep`] left beside it. No weights
-/// are sent, and the version stays.
-///
-/// # Errors
-/// [`ErrorKind::InvalidArgument`] for what is no version of the model; [`ErrorKind::MissingFile`]
-/// where a weights file of the version is gone; those of [`publish`].
-pub fn rollback(
-    store: &Store,
-    url: &StoreUrl,
-    version: &StoreUrl,
-    options: &PublishOptions,
-) -> Result<Published> {
-    let beside = url.beside(version.name())?;
-    if beside != *version || !is_version_of(version.name(), url.name()) {
-        let reason = format!("`{version}` is no version of `{url}`");
-        return Err(Error::new(ErrorKind::InvalidArgument, reason));
-    }
-    // First, so that whoever publishes from here on is noticed.
-    let publication = Publication::new(store, url, options)?;
-    let model = RemoteModel::open_in(store, version)?;
-    let files: Vec<String> = model.locations()?.into_iter().collect();
-    let lengths = lengths(store, url, &files)?;
-    let mut e_tag = None;
-    let mut warnings = Vec::new();
-    if !options.dry_run {
-        e_tag = publication.replace(model.bytes())?;
-        // Another publication may have let the version go, and a sweep its files, before this one.
-        warnings.extend(self::lengths(store, url, &files).err());
-    }
-    let files = files.into_iter().zip(lengths);
-    let files = files.map(|(name, bytes)| PublishedFile { name, bytes, sha256: None, sent: false });
-    Ok(Published {
-        url: url.clone(),
-        e_tag,
-        model_bytes: model.bytes().len() as u64,
-        files: files.collect(),
-        version: Some(version.clone()),
-        removed: Vec::new(),
-        warnings,
-    })
-}
-
-/// The lengths of weights files beside the model at `url`.
-fn lengths(store: &Store, url: &StoreUrl, files: &[String]) -> Result<Vec<u64>> {
-    run(async {
-        let asked = files
-            .iter()
-            .map(|name| async { Ok(Object::head(store, url.beside(name)?.key()).await?.len()) });
-        stream::iter(asked).buffered(AT_ONCE).try_collect().await
     })
 }
 

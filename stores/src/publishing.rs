@@ -13,7 +13,7 @@ pub enum IfPresent {
     #[default]
     Replace,
     /// Replaces the model with this tag, and no other: that which was loaded and edited, by
-    /// [`RemoteModel::e_tag`].
+    /// [`RemoteModel::e_tag`](crate::RemoteModel::e_tag).
     ReplaceVersion(String),
     /// Is an error.
     Refuse,
@@ -58,7 +58,8 @@ impl PublishOptions {
     }
 
     /// How many versions of the model stay beside it, this one included, as models of their own
-    /// that [`rollback`] publishes again. Default 0: none is made, and none is removed.
+    /// that [`rollback`](crate::rollback()) publishes again. Default 0: none is made, and none is
+    /// removed.
     #[must_use]
     pub fn keep(mut self, versions: usize) -> Self {
         self.keep = versions;
@@ -101,7 +102,8 @@ pub struct PublishedFile {
     pub name: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// The SHA-256 of its bytes; `None` where they were not read, by a [`rollback`].
+    /// The SHA-256 of its bytes; `None` where they were not read, by a
+    /// [`rollback`](crate::rollback()).
     pub sha256: Option<[u8; 32]>,
     /// Whether it was sent: false for one that was there.
     pub sent: bool,

@@ -20,7 +20,7 @@ const AT_ONCE: usize = 64;
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for what is no version of the model; [`ErrorKind::MissingFile`]
-/// where a weights file of the version is gone; those of [`publish`].
+/// where a weights file of the version is gone; those of [`publish`](crate::publish()).
 pub fn rollback(
     store: &Store,
     url: &StoreUrl,

@@ -48,3 +48,8 @@ pub use rollback::rollback;
 pub use store::Store;
 pub use sweep::{Sweep, SweepOptions, SweptObject, sweep};
 pub use url::{Scheme, StoreUrl, is_url};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

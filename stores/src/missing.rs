@@ -12,13 +12,11 @@ use onnx_container::save::Prepared;
 use onnx_container::{ErrorKind, Result};
 
 use crate::names::{is_unique_name_of, unique_name};
-use crate::object::Object;
+use crate::object::{AT_ONCE, Object};
 use crate::runtime::run;
 use crate::store::Store;
 use crate::url::StoreUrl;
 
-/// Files that are asked for at once.
-const AT_ONCE: usize = 64;
 /// How old a file is that a sweep removes, unless it is said: a week.
 pub(crate) const DEFAULT_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 

@@ -23,6 +23,8 @@ use crate::url::path_of;
 pub(crate) const PART: usize = 8 << 20;
 /// A longer model is read in parts.
 const WHOLE: u64 = 64 << 20;
+/// Objects that are asked for at once.
+pub(crate) const AT_ONCE: usize = 64;
 /// Protobuf messages are shorter.
 const LONGEST_MODEL: u64 = 1 << 31;
 
@@ -88,7 +90,7 @@ pub(crate) struct Object {
     version: Version,
 }
 
-/// Why a range was not read: for good, or for now.
+/// Why a range was not read, and whether to ask again.
 enum Failed {
     Lasting(Error),
     Passing(Error),
@@ -214,9 +216,8 @@ impl Object {
     /// Fills several slices, each from its offset on, as many at once as the store serves best.
     pub(crate) async fn fill_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
         // The streams of the store bound how many of them run.
-        const AHEAD: usize = 64;
         stream::iter(reads.iter_mut().map(|(offset, out)| self.fill(*offset, out)))
-            .buffer_unordered(AHEAD)
+            .buffer_unordered(AT_ONCE)
             .try_collect()
             .await
     }

@@ -16,12 +16,12 @@ use onnx_container::{
     Alignment, Buffer, BufferMut, Container, Error, ErrorKind, LoadOptions, Outline, Result,
 };
 
-use crate::object::{Object, PART};
+use crate::object::{AT_ONCE, Object, PART};
 use crate::options::StoreOptions;
 use crate::runtime::run;
-use crate::source::{AT_ONCE, RemoteFile, RemoteFiles};
+use crate::source::{RemoteFile, RemoteFiles};
 use crate::store::Store;
-use crate::url::StoreUrl;
+use crate::url::{StoreUrl, plain};
 
 /// How often a load starts again where the model is replaced meanwhile.
 const ATTEMPTS: usize = 5;
@@ -203,7 +203,7 @@ impl RemoteModel {
             }
             let start = place.offset;
             let end = place.length.map_or(u64::MAX, |len| start.saturating_add(len));
-            ranges.entry(without_dots(&place.location)).or_default().push(start..end);
+            ranges.entry(plain(&place.location)).or_default().push(start..end);
         }
         Ok(ranges)
     }
@@ -270,11 +270,6 @@ impl Fetched {
         self.file.keep(self.bytes.freeze());
         Ok(())
     }
-}
-
-/// A location as a load asks for it: without components that are `.` or empty.
-fn without_dots(location: &str) -> String {
-    location.split('/').filter(|part| !matches!(*part, "" | ".")).collect::<Vec<_>>().join("/")
 }
 
 /// `ranges` in order, within `len` bytes, with those joined that are near.

@@ -4,16 +4,13 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::{Error, ErrorKind, Result};
 
 use crate::names::is_version_of;
-use crate::object::Object;
+use crate::object::{AT_ONCE, Object};
 use crate::publish::Publication;
 use crate::publishing::{PublishOptions, Published, PublishedFile};
 use crate::remote::RemoteModel;
 use crate::runtime::run;
 use crate::store::Store;
 use crate::url::StoreUrl;
-
-/// Files that are asked for at once.
-const AT_ONCE: usize = 64;
 
 /// Publishes a version of a model again that [`PublishOptions::keep`] left beside it. No weights
 /// are sent, and the version stays.

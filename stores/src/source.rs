@@ -9,15 +9,13 @@ use futures_util::{StreamExt, stream};
 use onnx_container::load::{FileSource, WeightFile};
 use onnx_container::{Buffer, Result};
 
-use crate::object::{Object, PART};
+use crate::object::{AT_ONCE, Object, PART};
 use crate::runtime::run;
 use crate::store::Store;
 use crate::url::StoreUrl;
 
 /// A load looks at the first bytes of each file: this many at most.
 const HEAD: u64 = 512;
-/// Files that are opened at once.
-pub(crate) const AT_ONCE: usize = 64;
 
 /// Opens the weights files of one model in a store. At the first call all of them are opened, many
 /// at once and each by one request. Later reads are of the object that it was then, or an error.

@@ -142,3 +142,25 @@ fn build(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_of_other_options_are_others() {
+        let plain = StoreOptions::new;
+        let options = [
+            plain(),
+            plain().max_retries(1),
+            plain().trust_conditions(true),
+            plain().set("aws_region", "eu"),
+            plain().set("aws_region", "us"),
+        ];
+        for (number, a) in options.iter().enumerate() {
+            for (other, b) in options.iter().enumerate() {
+                assert_eq!(settings(a) == settings(b), number == other, "{a:?} {b:?}");
+            }
+        }
+    }
+}

@@ -18,15 +18,13 @@ use crate::again::again;
 use crate::errors::from_store;
 use crate::missing::DEFAULT_AGE;
 use crate::names::is_content_name;
-use crate::object::{Object, Version};
+use crate::object::{AT_ONCE, Object, Version};
 use crate::probe::TRIAL;
 use crate::remote::RemoteModel;
 use crate::runtime::run;
 use crate::store::Store;
 use crate::url::{StoreUrl, path_of};
 
-/// Objects that are asked for at once.
-const AT_ONCE: usize = 64;
 /// MiB of models that are in memory at once; a longer one is there alone.
 const IN_MEMORY: usize = 512;
 

@@ -148,10 +148,11 @@ impl StoreUrl {
     /// [`ErrorKind::UnsafePath`] for a location that leads elsewhere.
     pub fn beside(&self, location: &str) -> Result<Self> {
         onnx_container::external_data::check_location(location)?;
-        let components = location.split('/').filter(|part| !matches!(*part, "" | "."));
-        let folder = self.key.rsplit_once('/').map(|(folder, _)| folder);
-        let key = folder.into_iter().chain(components).collect::<Vec<_>>().join("/");
-        Ok(self.with_key(key))
+        let location = plain(location);
+        Ok(match self.key.rsplit_once('/') {
+            Some((folder, _)) => self.with_key(format!("{folder}/{location}")),
+            None => self.with_key(location),
+        })
     }
 
     /// Refuses a store that is for reading only.
@@ -181,6 +182,12 @@ impl StoreUrl {
     pub(crate) fn path(&self) -> Result<Path> {
         path_of(&self.key)
     }
+}
+
+/// A location as a load asks for it: without components that are `.` or empty.
+pub(crate) fn plain(location: &str) -> String {
+    let parts = location.split('/').filter(|part| !matches!(*part, "" | "."));
+    parts.collect::<Vec<_>>().join("/")
 }
 
 /// A key as object_store takes it: as it stands.

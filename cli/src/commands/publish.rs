@@ -6,6 +6,7 @@ use std::path::Path;
 
 use onnx_container::edit::ExternalizeOptions;
 use onnx_container::{ByteSize, Error, ErrorKind, MAX_PROTOBUF, SaveOptions};
+use onnx_container_files::sha256::hex;
 use onnx_container_store::{
     IfPresent, PublishOptions, Published, PublishedFile, StoreUrl, publish,
 };
@@ -186,8 +187,4 @@ impl<'a> Told<'a> {
         let removed = tense("removes", "removed");
         self.removed.iter().try_for_each(|version| out.row(removed, version))
     }
-}
-
-fn hex(sum: &[u8]) -> String {
-    sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -5,7 +5,7 @@ use std::fs;
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use crate::store_server::Server;
-use crate::support::{Folder, tensors, weight};
+use crate::support::{Folder, Run, tensors, weight};
 
 const URL: &str = "s3://b/a é#%/m.onnx";
 
@@ -286,4 +286,68 @@ fn a_store_that_ignores_conditions_is_found() {
     assert!(server.names().is_empty(), "{:?}", server.names());
     publish(&["--unconditional"]).done();
     server.run(&folder, &["check", url]).done();
+}
+
+#[test]
+fn mistakes_of_the_environment_are_said() {
+    let (folder, server) = (folder(), Server::with_model(&folder()));
+    let signed = ("AWS_SKIP_SIGNATURE", "false");
+    let profiles = ("AWS_SHARED_CREDENTIALS_FILE", "no-such-file");
+    let settings = ("AWS_CONFIG_FILE", "no-such-file");
+    // Variables, the arguments, and what is said.
+    let cases: [(&[(&str, &str)], &str, &str); 5] = [
+        (&[("AWS_ENDPOINT_URL", "localhost:1")], "inspect s3://b/m.onnx", "write an address such"),
+        (&[("AWS_ENDPOINT_URL", "")], "publish m.onnx s3://b/m.onnx", "write an address such"),
+        (
+            &[signed, profiles, settings, ("AWS_PROFILE", "nothere")],
+            "inspect s3://b/m.onnx",
+            "the profile `nothere` has no keys",
+        ),
+        (&[], "publish m.onnx https://h/m.onnx", "a web server is for reading only"),
+        (&[], "sweep hf://o/r/m", "the Hub is for reading only"),
+    ];
+    for (variables, line, said) in cases {
+        let mut command = folder.command(&line.split(' ').collect::<Vec<_>>());
+        server.is_known_to(&mut command);
+        variables.iter().for_each(|(name, value)| {
+            command.env(name, value);
+        });
+        let run = Run::of(command.output().unwrap());
+        assert!(run.code() == 1 && run.stderr().contains(said), "{line}: {run:?}");
+    }
+    assert_eq!(server.asked(), [""; 0]);
+}
+
+#[test]
+fn no_move_is_told_from_a_place_that_is_not_known() {
+    let folder = folder();
+    let server = Server::with_model(&folder);
+    folder.run(&["diff", "inline.onnx", "m.onnx"]).says(&["moved"]);
+    for other in ["m.onnx", "inline.onnx"] {
+        let run = server.run(&folder, &["diff", other, URL]);
+        assert!(run.code() == 0 && !run.stdout().contains("moved"), "{other}: {run:?}");
+    }
+}
+
+#[test]
+fn a_model_that_is_read_twice_is_read_in_one_version() {
+    let folder = folder();
+    let mut two = sum(0.0);
+    let graph = two.graph.as_mut().unwrap();
+    graph.initializer.push(weight("v", &[300], 1.0));
+    graph.node.push(NodeProto::new("Add", ["y", "v"], ["z"]));
+    graph.output = vec![ValueInfoProto::tensor("z", 1, [300])];
+    folder.save("plain.onnx", &two);
+    folder.run(&["pack", "plain.onnx", "two.onnx"]).done();
+    folder.run(&["export-safetensors", "m.onnx", "w.safetensors"]).done();
+    let server = Server::new();
+    for name in ["two.onnx", "two.onnx.data"] {
+        server.put(name, fs::read(folder.path(name)).unwrap());
+    }
+    // `w` comes from the weights, and `v` from the file that the model names.
+    let import = ["import-safetensors", "s3://b/two.onnx", "w.safetensors", "o.onnx"];
+    server.run(&folder, &import).done();
+    let asked = server.asked();
+    assert_eq!(asked.iter().filter(|asked| *asked == "GET two.onnx").count(), 1, "{asked:?}");
+    assert_eq!(tensors(&folder.path("o.onnx")), tensors(&folder.path("plain.onnx")));
 }

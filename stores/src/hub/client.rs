@@ -1,6 +1,6 @@
 //! [`Client`]: requests to the Hub and to the servers that it sends readers to.
 //!
-//! What fails for now is asked again. A redirect is followed one step at a time, as the token is
+//! What may pass is asked again. A redirect is followed one step at a time, as the token is
 //! for the Hub alone, and the Hub's answer has what the last server does not know.
 
 use std::fmt;

@@ -23,6 +23,9 @@ const REPO_COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
 const LINKED_TAG: HeaderName = HeaderName::from_static("x-linked-etag");
 
+/// No answer of the Hub is longer: a page of its list has a thousand files.
+const LONGEST: usize = 64 << 20;
+
 /// A repository at one commit, which is found by the first request.
 #[derive(Debug)]
 pub(super) struct Repository {
@@ -119,7 +122,7 @@ impl Repository {
         if !answer.status().is_success() {
             return Err(refused(&answer, &self.name, asked, self.client.has_token()));
         }
-        let bytes = answer.bytes().await.map_err(unreached)?;
+        let bytes = bounded(answer).await?;
         let no_json =
             |_| Error::new(ErrorKind::Io, "the Hub answers with something that is no JSON");
         serde_json::from_slice(&bytes).map_err(no_json)
@@ -263,6 +266,18 @@ fn bare_tag(tag: &str) -> String {
 fn next_page(links: &str) -> Option<&str> {
     let mut links = links.split('<').filter_map(|link| link.split_once('>'));
     links.find(|(_, about)| about.contains("rel=\"next\"")).map(|(address, _)| address)
+}
+
+/// The body of an answer that is not a file.
+async fn bounded(mut answer: Response) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(unreached)? {
+        if bytes.len().saturating_add(chunk.len()) > LONGEST {
+            return Err(Error::new(ErrorKind::TooLarge, "the answer of the Hub has no end"));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use super::repository::Repository;
 
+/// Pages of a list, each of a thousand files.
+const MOST_PAGES: usize = 10_000;
+
 /// Something in a folder.
 #[derive(Debug)]
 pub(super) enum Entry {
@@ -23,7 +26,12 @@ pub(super) async fn entries(
         url.set_query(Some("recursive=true"));
     }
     let (mut entries, mut next) = (Vec::new(), Some(url));
+    let mut pages = 0;
     while let Some(url) = next.take() {
+        pages += 1;
+        if pages > MOST_PAGES {
+            return Err(Error::new(ErrorKind::TooLarge, "the list of the repository has no end"));
+        }
         let page = match repo.page(url).await {
             Err(error) if error.kind() == ErrorKind::MissingFile && folder.is_some() => break,
             page => page?,

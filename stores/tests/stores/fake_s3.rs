@@ -131,6 +131,11 @@ impl FakeS3 {
         objects.iter().filter_map(key).collect()
     }
 
+    /// How many uploads have begun and not ended.
+    pub fn uploads(&self) -> usize {
+        self.inner.uploads.lock().unwrap().len()
+    }
+
     pub fn keys(&self) -> BTreeSet<String> {
         self.objects().into_keys().collect()
     }

@@ -12,6 +12,7 @@
 )]
 
 mod behaviour;
+mod ended_early;
 mod fake_s3;
 mod faults;
 mod http;

@@ -530,3 +530,45 @@ def test_the_peers_of_the_default_suite_are_there() -> None:
         pytest.skip("!!! SKIPPED: looked at in CI alone")
     missing = [name for name in ("fsspec", "moto", "obstore") if importlib.util.find_spec(name) is None]
     assert missing == []
+
+
+def test_an_upload_that_fails_ends_and_leaves_no_object() -> None:
+    """Also where the exception keeps the frames that wait for parts, as that of s3fs does."""
+    memory = pytest.importorskip("fsspec.implementations.memory")
+    kept: list[BaseException] = []
+
+    class Failing(memory.MemoryFile):
+        def write(self, data: Any) -> int:
+            error = OSError("no more")
+            kept.append(error)
+            raise error
+
+        def discard(self) -> None:
+            raise RuntimeError("cannot discard")
+
+    class Filesystem(memory.MemoryFileSystem):
+        protocol = "failing"
+        store: dict[str, Any] = {}
+        pseudo_dirs = [""]
+        cachable = False
+
+        def _open(self, path: str, mode: str = "rb", **given: Any) -> Any:
+            if mode != "wb":
+                return super()._open(path, mode, **given)
+            self.store[path] = Failing(self, path)
+            return self.store[path]
+
+    filesystem = Filesystem()
+    ended: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            oc.publish(weights(40), "failing://a/m.onnx", store=filesystem, if_present="overwrite")
+        except Error as error:
+            ended.append(error)
+
+    call = threading.Thread(target=publish, daemon=True)
+    call.start()
+    call.join(60)
+    assert not call.is_alive() and "no more" in str(ended[0]) and kept
+    assert filesystem.find("") == []

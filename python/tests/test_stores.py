@@ -550,7 +550,6 @@ def test_an_upload_that_fails_ends_and_leaves_no_object() -> None:
         protocol = "failing"
         store: dict[str, Any] = {}
         pseudo_dirs = [""]
-        cachable = False
 
         def _open(self, path: str, mode: str = "rb", **given: Any) -> Any:
             if mode != "wb":
@@ -558,7 +557,7 @@ def test_an_upload_that_fails_ends_and_leaves_no_object() -> None:
             self.store[path] = Failing(self, path)
             return self.store[path]
 
-    filesystem = Filesystem()
+    filesystem = Filesystem(skip_instance_cache=True)
     ended: list[BaseException] = []
 
     def publish() -> None:

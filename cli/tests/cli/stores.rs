@@ -295,16 +295,20 @@ fn mistakes_of_the_environment_are_said() {
     let profiles = ("AWS_SHARED_CREDENTIALS_FILE", "no-such-file");
     let settings = ("AWS_CONFIG_FILE", "no-such-file");
     // Variables, the arguments, and what is said.
-    let cases: [(&[(&str, &str)], &str, &str); 5] = [
-        (&[("AWS_ENDPOINT_URL", "localhost:1")], "inspect s3://b/m.onnx", "write an address such"),
-        (&[("AWS_ENDPOINT_URL", "")], "publish m.onnx s3://b/m.onnx", "write an address such"),
+    let cases = [
         (
-            &[signed, profiles, settings, ("AWS_PROFILE", "nothere")],
+            vec![("AWS_ENDPOINT_URL", "localhost:1")],
+            "inspect s3://b/m.onnx",
+            "write an address such",
+        ),
+        (vec![("AWS_ENDPOINT_URL", "")], "publish m.onnx s3://b/m.onnx", "write an address such"),
+        (
+            vec![signed, profiles, settings, ("AWS_PROFILE", "nothere")],
             "inspect s3://b/m.onnx",
             "the profile `nothere` has no keys",
         ),
-        (&[], "publish m.onnx https://h/m.onnx", "a web server is for reading only"),
-        (&[], "sweep hf://o/r/m", "the Hub is for reading only"),
+        (vec![], "publish m.onnx https://h/m.onnx", "a web server is for reading only"),
+        (vec![], "sweep hf://o/r/m", "the Hub is for reading only"),
     ];
     for (variables, line, said) in cases {
         let mut command = folder.command(&line.split(' ').collect::<Vec<_>>());

@@ -59,6 +59,8 @@ class Published:
     """The URL of the version of the model that stays beside it."""
     removed: list[str]
     """The URLs of older versions that were removed."""
+    warnings: list[str]
+    """What failed after the model was published: a version that was not kept or not removed."""
 
     def __repr__(self) -> str:
         sent = [file.nbytes for file in self.files if file.sent]

@@ -126,6 +126,8 @@ fn published<'py>(py: Python<'py>, done: &Published) -> PyResult<Bound<'py, PyDi
     report.set_item("files", files.collect::<Vec<_>>())?;
     report.set_item("version", done.version.as_ref().map(ToString::to_string))?;
     report.set_item("removed", texts(&done.removed))?;
+    let warnings: Vec<String> = done.warnings.iter().map(ToString::to_string).collect();
+    report.set_item("warnings", warnings)?;
     Ok(report)
 }
 

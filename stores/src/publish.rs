@@ -211,37 +211,58 @@ impl Publication {
         if !self.options.dry_run {
             published.e_tag = self.replace(&model)?;
         }
-        if self.options.keep > 0 {
-            let name = version_name(self.url.name(), SystemTime::now(), &model);
-            let version = self.url.beside(&name)?;
-            // The model is published, whatever becomes of its versions.
-            match self.keep_version(version, &model) {
-                Ok((version, removed)) => {
-                    (published.version, published.removed) = (Some(version), removed);
-                }
-                Err(error) => published.warnings.push(error),
-            }
+        // The model is published, whatever becomes of its versions.
+        if self.options.keep > 0
+            && let Err(error) = self.keep_versions(&model, &mut published)
+        {
+            published.warnings.push(error);
         }
         Ok(published)
     }
 
-    /// Puts a version beside the model, unless the newest is the same, and removes the oldest beyond
-    /// those that stay.
-    fn keep_version(&self, new: StoreUrl, model: &Buffer) -> Result<(StoreUrl, Vec<StoreUrl>)> {
-        let newest = versions(&self.store, &self.url)?.pop();
-        let same = newest.filter(|newest| same_version(newest.name(), new.name()));
-        let is_new = same.is_none();
-        let version = same.unwrap_or(new);
-        if is_new && !self.options.dry_run {
-            let path = version.path()?;
-            let payload = payload_of(model);
-            run(async {
-                let put = again(|| self.store.objects().put(&path, payload.clone())).await;
-                put.map_err(|error| from_store(&version.to_string(), error))
-            })?;
+    /// Puts a version beside the model, unless the newest has the same bytes, and removes the oldest
+    /// beyond those that stay.
+    fn keep_versions(&self, model: &Buffer, published: &mut Published) -> Result<()> {
+        let new = self.url.beside(&version_name(self.url.name(), SystemTime::now(), model))?;
+        let mut older = versions(&self.store, &self.url)?;
+        let version = match older.pop_if(|newest| same_version(newest.name(), new.name())) {
+            Some(same) => same,
+            None => {
+                self.put_version(&new, model)?;
+                new
+            }
+        };
+        published.version = Some(version);
+        older.truncate((older.len() + 1).saturating_sub(self.options.keep));
+        for version in older {
+            self.delete(&version)?;
+            published.removed.push(version);
         }
-        let removed = self.remove_versions(&version)?;
-        Ok((version, removed))
+        Ok(())
+    }
+
+    fn put_version(&self, version: &StoreUrl, model: &Buffer) -> Result<()> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let (path, payload) = (version.path()?, payload_of(model));
+        run(async {
+            let put = again(|| self.store.objects().put(&path, payload.clone())).await;
+            put.map(|_| ()).map_err(|error| from_store(&version.to_string(), error))
+        })
+    }
+
+    fn delete(&self, version: &StoreUrl) -> Result<()> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let path = version.path()?;
+        run(async {
+            match again(|| self.store.objects().delete(&path)).await {
+                Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(from_store(&version.to_string(), error)),
+            }
+        })
     }
 
     /// Replaces the model by one request, and returns the tag of the new one.
@@ -302,27 +323,6 @@ impl Publication {
                 Err(from_store(&shown, error).and(&unknown))
             }
         }
-    }
-
-    /// Removes the oldest versions beyond those that stay, of which `made` is one: another may have
-    /// been made in the same second.
-    fn remove_versions(&self, made: &StoreUrl) -> Result<Vec<StoreUrl>> {
-        let mut versions = versions(&self.store, &self.url)?;
-        versions.retain(|version| version != made);
-        let removed = versions.len().saturating_sub(self.options.keep.saturating_sub(1));
-        versions.truncate(removed);
-        let deleted = versions.iter().filter(|_| !self.options.dry_run);
-        run(async {
-            for version in deleted {
-                let path = version.path()?;
-                match again(|| self.store.objects().delete(&path)).await {
-                    Ok(()) | Err(StoreError::NotFound { .. }) => {}
-                    Err(error) => return Err(from_store(&version.to_string(), error)),
-                }
-            }
-            Ok(())
-        })?;
-        Ok(versions)
     }
 }
 

@@ -50,6 +50,12 @@ fn run(args: &PublishArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::warn(&container);
     let moving = ExternalizeOptions::new().min_bytes(args.moving.min_bytes);
     container.externalize(moving.all_tensors(args.moving.all_tensors))?;
+    let options = match place::tag_of_read(&args.input, &args.url) {
+        Some(tag) if if_present(args) == IfPresent::Replace => {
+            options.if_present(IfPresent::ReplaceVersion(tag))
+        }
+        _ => options,
+    };
     let published = publish(&args.url, place::options(), &container, options).map_err(refused)?;
     if !args.present.dry_run {
         stop::written(format!("`{}` was published", published.url));
@@ -78,16 +84,20 @@ fn options(args: &PublishArgs) -> Result<PublishOptions, Failure> {
     let save = save.alignment(layout.packed.align).alignment_large(layout.packed.align_large);
     let save = save.keep_placement(false).max_model_bytes(MAX_PROTOBUF);
     let save = layout.packed.data_name.iter().fold(save, SaveOptions::data_name);
-    let if_present = match args.create {
-        true => IfPresent::Refuse,
-        false => if_present(&args.present),
-    };
-    let options = PublishOptions::from(save).if_present(if_present).keep(args.keep);
+    let options = PublishOptions::from(save).if_present(if_present(args)).keep(args.keep);
     Ok(options.dry_run(args.present.dry_run))
 }
 
 /// What is done with a model that is there.
-fn if_present(args: &PresentArgs) -> IfPresent {
+fn if_present(args: &PublishArgs) -> IfPresent {
+    match args.create {
+        true => IfPresent::Refuse,
+        false => replacing(&args.present),
+    }
+}
+
+/// Which model is replaced.
+fn replacing(args: &PresentArgs) -> IfPresent {
     match &args.expect {
         Some(tag) => IfPresent::ReplaceVersion(tag.clone()),
         None if args.unconditional => IfPresent::Overwrite,

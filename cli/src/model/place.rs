@@ -23,7 +23,7 @@ use crate::model::reading::Reading;
 #[cfg(not(feature = "stores"))]
 use no_stores as stores;
 #[cfg(feature = "stores")]
-pub use stores::{options, set_options};
+pub use stores::{options, set_options, tag_of_read};
 
 /// Loads the model at `path`. Weights in a store are read when they are needed.
 pub fn load(path: &Path, options: impl Into<LoadOptions>) -> Result<Container> {

@@ -22,6 +22,8 @@ pub struct State {
     written: usize,
     /// Whether conditions of requests are ignored.
     pub lies: bool,
+    /// What another writer puts at the place of an object when that was read.
+    pub put_after_read: Option<(String, Vec<u8>)>,
 }
 
 /// The store, as long as the test runs.
@@ -194,6 +196,13 @@ impl State {
 
     fn answer(&mut self, request: &Request) -> Vec<u8> {
         let Request { method, key, query, headers, body } = request;
+        if method == "GET"
+            && let Some((_, bytes)) = self.put_after_read.take_if(|(read, _)| read == key)
+        {
+            let old = self.answer(request);
+            self.put(key, bytes);
+            return old;
+        }
         self.asked.push(format!("{method} {key}"));
         let header = |name: &str| headers.get(name).map(String::as_str);
         let found = self.objects.get(key);

@@ -355,3 +355,23 @@ fn a_model_that_is_read_twice_is_read_in_one_version() {
     assert_eq!(asked.iter().filter(|asked| *asked == "GET two.onnx").count(), 1, "{asked:?}");
     assert_eq!(tensors(&folder.path("o.onnx")), tensors(&folder.path("plain.onnx")));
 }
+
+#[test]
+fn a_model_that_is_published_where_it_was_read_replaces_no_other() {
+    let folder = folder();
+    let server = Server::new();
+    for name in ["m.onnx", "m.onnx.data"] {
+        server.put(name, fs::read(folder.path(name)).unwrap());
+    }
+    folder.save("other.onnx", &sum(7.0));
+    let other = fs::read(folder.path("other.onnx")).unwrap();
+    server.state().put_after_read = Some(("m.onnx".to_owned(), other.clone()));
+    let url = "s3://b/m.onnx";
+    server.run(&folder, &["publish", url, url]).failed(&["is not the one that was loaded"]);
+    server.run(&folder, &["pack", url, "now.onnx"]).done();
+    assert_eq!(tensors(&folder.path("now.onnx")), tensors(&folder.path("other.onnx")));
+    server.run(&folder, &["publish", url, url]).done();
+    // Whoever says so replaces what is there.
+    server.state().put_after_read = Some(("m.onnx".to_owned(), other));
+    server.run(&folder, &["publish", url, url, "--unconditional"]).done();
+}

@@ -3,7 +3,7 @@
 use onnx_container_store::{PublishOptions, Store, StoreUrl, is_url, rollback, versions};
 use serde::Serialize;
 
-use super::{Told, if_present, refused};
+use super::{Told, refused, replacing};
 use crate::args::{RollbackArgs, VersionsArgs};
 use crate::commands::Execute;
 use crate::model::{place, save};
@@ -46,7 +46,7 @@ impl Execute for RollbackArgs {
         let url = StoreUrl::parse(&self.url)?;
         let store = Store::open(&url, place::options())?;
         let version = version(&store, &url, &self.earlier)?;
-        let options = PublishOptions::new().if_present(if_present(&self.present));
+        let options = PublishOptions::new().if_present(replacing(&self.present));
         let options = options.dry_run(self.present.dry_run);
         let published = rollback(&store, &url, &version, &options).map_err(refused)?;
         if !self.present.dry_run {

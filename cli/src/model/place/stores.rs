@@ -10,7 +10,7 @@ use onnx_container::compare::{CompareOptions, Comparison, compare_with};
 use onnx_container::external_data::check_location;
 use onnx_container::load::{FileSource, WeightFile};
 use onnx_container::{Container, LoadOptions, Outline, Result};
-use onnx_container_store::{RemoteModel, StoreOptions, read};
+use onnx_container_store::{RemoteModel, StoreOptions, StoreUrl, read};
 
 use super::{HEAD, Opened};
 
@@ -39,6 +39,14 @@ static READ: Mutex<BTreeMap<PathBuf, RemoteModel>> = Mutex::new(BTreeMap::new())
 fn note(url: &Path, model: &RemoteModel) {
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     read.insert(url.to_path_buf(), model.clone());
+}
+
+/// The tag of the model that was read from `input`, where `url` is the same object: a publication
+/// there replaces that one, and not what another writer put there since.
+pub fn tag_of_read(input: &Path, url: &str) -> Option<String> {
+    let read = READ.lock().unwrap_or_else(PoisonError::into_inner).get(input).cloned()?;
+    let is_there = StoreUrl::parse(url).is_ok_and(|url| url == *read.url());
+    read.e_tag().filter(|_| is_there).map(str::to_owned)
 }
 
 /// The model at `url`: the one that was read before, where it was.

@@ -371,7 +371,7 @@ fn a_model_that_is_published_where_it_was_read_replaces_no_other() {
     server.run(&folder, &["pack", url, "now.onnx"]).done();
     assert_eq!(tensors(&folder.path("now.onnx")), tensors(&folder.path("other.onnx")));
     server.run(&folder, &["publish", url, url]).done();
-    // Whoever says so replaces what is there.
+    // The option replaces what is there.
     server.state().put_after_read = Some(("m.onnx".to_owned(), other));
     server.run(&folder, &["publish", url, url, "--unconditional"]).done();
 }

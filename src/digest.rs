@@ -34,6 +34,8 @@ pub(crate) use self::whole::Whole;
 use self::hashed::hashed;
 use self::sha256::of_a_model;
 use crate::container::Container;
+#[cfg(feature = "jobs")]
+use crate::error::{Error, ErrorKind};
 use crate::error::{Errors, Result};
 use crate::graph::traversal;
 use crate::proto::{ModelProto, TensorProto};
@@ -79,6 +81,52 @@ impl ContentDigest {
 }
 
 of_a_model!(ContentDigest, tensors);
+
+#[cfg(feature = "jobs")]
+impl ContentDigest {
+    /// The digest of `model`, of whose external tensors others have hashed the bytes: `sum_of` has
+    /// their SHA-256. No weight is read, so the digest of a model of terabytes is known when its
+    /// parts are written.
+    ///
+    /// ```
+    /// use onnx_container::digest::ContentDigest;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::Container;
+    /// use sha2::{Digest, Sha256};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [3], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", vec![1_u8, 2, 3])?;
+    ///
+    /// let sum = Sha256::digest([1, 2, 3]).into();
+    /// let digest = ContentDigest::of_sums(&container.model, |_| Some(sum))?;
+    /// assert_eq!(digest, container.digest()?);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingTensor`](crate::ErrorKind::MissingTensor) for a tensor without a sum, and
+    /// those of tensors in the model.
+    pub fn of_sums(
+        model: &ModelProto,
+        mut sum_of: impl FnMut(&TensorProto) -> Option<[u8; 32]>,
+    ) -> Result<Self> {
+        let missing = || Error::new(ErrorKind::MissingTensor, "nobody has hashed its bytes");
+        let external = |tensor| {
+            let sum = sum_of(tensor).ok_or_else(missing)?;
+            Ok(External::hashed(Digest::from_bytes(sum)))
+        };
+        Ok(Digests::of(model, external)?.named(model))
+    }
+
+    /// Stores the digests of the model and of its tensors in `model`, as
+    /// [`SaveOptions::digests`](crate::SaveOptions::digests) does. They do not change the digest.
+    pub fn store_in(&self, model: &mut ModelProto) {
+        let tensors: Vec<_> = self.tensors.iter().map(|tensor| tensor.digest).collect();
+        stored::store(model, &self.model, &tensors);
+    }
+}
 
 impl TensorDigest {
     /// The name of the tensor with its graph before it, as in reports. It is no part of the digest.

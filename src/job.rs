@@ -37,5 +37,6 @@ pub use options::{JobOptions, Recast};
 pub use receipt::{Receipt, WrittenTensor};
 pub use slice::TensorSlice;
 pub use slices::SliceWriter;
+pub use source::RewriteSource;
 pub use status::{JobStatus, abort_job, jobs_in, jobs_of};
 pub use write::Weights;

@@ -219,6 +219,8 @@ pub mod inline {
 
 /// What is done after a save that was killed. Each load and each save does it for its own model.
 pub mod recovery {
+    #[cfg(feature = "jobs")]
+    pub use crate::files::recovery::new_job_name;
     pub use crate::files::recovery::{
         Recovery, interrupted_saves, is_left_by_saves, is_of_job, recover, recover_model,
     };

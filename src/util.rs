@@ -1,9 +1,10 @@
-//! What knows nothing of ONNX: names. Lengths in words, threads and calls of the system are those
+//! What knows nothing of ONNX: names, shares of work. Lengths in words, threads and calls of the system are those
 //! of the crate below.
 
 #[cfg(feature = "serde")]
 pub(crate) mod as_text;
 pub(crate) mod did_you_mean;
 pub(crate) mod names;
+pub(crate) mod shares;
 
 pub(crate) use onnx_container_proto::internal::util::{byte_size, cancel, parallel, retry};

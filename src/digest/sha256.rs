@@ -54,6 +54,12 @@ pub(crate) use of_a_model;
 pub(crate) struct Digest([u8; 32]);
 
 impl Digest {
+    /// These 32 bytes.
+    #[cfg(feature = "jobs")]
+    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The digest of a file or tensor as any tool computes it: of the bytes alone.
     pub(crate) fn of_bytes(hasher: Sha256) -> Self {
         Self(hasher.finalize().into())

@@ -161,7 +161,11 @@ impl Recast {
         self
     }
 
-    pub(super) fn apply(&self, container: &mut Container) -> Result<CastReport> {
+    /// Casts the weights of `container`.
+    ///
+    /// # Errors
+    /// Those of [`Container::cast`].
+    pub fn apply(&self, container: &mut Container) -> Result<CastReport> {
         let options = CastOptions::new().compute(true).keep_io(self.keep_io);
         container.cast(self.to, options.except(self.except.iter().cloned()))
     }

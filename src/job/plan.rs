@@ -1,8 +1,7 @@
 //! [`Job::plan`] and [`Job::rewrite`]: the layout is made, the work divided, and the files are
 //! there in their full length, before anybody writes.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -18,6 +17,7 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{flush_folder, random};
 use crate::save::{ModelFolder, Prepared, PreparedPiece, Request, SaveTarget, SavedFile};
+use crate::util::shares::shares;
 
 /// How many names are tried before something else is wrong.
 const MOST_NAMES: usize = 1000;
@@ -114,19 +114,9 @@ impl Job {
     fn divide(&mut self, parts: usize) -> Result<()> {
         let lengths = self.tensors.iter().map(PlannedTensor::byte_len);
         let lengths: Vec<_> = lengths.collect::<Result<_>>()?;
-        let mut order: Vec<_> = (0..lengths.len()).collect();
-        // Of equal ones the first in the file first: the order is stable.
-        order.sort_by_key(|number| Reverse(lengths.get(*number).copied()));
         self.parts = parts.min(lengths.len()).max(1);
-        let mut least: BinaryHeap<_> = (0..self.parts).map(|part| Reverse((0_u64, part))).collect();
-        for number in order {
-            let tensor = self.tensors.get_mut(number).zip(lengths.get(number)).zip(least.pop());
-            let Some(((tensor, length), Reverse((has, part)))) = tensor else {
-                return Err(Error::internal("a job without parts"));
-            };
-            tensor.part = part;
-            least.push(Reverse((has.saturating_add(*length), part)));
-        }
+        let shares = shares(&lengths, self.parts);
+        self.tensors.iter_mut().zip(shares).for_each(|(tensor, part)| tensor.part = part);
         Ok(())
     }
 

@@ -17,10 +17,14 @@ use crate::files::folder_files::FolderFiles;
 use crate::load::LoadOptions;
 use crate::save::is_one_folder;
 
-/// The model that a rewrite reads: every part opens it again, and has the same weights.
+/// The model in a folder that a rewrite reads, and what it changes: every part opens it again, and
+/// has the same weights.
+///
+/// A [`Job`](super::Job) has its own. This is for jobs whose result goes elsewhere, such as to an
+/// object store: it is part of their description, which serde writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RewriteSource {
+pub struct RewriteSource {
     path: PathBuf,
     /// The model and its weights files as they were when the job was planned.
     files: Vec<(PathBuf, Option<FileStamp>)>,
@@ -31,8 +35,12 @@ pub(super) struct RewriteSource {
 }
 
 impl RewriteSource {
-    /// The model at `path` as it is now, and the container that parts of it are written from.
-    pub(super) fn new(
+    /// The model at `path` as it is now, and the container that parts of it are written from: cast
+    /// as `recast` says, then with inline tensors moved out as `externalize` says.
+    ///
+    /// # Errors
+    /// Those of a load, of [`Container::cast`] and of [`Container::externalize`].
+    pub fn new(
         path: &Path,
         recast: Option<Recast>,
         externalize: Option<ExternalizeOptions>,
@@ -55,14 +63,17 @@ impl RewriteSource {
     /// # Errors
     /// [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a file is another one now, and those
     /// of a load.
-    pub(super) fn open(&self) -> Result<(Container, Option<CastReport>)> {
+    pub fn open(&self) -> Result<(Container, Option<CastReport>)> {
         let (loaded, _) = self.load()?;
         self.check()?;
         self.changed(loaded)
     }
 
-    /// Refuses where a file is another one now.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Refuses where a file is another one now, as after it was read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Changed`](crate::ErrorKind::Changed).
+    pub fn check(&self) -> Result<()> {
         self.files.iter().try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
     }
 

@@ -416,6 +416,21 @@ impl SaveOptions {
         self
     }
 
+    /// The [`weight_files`](Self::weight_files) that were asked for.
+    pub fn files(&self) -> WeightFiles {
+        self.weight_files
+    }
+
+    /// Whether [`digests`](Self::digests) were asked for.
+    pub fn has_digests(&self) -> bool {
+        self.digests
+    }
+
+    /// Whether [`checksums`](Self::checksums) were asked for.
+    pub fn has_checksums(&self) -> bool {
+        self.checksums
+    }
+
     /// Locks `folder`; while somebody else holds the lock, waits and reports that as the options
     /// say.
     pub(crate) fn lock(&self, folder: &Path) -> Result<FolderLock> {

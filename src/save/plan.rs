@@ -51,6 +51,10 @@ impl<'c> Plan<'c> {
                 layout.shards(max_bytes, options)?;
                 layout.name_files(shard_names(model_name, layout.files.len(), options)?);
             }
+            WeightFiles::Balanced { files } => {
+                layout.balanced(files, options)?;
+                layout.name_files(shard_names(model_name, layout.files.len(), options)?);
+            }
             WeightFiles::PerTensor => layout.file_per_tensor(model_name, options)?,
             #[cfg(feature = "safetensors")]
             WeightFiles::Safetensors => {

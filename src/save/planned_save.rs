@@ -384,7 +384,7 @@ fn real_path(target: &SaveTarget, name: &str) -> Option<PathBuf> {
 /// from.
 fn asked(plan: &Plan<'_>, options: &SaveOptions) -> BTreeSet<String> {
     match (&options.data_name, options.weight_files) {
-        (Some(_), WeightFiles::Sharded { .. }) => {
+        (Some(_), WeightFiles::Sharded { .. } | WeightFiles::Balanced { .. }) => {
             plan.files.iter().map(|file| file.name.clone()).collect()
         }
         (asked, _) => asked.iter().cloned().collect(),

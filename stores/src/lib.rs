@@ -6,6 +6,7 @@
 //!
 //! - [`load`] and [`RemoteModel`]: a [`Container`](onnx_container::Container) of a model in a store.
 //! - [`publish`]: a container into a store, and [`rollback`] to an earlier version.
+//! - [`job`]: a model that many processes write together.
 //! - [`sweep`]: removes weights files that no model names.
 //! - [`probe`]: what a store can do.
 //!
@@ -18,6 +19,7 @@ mod clients;
 mod errors;
 #[cfg(feature = "http")]
 mod hub;
+pub mod job;
 mod missing;
 mod names;
 mod object;
@@ -34,6 +36,7 @@ mod runtime;
 mod source;
 mod store;
 mod streams;
+mod sums;
 mod sweep;
 mod url;
 

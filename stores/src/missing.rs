@@ -55,6 +55,21 @@ pub(crate) fn missing(
     Ok(found.into_iter().map(|found| found != Found::There).collect())
 }
 
+/// The name under which a weights file that is called by its content is there or is to be sent,
+/// and whether it is to be sent.
+pub(crate) async fn name_of(
+    store: &Store,
+    url: &StoreUrl,
+    name: String,
+    bytes: u64,
+) -> Result<(String, bool)> {
+    Ok(match find(store, url, &name, bytes, &BTreeSet::new()).await? {
+        Found::There => (name, false),
+        Found::Missing => (name, true),
+        Found::Unusable => (unique_name(&name), true),
+    })
+}
+
 async fn find(
     store: &Store,
     url: &StoreUrl,

@@ -19,7 +19,7 @@ const VERSION: &str = ".version-";
 /// `name` of a weights file with a part of the digest of its bytes in it:
 /// `m-0123456789abcdef.onnx.data`.
 pub(crate) fn content_name(name: &str, sum: &[u8; 32]) -> String {
-    with_digits(name, &hex(sum))
+    with_digits(name, &digits(sum))
 }
 
 /// `name` with digits that no object has yet.
@@ -53,7 +53,7 @@ pub(crate) fn is_content_name(name: &str) -> bool {
 /// `m.version-20261127T181530.123456Z-0123456789abcdef.onnx`.
 pub(crate) fn version_name(model: &str, now: SystemTime, bytes: &[u8]) -> String {
     let stem = model.strip_suffix(".onnx").unwrap_or(model);
-    let digits = hex(&Sha256::digest(bytes).into());
+    let digits = digits(&Sha256::digest(bytes).into());
     format!("{stem}{VERSION}{}-{digits}.onnx", utc(now))
 }
 
@@ -71,8 +71,13 @@ pub(crate) fn is_version_of(name: &str, model: &str) -> bool {
     parts.is_some_and(|(time, digits)| time.len() == 23 && time.ends_with('Z') && is_hex(digits))
 }
 
-fn hex(sum: &[u8; 32]) -> String {
-    sum.iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+fn digits(sum: &[u8; 32]) -> String {
+    hex(sum).chars().take(DIGITS).collect()
+}
+
+/// A digest in hexadecimal digits.
+pub(crate) fn hex(sum: &[u8; 32]) -> String {
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_hex(digits: &str) -> bool {

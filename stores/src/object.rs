@@ -12,6 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStoreExt};
 use onnx_container::{Alignment, Buffer, BufferMut, Error, ErrorKind, Result, work};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::again::{ATTEMPTS, pause};
@@ -29,7 +30,8 @@ pub(crate) const AT_ONCE: usize = 64;
 const LONGEST_MODEL: u64 = 1 << 31;
 
 /// What tells an object from another that took its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Version {
     pub(crate) e_tag: Option<String>,
     pub(crate) size: u64,

@@ -24,10 +24,11 @@ use crate::names::{content_name, is_version_of, same_version, version_name};
 use crate::object::{Object, Version};
 use crate::options::StoreOptions;
 use crate::publishing::{IfPresent, PublishOptions, Published, PublishedFile};
-use crate::put::{Source, Sum, put};
+use crate::put::{Source, put};
 use crate::remote::RemoteModel;
 use crate::runtime::{run, run_to_end};
 use crate::store::Store;
+use crate::sums::Sum;
 use crate::url::StoreUrl;
 
 /// Publishes `container` at `url`.
@@ -197,8 +198,24 @@ impl Publication {
         Ok(files)
     }
 
+    /// One of a job, which replaces what was there when the job was planned.
+    pub(crate) fn planned(
+        store: &Store,
+        url: &StoreUrl,
+        options: PublishOptions,
+        old: Option<Version>,
+    ) -> Self {
+        let old = old.map(|version| Replaced { version, locations: BTreeSet::new() });
+        Self { store: store.clone(), url: url.clone(), options, old }
+    }
+
+    /// The version of the model that is replaced; `None` where there is none.
+    pub(crate) fn replaces(&self) -> Option<&Version> {
+        self.old.as_ref().map(|old| &old.version)
+    }
+
     /// Puts the model there.
-    fn put_model(self, model: Buffer, files: Vec<PublishedFile>) -> Result<Published> {
+    pub(crate) fn put_model(self, model: Buffer, files: Vec<PublishedFile>) -> Result<Published> {
         let mut published = Published {
             url: self.url.clone(),
             e_tag: None,
@@ -346,7 +363,7 @@ pub fn versions(store: &Store, url: &StoreUrl) -> Result<Vec<StoreUrl>> {
 }
 
 /// Refuses to publish where no model can be.
-fn check_target(url: &StoreUrl) -> Result<()> {
+pub(crate) fn check_target(url: &StoreUrl) -> Result<()> {
     url.refuse_read_only()?;
     let reason = match url.name() {
         "" => "that is a store: name a model in it",

@@ -4,6 +4,7 @@
 //! once for the object. Both have to be the same, since an object is never written again under the
 //! name of its content.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +18,13 @@ use sha2::{Digest, Sha256};
 use crate::again::again;
 use crate::errors::from_store;
 use crate::object::Object;
-use crate::runtime::cancelled;
+use crate::runtime::{cancelled, run_to_end};
 use crate::store::Store;
+use crate::sums::{Sum, Sums};
 use crate::url::path_of;
 
 /// What is read or sent at once.
-const PART: u64 = 8 << 20;
+pub(crate) const PART: u64 = 8 << 20;
 /// Stores take 10,000 parts.
 const MOST_PARTS: u64 = 9_000;
 /// Bytes that are read and not yet sent.
@@ -32,9 +34,6 @@ const AT_ONCE: u64 = 8;
 
 /// How long a call waits for the store to forget the parts of an upload.
 const AT_MOST: Duration = Duration::from_secs(10);
-
-/// The SHA-256 of an object.
-pub(crate) type Sum = [u8; 32];
 
 type Read = dyn Fn(u64, &mut [u8]) -> Result<()> + Send + Sync;
 
@@ -75,24 +74,29 @@ impl Source {
 
     /// The SHA-256 of the bytes.
     pub(crate) async fn sum(&self) -> Result<Sum> {
-        let mut sum = Sha256::new();
+        Ok(self.sums(Vec::new()).await?.finish().0)
+    }
+
+    /// The SHA-256 of the bytes, and of each of these ranges of them.
+    pub(crate) async fn sums(&self, ranges: Vec<Range<u64>>) -> Result<Sums> {
+        let mut sums = Sums::new(ranges);
         let mut parts = std::pin::pin!(self.parts(PART, at_once(PART)));
         while let Some(part) = parts.try_next().await? {
-            sum.update(&part);
+            sums.update(&part);
             work::advance(part.len() as u64)?;
         }
-        Ok(sum.finalize().into())
+        Ok(sums)
     }
 }
 
 /// How many parts of this length are in memory at once for reading, and as many for sending.
-fn at_once(part: u64) -> usize {
+pub(crate) fn at_once(part: u64) -> usize {
     let count = (IN_MEMORY / 2 / part).clamp(1, AT_ONCE);
     usize::try_from(count).unwrap_or(1)
 }
 
 /// The length of the parts of `len` bytes: MiB, as some stores want them equal.
-fn part_of(len: u64) -> u64 {
+pub(crate) fn part_of(len: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     len.div_ceil(MOST_PARTS).max(PART).next_multiple_of(MIB)
 }
@@ -172,10 +176,24 @@ async fn put_in_parts(
         failed => failed,
     };
     if done.is_err() {
-        // Parts that stay are for the rules of the store: the first error is what counts.
-        let _ = tokio::time::timeout(AT_MOST, upload.abort()).await;
+        give_up(&mut *upload).await;
     }
     done
+}
+
+/// Lets the store forget the parts of an upload. What stays is for the rules of the store: the error
+/// before this one is what counts.
+async fn give_up(upload: &mut dyn MultipartUpload) {
+    let _ = tokio::time::timeout(AT_MOST, upload.abort()).await;
+}
+
+/// As [`give_up`], also where the work of the calling thread is cancelled.
+pub(crate) fn abandon(upload: &mut dyn MultipartUpload) {
+    let given_up = run_to_end(async {
+        give_up(upload).await;
+        Ok(())
+    });
+    drop(given_up);
 }
 
 /// The result of `future`, which is dropped where the work of this thread is cancelled.

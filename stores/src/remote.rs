@@ -16,7 +16,7 @@ use onnx_container::{
     Alignment, Buffer, BufferMut, Container, Error, ErrorKind, LoadOptions, Outline, Result,
 };
 
-use crate::object::{AT_ONCE, Object, PART};
+use crate::object::{AT_ONCE, Object, PART, Version};
 use crate::options::StoreOptions;
 use crate::runtime::run;
 use crate::source::{RemoteFile, RemoteFiles};
@@ -176,6 +176,20 @@ impl RemoteModel {
     /// Where the bytes are not a model.
     pub fn weights_files(&self) -> Result<Arc<dyn FileSource>> {
         Ok(Arc::new(self.files(&self.ranges()?)))
+    }
+
+    /// The model with its weights as by [`load`](Self::load), and the versions of its weights files.
+    pub(crate) fn load_versions(&self) -> Result<(Container, BTreeMap<String, Version>)> {
+        let ranges = self.ranges()?;
+        let files = Arc::new(self.files(&ranges));
+        let mut versions = BTreeMap::new();
+        for location in ranges.into_keys() {
+            let version = files.file(&location)?.object.version().clone();
+            versions.insert(location, version);
+        }
+        let options = LoadOptions::new().files_from(files).model_path(self.url.to_string());
+        let container = Container::load_bytes(self.bytes.clone(), options);
+        Ok((container.map_err(|error| self.named(error))?, versions))
     }
 
     /// The weights files that have these ranges.

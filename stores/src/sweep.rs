@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::again::again;
 use crate::errors::from_store;
+use crate::job::{JobObject, PartReceipt, job_of, read_text};
 use crate::missing::DEFAULT_AGE;
 use crate::names::is_content_name;
 use crate::object::{AT_ONCE, Object, Version};
@@ -102,7 +103,8 @@ pub fn sweep(store: &Store, folder: &StoreUrl, options: &SweepOptions) -> Result
     run(async {
         let listed = list(store, folder).await?;
         let models = read_models(store, folder, &listed, Named::new()).await?;
-        let (old, young) = candidates(folder, &listed, &models, options.older_than);
+        let jobs = files_of_jobs(store, &listed).await?;
+        let (old, young) = candidates(folder, &listed, (&models, &jobs), options.older_than);
         let named: BTreeSet<_> = models.values().flat_map(|(_, files)| files).collect();
         let (models_read, named) = (models.len(), named.len());
         let swept = match options.delete && !old.is_empty() {
@@ -131,7 +133,36 @@ async fn list(store: &Store, folder: &StoreUrl) -> Result<Vec<ObjectMeta>> {
 }
 
 fn is_model(key: &str) -> bool {
-    key.ends_with(".onnx")
+    key.ends_with(".onnx") && job_of(key).is_none()
+}
+
+/// The weights files that jobs have written which may still be committed, by their receipts.
+async fn files_of_jobs(store: &Store, listed: &[ObjectMeta]) -> Result<BTreeSet<String>> {
+    let open = open_jobs(listed);
+    let receipts = listed.iter().filter_map(|meta| match job_of(meta.location.as_ref()) {
+        Some(JobObject::Receipt(job)) if open.contains(job) => Some((job, &meta.location)),
+        _ => None,
+    });
+    let read = receipts.map(|(job, path)| async move {
+        // What was committed meanwhile is named by its model, which is read again.
+        let text = read_text(store, path).await?;
+        let receipt = text.and_then(|text| PartReceipt::from_json(&text).ok());
+        let name = receipt.and_then(|receipt| receipt.file).map(|file| file.name);
+        let folder = job.rsplit_once('/').map(|(folder, _)| folder);
+        let key = |name| folder.map_or_else(|| String::clone(&name), |it| format!("{it}/{name}"));
+        Ok::<_, Error>(name.map(key))
+    });
+    let files: Vec<Option<String>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
+    Ok(files.into_iter().flatten().collect())
+}
+
+/// The folders of jobs that have a description.
+fn open_jobs(listed: &[ObjectMeta]) -> BTreeSet<&str> {
+    let found = listed.iter().filter_map(|meta| match job_of(meta.location.as_ref()) {
+        Some(JobObject::Description(job)) => Some(job),
+        _ => None,
+    });
+    found.collect()
 }
 
 /// The models among `listed`, of which those in `known` were read before.
@@ -177,13 +208,18 @@ fn not_known(error: Error) -> Error {
 fn candidates(
     folder: &StoreUrl,
     listed: &[ObjectMeta],
-    models: &Named,
+    (models, jobs): (&Named, &BTreeSet<String>),
     older_than: Duration,
 ) -> (Vec<SweptObject>, Vec<SweptObject>) {
-    let named: BTreeSet<&str> =
-        models.values().flat_map(|(_, files)| files).map(String::as_str).collect();
+    let of_models = models.values().flat_map(|(_, files)| files);
+    let named: BTreeSet<&str> = of_models.chain(jobs).map(String::as_str).collect();
+    let open = open_jobs(listed);
     let ours = listed.iter().filter(|meta| {
         let key = meta.location.as_ref();
+        if let Some(object) = job_of(key) {
+            // A job without its description has ended, however its writers go on.
+            return !open.contains(object.folder());
+        }
         let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
         let is_ours = is_content_name(name) || name.starts_with(TRIAL);
         is_ours && !is_model(key) && !named.contains(key)
@@ -205,8 +241,10 @@ async fn delete(
     options: &SweepOptions,
 ) -> Result<Vec<SweptObject>> {
     let listed = list(store, folder).await?;
+    // Jobs first: one that is committed meanwhile is named by its model.
+    let jobs = files_of_jobs(store, &listed).await?;
     let models = read_models(store, folder, &listed, models).await?;
-    let (still, _) = candidates(folder, &listed, &models, options.older_than);
+    let (still, _) = candidates(folder, &listed, (&models, &jobs), options.older_than);
     let still: BTreeSet<String> =
         still.into_iter().map(|object| object.url.key().to_owned()).collect();
     let deleted = old.into_iter().filter(|object| still.contains(object.url.key()));

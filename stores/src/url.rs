@@ -122,6 +122,14 @@ impl StoreUrl {
         Ok(Self { scheme: Scheme::Other, root: root.into(), key: path_of(key)?.into() })
     }
 
+    /// The object of `key` in the store that is called `root`, whatever kind of store that is.
+    pub(crate) fn named(root: &str, key: &str) -> Result<Self> {
+        match is_url(root) {
+            true => Self::parse(&format!("{root}/{key}")),
+            false => Self::of(root, key),
+        }
+    }
+
     /// The kind of the store.
     pub fn scheme(&self) -> Scheme {
         self.scheme

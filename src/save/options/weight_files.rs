@@ -42,6 +42,16 @@ pub enum WeightFiles {
         /// The most bytes of a file with more than one tensor.
         max_bytes: u64,
     },
+    /// Files like the packed one, as many as this, of about the same length: for writers that have
+    /// one file each, as the parts of a job in an object store have. The largest tensor goes to the
+    /// file that has the least so far, then the next one; in a file they are in graph order. Fewer
+    /// tensors have fewer files, and none is split.
+    ///
+    /// They are called as those of [`Sharded`](Self::Sharded).
+    Balanced {
+        /// How many files.
+        files: usize,
+    },
     /// One file for each large initializer, `<model stem>-<handle>.weight`.
     PerTensor,
     /// One safetensors file, `<model stem>.safetensors`, which safetensors readers can read too:

@@ -1,6 +1,7 @@
-//! Files of raw bytes with many weights each: one packed file, or shards of limited length.
+//! Files of raw bytes with many weights each: one packed file, shards of limited length, or a number
+//! of balanced ones.
 //!
-//! A shard ends where the next weight would make it too long. Nothing is split, and what shares the
+//! A shard of limited length ends where the next weight would make it too long. Nothing is split, and what shares the
 //! bytes of another weight refers to the shard of that one.
 
 use super::layout::{Layout, Piece, PlannedFile, WeightPlace};
@@ -10,6 +11,7 @@ use crate::save::gather::weights::{NO_BYTES, Weight};
 use crate::save::options::SaveOptions;
 use crate::save::options::weight_files::ShardNames;
 use crate::util::byte_size::ByteSize;
+use crate::util::shares::shares;
 
 /// The most shards of a model that transformers.js reads.
 const TRANSFORMERS_JS_SHARDS: usize = 100;
@@ -73,6 +75,28 @@ impl<'c> Layout<'c, '_> {
         }
         if !self.rest.is_empty() {
             self.files.push(shard.end());
+        }
+        self.place_aliases(&aliases)
+    }
+
+    /// Places the rest in at most `count` files of about the same length; they have no names yet.
+    pub(super) fn balanced(&mut self, count: usize, options: &SaveOptions) -> Result<()> {
+        let aliases = self.aliases(options);
+        let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
+        let lengths: Vec<_> = own.iter().map(|(_, weight)| weight.len).collect();
+        let count = count.min(own.len()).max(1);
+        let mut shards: Vec<_> = (0..count).map(|_| Shard::default()).collect();
+        for ((number, weight), share) in own.into_iter().zip(shares(&lengths, count)) {
+            let shard = shards.get_mut(share);
+            let shard = shard.ok_or_else(|| Error::internal("a weight of no shard"))?;
+            let range = match weight.len {
+                0 => NO_BYTES,
+                _ => shard.add(weight, options)?,
+            };
+            self.place(number, WeightPlace::File(share, range))?;
+        }
+        if !self.rest.is_empty() {
+            self.files.extend(shards.into_iter().map(Shard::end));
         }
         self.place_aliases(&aliases)
     }

@@ -1,0 +1,309 @@
+//! [`RemoteJob::commit`]: all parts are there, and the model is published.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use onnx_container::digest::ContentDigest;
+use onnx_container::external_data::{ExternalData, is_external};
+use onnx_container::proto::{Message, ModelProto, TensorProto};
+use onnx_container::{Buffer, Error, ErrorKind, Result, traversal};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::description::RemoteJob;
+use super::receipt::{PartReceipt, StoredFile};
+use crate::names::hex;
+use crate::object::{AT_ONCE, Object};
+use crate::publish::Publication;
+use crate::publishing::{Published, PublishedFile};
+use crate::runtime::run;
+use crate::sums::Sum;
+use crate::url::StoreUrl;
+
+/// What a commit has published.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RemoteCommitted {
+    /// The model, its weights files, and its versions.
+    pub published: Published,
+    /// The [digest](onnx_container::Container::digest) of the model, known from the receipts
+    /// without reading a weight.
+    pub digest: ContentDigest,
+    /// The weights, by their old names, of which finite numbers became infinite by a cast; see
+    /// [`CastReport::infinite`](onnx_container::edit::CastReport::infinite).
+    pub infinite: Vec<String>,
+}
+
+/// The same, as it is stored until the job is removed.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    e_tag: Option<String>,
+    model_bytes: u64,
+    files: Vec<(String, u64, String)>,
+    version: Option<String>,
+    removed: Vec<String>,
+    digest: String,
+    infinite: Vec<String>,
+}
+
+impl RemoteJob {
+    /// Publishes the model with the receipts in the store, and removes the job.
+    ///
+    /// The model is replaced by one request, whose condition is that it is the one that was there
+    /// when the job was planned. A commit that ended early is done again, by any process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingTensor`] where parts are not written; [`ErrorKind::MissingFile`] where
+    /// the job was committed or aborted, or a weights file is gone; [`ErrorKind::Changed`] where
+    /// another writer published the model after the job was planned; those of
+    /// [`publish`](crate::publish()).
+    pub fn commit(&self) -> Result<RemoteCommitted> {
+        self.commit_with(|| self.stored_receipts())
+    }
+
+    /// As [`commit`](Self::commit), with the `receipts` that an engine has carried.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit); [`ErrorKind::InvalidArgument`] for a receipt of another
+    /// job.
+    pub fn commit_receipts(
+        &self,
+        receipts: impl IntoIterator<Item = PartReceipt>,
+    ) -> Result<RemoteCommitted> {
+        self.commit_with(|| Ok(receipts.into_iter().collect()))
+    }
+
+    fn commit_with(
+        &self,
+        receipts: impl FnOnce() -> Result<Vec<PartReceipt>>,
+    ) -> Result<RemoteCommitted> {
+        let folder = self.job_folder();
+        if let Some(done) = self.done()? {
+            run(folder.end())?;
+            return Ok(done);
+        }
+        run(folder.check_there())?;
+        let files = self.complete(receipts()?)?;
+        self.check_files(&files)?;
+        let (model, digest) = self.final_model(&files)?;
+        let publication = self.publication();
+        let infinite = files.values().flat_map(|(_, infinite)| infinite.iter().cloned());
+        let infinite: Vec<_> = infinite.collect::<BTreeSet<_>>().into_iter().collect();
+        let files = files.into_values().map(|(file, _)| published(file)).collect();
+        let mut published = publication.put_model(model, files)?;
+        let mark = Stored::new(&published, &digest, &infinite);
+        // What fails from here on does not change what is published.
+        let ended = serde_json::to_string(&mark)
+            .map_err(Error::internal)
+            .and_then(|mark| run(folder.put_committed(mark)))
+            .and_then(|()| run(folder.end()));
+        if let Err(error) = ended {
+            let why = "the model is published, but not all of the job is removed";
+            published.warnings.push(error.because(why));
+        }
+        Ok(RemoteCommitted { published, digest, infinite })
+    }
+
+    fn publication(&self) -> Publication {
+        let (options, replaces) = (self.publishing(), self.plan.replaces.clone());
+        Publication::planned(&self.store, &self.url, options, replaces)
+    }
+
+    /// What an earlier commit has published, which did not come to its end.
+    fn done(&self) -> Result<Option<RemoteCommitted>> {
+        let folder = self.job_folder();
+        let Some(text) = run(folder.committed())? else { return Ok(None) };
+        let stored: Stored = serde_json::from_str(&text).map_err(|error| {
+            let reason = format!("what a commit has left cannot be read: {error}");
+            Error::new(ErrorKind::Decode, reason).with_path(folder.shown())
+        })?;
+        stored.committed(&self.url).map(Some)
+    }
+
+    fn stored_receipts(&self) -> Result<Vec<PartReceipt>> {
+        let parts = run(self.job_folder().parts())?;
+        let known = parts.into_iter().filter(|part| self.parts().contains(part));
+        let folder = self.job_folder();
+        let texts: Vec<Option<String>> = run(async {
+            let asked = known.map(|part| folder.stored_receipt(part));
+            stream::iter(asked).buffered(AT_ONCE).try_collect().await
+        })?;
+        // What is no receipt stands for nothing: its part is not written.
+        let receipts = texts.iter().flatten().filter_map(|text| PartReceipt::from_json(text).ok());
+        Ok(receipts.filter(|receipt| self.is_mine(receipt)).collect())
+    }
+
+    pub(super) fn is_mine(&self, receipt: &PartReceipt) -> bool {
+        receipt.job == self.plan.id && self.has_part(receipt.part)
+    }
+
+    /// The weights file of each part, and the weights that became infinite in it.
+    fn complete(
+        &self,
+        receipts: Vec<PartReceipt>,
+    ) -> Result<BTreeMap<usize, (StoredFile, Vec<String>)>> {
+        let mut files = BTreeMap::new();
+        for receipt in receipts {
+            let part = receipt.part;
+            if !self.is_mine(&receipt) {
+                let reason = format!("the receipt of part {part} is of another job");
+                return Err(Error::new(ErrorKind::InvalidArgument, reason));
+            }
+            let Some(file) = receipt.file else { continue };
+            let planned = self.plan.files.get(part);
+            if planned.is_none_or(|planned| planned.bytes != file.bytes) {
+                let reason = format!("the receipt of part {part} is of a file of another length");
+                return Err(Error::new(ErrorKind::InvalidArgument, reason));
+            }
+            // Of two runs of a part either file will do.
+            files.insert(part, (file, receipt.infinite));
+        }
+        let missing: Vec<_> = self.parts().filter(|part| !files.contains_key(part)).collect();
+        if missing.is_empty() {
+            return Ok(files);
+        }
+        let shown: Vec<_> = missing.iter().take(12).map(ToString::to_string).collect();
+        let and_others = if missing.len() > shown.len() { " and others" } else { "" };
+        let all = self.plan.files.len();
+        let reason = match missing.len() {
+            1 => format!("part {} of {all} is not written", shown.join(", ")),
+            _ => format!("parts {}{and_others} of {all} are not written", shown.join(", ")),
+        };
+        Err(Error::new(ErrorKind::MissingTensor, reason).with_path(self.job_folder().shown()))
+    }
+
+    /// Refuses weights files that are not there in their length: their receipts may be old.
+    fn check_files(&self, files: &BTreeMap<usize, (StoredFile, Vec<String>)>) -> Result<()> {
+        let check = |file: &StoredFile| {
+            let url = self.url.beside(&file.name);
+            let bytes = file.bytes;
+            async move {
+                let url = url?;
+                let found = Object::head(&self.store, url.key()).await?.len();
+                if found == bytes {
+                    return Ok(());
+                }
+                let reason = format!("has {found} bytes, and its receipt {bytes}");
+                Err(Error::new(ErrorKind::Changed, reason).with_path(url.to_string()))
+            }
+        };
+        run(async {
+            let checked = files.values().map(|(file, _)| check(file));
+            stream::iter(checked).buffer_unordered(AT_ONCE).try_collect::<()>().await
+        })
+    }
+
+    /// The encoded model as it is published, and its digest.
+    fn final_model(
+        &self,
+        files: &BTreeMap<usize, (StoredFile, Vec<String>)>,
+    ) -> Result<(Buffer, ContentDigest)> {
+        let folder = self.job_folder();
+        let encoded = run(folder.model())?;
+        if hex(&Sha256::digest(&encoded).into()) != self.plan.model {
+            let reason = "is not the model of the plan: it was changed or cut off. Abort the job";
+            return Err(Error::new(ErrorKind::Changed, reason).with_path(folder.shown()));
+        }
+        let mut model = ModelProto::decode(&Buffer::from(encoded))?;
+        let planned = self.plan.files.iter().map(|file| file.name.as_str());
+        let stored = planned.zip(files.values().map(|(file, _)| file));
+        let by_name: HashMap<&str, &StoredFile> = stored.collect();
+        let digest = ContentDigest::of_sums(&model, sums(&by_name))?;
+        relocate(&mut model, &by_name)?;
+        if self.plan.digests {
+            digest.store_in(&mut model);
+        }
+        Ok((model.encode_to_vec()?.into(), digest))
+    }
+}
+
+/// The digest of the bytes of a tensor, by its place in the files that the plan names.
+fn sums<'f>(
+    files: &HashMap<&'f str, &'f StoredFile>,
+) -> impl FnMut(&TensorProto) -> Option<Sum> + use<'f> {
+    let mut by_place = HashMap::new();
+    for (name, file) in files {
+        for range in &file.ranges {
+            if let Some(sum) = sum_of(&range.sha256) {
+                by_place.insert(((*name).to_owned(), range.offset, range.bytes), sum);
+            }
+        }
+    }
+    move |tensor| {
+        let place = ExternalData::parse(tensor).ok()?;
+        match place.length.unwrap_or(0) {
+            0 => Some(Sha256::digest([]).into()),
+            length => by_place.get(&(place.location, place.offset, length)).copied(),
+        }
+    }
+}
+
+/// The digest of 64 hexadecimal digits.
+fn sum_of(digits: &str) -> Option<Sum> {
+    let digest: ContentDigest = format!("sha256:{digits}").parse().ok()?;
+    Some(*digest.as_bytes())
+}
+
+/// Gives the weights files in `model` the names that they have in the store.
+fn relocate(model: &mut ModelProto, files: &HashMap<&str, &StoredFile>) -> Result<()> {
+    for (_, tensor) in traversal::iter_mut(model) {
+        if !is_external(tensor) {
+            continue;
+        }
+        let place = ExternalData::parse(tensor)?;
+        let Some(file) = files.get(place.location.as_str()) else {
+            let reason = format!("no part of the job has `{}`", place.location);
+            return Err(Error::internal(reason));
+        };
+        let mut entries = tensor.external_data.iter_mut();
+        let is_location =
+            |key: &onnx_container::proto::Str| key.to_str().is_ok_and(|key| key == "location");
+        if let Some(entry) = entries.find(|entry| entry.key.as_ref().is_some_and(is_location)) {
+            entry.value = Some(file.name.as_str().into());
+        }
+    }
+    Ok(())
+}
+
+fn published(file: StoredFile) -> PublishedFile {
+    let StoredFile { name, bytes, sha256, .. } = file;
+    PublishedFile { name, bytes, sha256: sum_of(&sha256), sent: true }
+}
+
+impl Stored {
+    fn new(published: &Published, digest: &ContentDigest, infinite: &[String]) -> Self {
+        let file = |file: &PublishedFile| {
+            let sha256 = file.sha256.as_ref().map(hex).unwrap_or_default();
+            (file.name.clone(), file.bytes, sha256)
+        };
+        Self {
+            e_tag: published.e_tag.clone(),
+            model_bytes: published.model_bytes,
+            files: published.files.iter().map(file).collect(),
+            version: published.version.as_ref().map(|url| url.key().to_owned()),
+            removed: published.removed.iter().map(|url| url.key().to_owned()).collect(),
+            digest: digest.to_string(),
+            infinite: infinite.to_vec(),
+        }
+    }
+
+    fn committed(self, url: &StoreUrl) -> Result<RemoteCommitted> {
+        let files = self.files.into_iter().map(|(name, bytes, sha256)| PublishedFile {
+            name,
+            bytes,
+            sha256: sum_of(&sha256),
+            sent: true,
+        });
+        let published = Published {
+            url: url.clone(),
+            e_tag: self.e_tag,
+            model_bytes: self.model_bytes,
+            files: files.collect(),
+            version: self.version.map(|key| url.with_key(key)),
+            removed: self.removed.into_iter().map(|key| url.with_key(key)).collect(),
+            warnings: Vec::new(),
+        };
+        Ok(RemoteCommitted { published, digest: self.digest.parse()?, infinite: self.infinite })
+    }
+}

@@ -1,0 +1,311 @@
+//! What a job has in its store: small objects under one prefix beside the model,
+//! `.<model>.job-<id>/`.
+//!
+//! - `job.json`: the job. It is there first, and without it there is no job.
+//! - `model.onnx`: the model as it will be, with the names that the plan gave the weights files. It
+//!   is there last: without it the plan did not end.
+//! - `receipts/part-00017.json`: what the writer of a part has written.
+//! - `committed.json`: what the commit has published. From there on only removal is left.
+//!
+//! The weights files are beside the model. They belong to the job as long as a receipt names them.
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt, PutMode, PutPayload};
+use onnx_container::recovery::{is_of_job, new_job_name};
+use onnx_container::{Error, ErrorKind, Result};
+
+use crate::again::again;
+use crate::errors::from_store;
+use crate::object::AT_ONCE;
+use crate::store::Store;
+use crate::url::{StoreUrl, path_of};
+
+const JOB: &str = "job.json";
+const MODEL: &str = "model.onnx";
+const RECEIPTS: &str = "receipts";
+const COMMITTED: &str = "committed.json";
+
+/// How many names are tried before something else is wrong.
+const MOST_NAMES: usize = 100;
+/// The most bytes of a small object. A job has some 100 for each tensor.
+const MOST_BYTES: u64 = 1 << 30;
+
+const GONE: &str = "the job is not there: it was committed or aborted";
+const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. \
+                         Abort the job and plan it again";
+
+/// The prefix of a job.
+#[derive(Debug, Clone)]
+pub(super) struct JobFolder {
+    store: Store,
+    /// The prefix, without a slash at its end.
+    url: StoreUrl,
+}
+
+impl JobFolder {
+    /// That of the job `id` of the model at `model`.
+    pub(super) fn of(store: &Store, model: &StoreUrl, id: &str) -> Self {
+        let name = format!(".{}.job-{id}", model.name());
+        Self { store: store.clone(), url: sibling(model, &name) }
+    }
+
+    /// That at `url`, or that of the `job.json` at `url`.
+    pub(super) fn at(store: &Store, url: &StoreUrl) -> Self {
+        let key = url.key().trim_end_matches('/');
+        let key = key.strip_suffix(JOB).map_or(key, |key| key.trim_end_matches('/'));
+        Self { store: store.clone(), url: url.with_key(key) }
+    }
+
+    pub(super) fn url(&self) -> &StoreUrl {
+        &self.url
+    }
+
+    /// The id of the job, and the URL of its model.
+    pub(super) fn names(&self) -> Result<(String, StoreUrl)> {
+        let name = self.url.name();
+        let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(".job-"));
+        let (model, id) = parts.filter(|_| is_of_job(name)).ok_or_else(|| {
+            let reason = "this is no job of a model: one is called `.m.onnx.job-a1B2c3`";
+            Error::new(ErrorKind::InvalidArgument, reason).with_path(self.url.to_string())
+        })?;
+        Ok((id.to_owned(), sibling(&self.url, model)))
+    }
+
+    fn object(&self, name: &str) -> StoreUrl {
+        self.url.with_key(format!("{}/{name}", self.url.key()))
+    }
+
+    fn receipt(&self, part: usize) -> StoreUrl {
+        self.object(&format!("{RECEIPTS}/{}.json", part_name(part)))
+    }
+
+    /// Puts the first object of a new job of the model at `model` there: what `json` makes of its
+    /// id.
+    pub(super) async fn create(
+        store: &Store,
+        model: &StoreUrl,
+        json: impl Fn(&str) -> Result<String>,
+    ) -> Result<String> {
+        for _ in 0..MOST_NAMES {
+            let name = new_job_name(model.name());
+            let id = name.rsplit_once(".job-").map(|(_, id)| id.to_owned());
+            let id = id.ok_or_else(|| Error::internal("a job without an id"))?;
+            let job = Self::of(store, model, &id).object(JOB);
+            let (json, path) = (json(&id)?, job.path()?);
+            let created =
+                store.objects().put_opts(&path, json.clone().into(), PutMode::Create.into());
+            match created.await {
+                Ok(_) => return Ok(id),
+                Err(StoreError::AlreadyExists { .. }) => {
+                    // The answer may be lost that said that this one is there.
+                    let there = get(store, &path).await?;
+                    if there.is_some_and(|there| there == json.as_bytes()) {
+                        return Ok(id);
+                    }
+                }
+                // A store without conditions: two jobs of one id are unlikely.
+                Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
+                    put(store, &job, json.into()).await?;
+                    return Ok(id);
+                }
+                Err(error) => return Err(from_store(&job.to_string(), error)),
+            }
+        }
+        let reason = "no name for a job is free";
+        Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(model.to_string()))
+    }
+
+    /// Puts the last object of the plan there.
+    pub(super) async fn put_model(&self, model: Vec<u8>) -> Result<()> {
+        put(&self.store, &self.object(MODEL), model.into()).await
+    }
+
+    pub(super) async fn put_receipt(&self, part: usize, json: String) -> Result<()> {
+        put(&self.store, &self.receipt(part), json.into()).await
+    }
+
+    pub(super) async fn put_committed(&self, json: String) -> Result<()> {
+        put(&self.store, &self.object(COMMITTED), json.into()).await
+    }
+
+    /// The description.
+    pub(super) async fn job(&self) -> Result<String> {
+        self.text(&self.object(JOB)).await?.ok_or_else(|| self.gone())
+    }
+
+    /// The model of the plan.
+    pub(super) async fn model(&self) -> Result<Vec<u8>> {
+        let found = get(&self.store, &self.object(MODEL).path()?).await?;
+        found.ok_or_else(|| Error::new(ErrorKind::MissingFile, HALF_MADE).with_path(self.shown()))
+    }
+
+    /// The receipt of a part, if there is one.
+    pub(super) async fn stored_receipt(&self, part: usize) -> Result<Option<String>> {
+        self.text(&self.receipt(part)).await
+    }
+
+    /// What a commit has published, if one has.
+    pub(super) async fn committed(&self) -> Result<Option<String>> {
+        self.text(&self.object(COMMITTED)).await
+    }
+
+    async fn text(&self, url: &StoreUrl) -> Result<Option<String>> {
+        read_text(&self.store, &url.path()?).await
+    }
+
+    /// Refuses a job that is not there.
+    pub(super) async fn check_there(&self) -> Result<()> {
+        let path = self.object(JOB).path()?;
+        match again(|| self.store.objects().head(&path)).await {
+            Ok(_) => Ok(()),
+            Err(StoreError::NotFound { .. }) => Err(self.gone()),
+            Err(error) => Err(from_store(&self.shown(), error)),
+        }
+    }
+
+    /// The parts that have receipts, in order.
+    pub(super) async fn parts(&self) -> Result<Vec<usize>> {
+        let listed = self.list().await?;
+        let names = listed.iter().filter_map(|meta| name_of(meta.location.as_ref()));
+        let mut parts: Vec<_> = names.filter_map(part_of).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        Ok(parts)
+    }
+
+    async fn list(&self) -> Result<Vec<ObjectMeta>> {
+        let prefix = path_of(self.url.key())?;
+        let listed: std::result::Result<_, _> =
+            self.store.objects().list(Some(&prefix)).try_collect().await;
+        listed.map_err(|error| from_store(&self.shown(), error))
+    }
+
+    pub(super) async fn remove_receipt(&self, part: usize) -> Result<()> {
+        self.remove(&self.receipt(part)).await
+    }
+
+    /// Removes all objects of the job: the description first, so that no writer begins, and the
+    /// mark of a commit last, so that a commit that is done again finds it.
+    pub(super) async fn end(&self) -> Result<()> {
+        self.remove(&self.object(JOB)).await?;
+        let committed = self.object(COMMITTED);
+        let listed = self.list().await?;
+        let keys = listed.iter().map(|meta| self.url.with_key(meta.location.as_ref()));
+        let rest = keys.filter(|url| *url != committed);
+        let removed = rest.map(|url| async move { self.remove(&url).await });
+        stream::iter(removed).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        self.remove(&committed).await
+    }
+
+    async fn remove(&self, url: &StoreUrl) -> Result<()> {
+        let path = url.path()?;
+        match again(|| self.store.objects().delete(&path)).await {
+            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(from_store(&url.to_string(), error)),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        Error::new(ErrorKind::MissingFile, GONE).with_path(self.shown())
+    }
+
+    pub(super) fn shown(&self) -> String {
+        self.url.to_string()
+    }
+}
+
+/// The object called `name` beside the one at `url`.
+fn sibling(url: &StoreUrl, name: &str) -> StoreUrl {
+    match url.key().rsplit_once('/') {
+        Some((folder, _)) => url.with_key(format!("{folder}/{name}")),
+        None => url.with_key(name),
+    }
+}
+
+/// The name of the writer of a part.
+pub(super) fn part_name(part: usize) -> String {
+    format!("part-{part:05}")
+}
+
+/// The part whose receipt is called `name`.
+fn part_of(name: &str) -> Option<usize> {
+    let part = name.strip_prefix("part-")?.strip_suffix(".json")?.parse().ok()?;
+    (format!("{}.json", part_name(part)) == name).then_some(part)
+}
+
+fn name_of(key: &str) -> Option<&str> {
+    let (folder, name) = key.rsplit_once('/')?;
+    folder.ends_with(RECEIPTS).then_some(name)
+}
+
+/// Writes a small object, whatever is there.
+async fn put(store: &Store, url: &StoreUrl, payload: PutPayload) -> Result<()> {
+    let path = url.path()?;
+    let put = again(|| store.objects().put(&path, payload.clone())).await;
+    put.map(|_| ()).map_err(|error| from_store(&url.to_string(), error))
+}
+
+/// The bytes of a small object, if it is there.
+async fn get(store: &Store, path: &Path) -> Result<Option<Vec<u8>>> {
+    let read = || async {
+        let answer = store.objects().get(path).await?;
+        if answer.meta.size > MOST_BYTES {
+            return Ok(Err(answer.meta.size));
+        }
+        answer.bytes().await.map(Ok)
+    };
+    let shown = || store.shown(path.as_ref());
+    match again(read).await {
+        Ok(Ok(bytes)) => Ok(Some(bytes.into())),
+        Ok(Err(size)) => {
+            let reason = format!("{size} bytes are too many for a description of a job");
+            Err(Error::new(ErrorKind::TooLarge, reason).with_path(shown()))
+        }
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(from_store(&shown(), error)),
+    }
+}
+
+/// The text of a small object, if it is there.
+pub(crate) async fn read_text(store: &Store, path: &Path) -> Result<Option<String>> {
+    let text = get(store, path).await?.map(String::from_utf8).transpose();
+    let no_text = |_| Error::new(ErrorKind::Decode, "is no text");
+    text.map_err(no_text).map_err(|error| error.with_path(store.shown(path.as_ref())))
+}
+
+/// What an object is of a job, and the key of the folder of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobObject<'k> {
+    Description(&'k str),
+    /// It names a weights file.
+    Receipt(&'k str),
+    Other(&'k str),
+}
+
+impl<'k> JobObject<'k> {
+    pub(crate) fn folder(self) -> &'k str {
+        match self {
+            Self::Description(folder) | Self::Receipt(folder) | Self::Other(folder) => folder,
+        }
+    }
+}
+
+/// What the object of this key is of a job, if it is of one.
+pub(crate) fn job_of(key: &str) -> Option<JobObject<'_>> {
+    let (folder, name) = key.rsplit_once('/')?;
+    let is_job = |folder: &str| is_of_job(folder.rsplit_once('/').map_or(folder, |(_, name)| name));
+    if is_job(folder) {
+        return Some(if name == JOB {
+            JobObject::Description(folder)
+        } else {
+            JobObject::Other(folder)
+        });
+    }
+    let (folder, receipts) = folder.rsplit_once('/')?;
+    if !is_job(folder) {
+        return None;
+    }
+    let is_receipt = receipts == RECEIPTS && part_of(name).is_some();
+    Some(if is_receipt { JobObject::Receipt(folder) } else { JobObject::Other(folder) })
+}

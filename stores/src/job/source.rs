@@ -1,0 +1,123 @@
+//! [`JobSource`]: the model that a rewrite reads, in a folder or in a store, and what it changes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use onnx_container::edit::{CastReport, ExternalizeOptions};
+use onnx_container::job::{Recast, RewriteSource};
+use onnx_container::{Container, Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::stores::Stores;
+use crate::object::Version;
+use crate::remote::RemoteModel;
+use crate::url::{StoreUrl, is_url};
+
+/// The model that a rewrite reads: every part opens it again, and has the same weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum JobSource {
+    Folder(RewriteSource),
+    Store(StoredSource),
+}
+
+/// A model in a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoredSource {
+    /// The name of the store, and the key in it.
+    root: String,
+    key: String,
+    /// The model and its weights files as they were when the job was planned.
+    model: Version,
+    files: BTreeMap<String, Version>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recast: Option<Recast>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    externalize: Option<ExternalizeOptions>,
+}
+
+impl JobSource {
+    /// The model at `source`, a path or a URL, as it is now, and the container that parts of it are
+    /// written from.
+    pub(super) fn new(
+        source: &str,
+        stores: &Stores,
+        recast: Option<Recast>,
+        externalize: Option<ExternalizeOptions>,
+    ) -> Result<(Self, Container)> {
+        if is_url(source) {
+            let url = StoreUrl::parse(source)?;
+            let (source, container) = StoredSource::new(&url, stores, recast, externalize)?;
+            return Ok((Self::Store(source), container));
+        }
+        let (source, container) = RewriteSource::new(Path::new(source), recast, externalize)?;
+        Ok((Self::Folder(source), container))
+    }
+
+    /// The container again, and what its cast did.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Changed`] where a file is another one now, and those of a load.
+    pub(super) fn open(&self, stores: &Stores) -> Result<(Container, Option<CastReport>)> {
+        match self {
+            Self::Folder(source) => source.open(),
+            Self::Store(source) => source.open(stores),
+        }
+    }
+
+    /// Refuses where a file is another one after it was read. Of a store each answer was compared.
+    pub(super) fn check(&self) -> Result<()> {
+        match self {
+            Self::Folder(source) => source.check(),
+            Self::Store(_) => Ok(()),
+        }
+    }
+}
+
+impl StoredSource {
+    fn new(
+        url: &StoreUrl,
+        stores: &Stores,
+        recast: Option<Recast>,
+        externalize: Option<ExternalizeOptions>,
+    ) -> Result<(Self, Container)> {
+        let store = stores.of(url)?;
+        let (version, files, container) = crate::remote::read_in(&store, url, |model| {
+            let (container, files) = model.load_versions()?;
+            Ok((model.object().version().clone(), files, container))
+        })?;
+        let (root, key) = (url.root().to_owned(), url.key().to_owned());
+        let source = Self { root, key, model: version, files, recast, externalize };
+        let (container, _) = source.changed(container)?;
+        Ok((source, container))
+    }
+
+    fn open(&self, stores: &Stores) -> Result<(Container, Option<CastReport>)> {
+        let url = StoreUrl::named(&self.root, &self.key)?;
+        let model = RemoteModel::open_in(&stores.of(&url)?, &url)?;
+        let changed = |url: &StoreUrl| {
+            let reason = "was changed after the job was planned: plan it again";
+            Error::new(ErrorKind::Changed, reason).with_path(url.to_string())
+        };
+        if !model.object().version().is(&self.model) {
+            return Err(changed(&url));
+        }
+        let (container, files) = model.load_versions()?;
+        for (location, version) in files {
+            if !self.files.get(&location).is_some_and(|planned| planned.is(&version)) {
+                return Err(changed(&url.beside(&location)?));
+            }
+        }
+        self.changed(container)
+    }
+
+    fn changed(&self, mut container: Container) -> Result<(Container, Option<CastReport>)> {
+        let recast = self.recast.as_ref();
+        let report = recast.map(|recast| recast.apply(&mut container)).transpose()?;
+        if let Some(options) = self.externalize {
+            container.externalize(options)?;
+        }
+        Ok((container, report))
+    }
+}

@@ -1,0 +1,111 @@
+//! [`RemoteJob::status`], [`RemoteJob::abort`] and [`jobs_in`]: how far jobs are, and their end
+//! without a result.
+
+use onnx_container::recovery::is_of_job;
+use onnx_container::{Error, ErrorKind, Result};
+
+use super::description::RemoteJob;
+use super::folder::JobFolder;
+use crate::errors::from_store;
+use crate::runtime::run;
+use crate::store::Store;
+use crate::url::{StoreUrl, path_of};
+
+/// How far a job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteJobStatus {
+    /// The parts that are written.
+    pub done: Vec<usize>,
+    /// The parts that are not.
+    pub missing: Vec<usize>,
+    /// How many bytes the written parts have.
+    pub bytes_written: u64,
+    /// How many bytes all parts have.
+    pub bytes: u64,
+    /// Whether all parts are written, so that the job can be committed.
+    pub is_complete: bool,
+}
+
+impl RemoteJob {
+    /// How far the job is, by the names of the receipts in its store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingFile`] where the job was committed or aborted, and those of the store.
+    pub fn status(&self) -> Result<RemoteJobStatus> {
+        let folder = self.job_folder();
+        let found = run(async {
+            folder.check_there().await?;
+            folder.parts().await
+        })?;
+        let (done, missing): (Vec<_>, Vec<_>) =
+            self.parts().partition(|part| found.binary_search(part).is_ok());
+        let files = done.iter().filter_map(|part| self.plan.files.get(*part));
+        Ok(RemoteJobStatus {
+            bytes_written: files.fold(0, |sum, file| file.bytes.saturating_add(sum)),
+            bytes: self.bytes(),
+            is_complete: missing.is_empty(),
+            done,
+            missing,
+        })
+    }
+
+    /// Ends the job: its description and receipts are removed. Weights files that were written stay
+    /// for a [sweep](crate::sweep()), as other models may name them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingFile`] where the job was committed or aborted, [`ErrorKind::Changed`]
+    /// where a commit had published the model (the job is then ended), and those of the store.
+    pub fn abort(self) -> Result<()> {
+        abort_at(&self.job_folder())
+    }
+
+    /// As [`abort`](Self::abort), for the job whose folder is at `url`, also one whose description
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// Those of [`abort`](Self::abort).
+    pub fn abort_at(store: &Store, url: &StoreUrl) -> Result<()> {
+        let folder = JobFolder::at(store, url);
+        folder.names()?;
+        abort_at(&folder)
+    }
+}
+
+fn abort_at(folder: &JobFolder) -> Result<()> {
+    let is_committed = run(async {
+        let is_committed = folder.committed().await?.is_some();
+        if !is_committed {
+            folder.check_there().await?;
+        }
+        folder.end().await?;
+        Ok(is_committed)
+    })?;
+    if !is_committed {
+        return Ok(());
+    }
+    let reason =
+        "a commit of the job had published its model: the job is ended, and the model stays";
+    Err(Error::new(ErrorKind::Changed, reason).with_path(folder.shown()))
+}
+
+/// The folders of jobs of the models in `folder`, in the order of their names.
+///
+/// # Errors
+/// Where the store cannot be listed.
+pub fn jobs_in(store: &Store, folder: &StoreUrl) -> Result<Vec<StoreUrl>> {
+    folder.refuse_read_only()?;
+    let prefix = match folder.key() {
+        "" => None,
+        key => Some(path_of(key)?),
+    };
+    let listed = run(async {
+        let listed = store.objects().list_with_delimiter(prefix.as_ref()).await;
+        listed.map_err(|error| from_store(&folder.to_string(), error))
+    })?;
+    let mut jobs: Vec<_> =
+        listed.common_prefixes.iter().map(|it| folder.with_key(it.as_ref())).collect();
+    jobs.retain(|url| is_of_job(url.name()));
+    jobs.sort_by(|a, b| a.key().cmp(b.key()));
+    Ok(jobs)
+}

@@ -352,7 +352,7 @@ pub fn versions(store: &Store, url: &StoreUrl) -> Result<Vec<StoreUrl>> {
     let folder = url.key().rsplit_once('/').map(|(folder, _)| folder);
     let folder = folder.map(crate::url::path_of).transpose()?;
     run(async {
-        let listed = store.objects().list_with_delimiter(folder.as_ref()).await;
+        let listed = again(|| store.objects().list_with_delimiter(folder.as_ref())).await;
         let listed = listed.map_err(|error| from_store(&store.shown(""), error))?;
         let keys = listed.objects.into_iter().map(|meta| url.with_key(meta.location));
         let mut versions: Vec<_> =

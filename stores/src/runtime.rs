@@ -39,6 +39,8 @@ fn runtime() -> Result<&'static Runtime> {
 /// Those of the future; [`ErrorKind::Cancelled`] where the work of the calling thread is cancelled,
 /// in which case its requests are dropped.
 pub(crate) fn run<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    // A request may be answered before the first look at whether the work is cancelled.
+    work::check()?;
     let _entered = runtime()?.enter();
     pollster::block_on(async {
         let (mut future, mut cancelled) = (std::pin::pin!(future), std::pin::pin!(cancelled()));

@@ -84,7 +84,9 @@ impl<'c> Layout<'c, '_> {
         let aliases = self.aliases(options);
         let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
         let lengths: Vec<_> = own.iter().map(|(_, weight)| weight.len).collect();
-        let count = count.min(own.len()).max(1);
+        // Weights without bytes need no file of their own.
+        let with_bytes = lengths.iter().filter(|len| **len > 0).count();
+        let count = count.min(with_bytes).max(1);
         let mut shards: Vec<_> = (0..count).map(|_| Shard::default()).collect();
         for ((number, weight), share) in own.into_iter().zip(shares(&lengths, count)) {
             let shard = shards.get_mut(share);

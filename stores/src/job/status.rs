@@ -6,6 +6,7 @@ use onnx_container::{Error, ErrorKind, Result};
 
 use super::description::RemoteJob;
 use super::folder::JobFolder;
+use crate::again::again;
 use crate::errors::from_store;
 use crate::runtime::run;
 use crate::store::Store;
@@ -100,7 +101,7 @@ pub fn jobs_in(store: &Store, folder: &StoreUrl) -> Result<Vec<StoreUrl>> {
         key => Some(path_of(key)?),
     };
     let listed = run(async {
-        let listed = store.objects().list_with_delimiter(prefix.as_ref()).await;
+        let listed = again(|| store.objects().list_with_delimiter(prefix.as_ref())).await;
         listed.map_err(|error| from_store(&folder.to_string(), error))
     })?;
     let mut jobs: Vec<_> =

@@ -10,31 +10,32 @@ use onnx_container_store::{
     fetch, load, probe, publish_in, rollback, sweep, versions,
 };
 
+use crate::jobs;
 use crate::models::{MIB, assert_same, contents, model, renamed};
 use crate::servers::{self, Place};
 
 /// A store, and a folder in it that no other case uses.
-struct Case {
-    place: Place,
-    store: Store,
-    url: StoreUrl,
+pub struct Case {
+    pub place: Place,
+    pub store: Store,
+    pub url: StoreUrl,
 }
 
 impl Case {
-    fn publish(&self, container: &Container, options: impl Into<PublishOptions>) -> Published {
+    pub fn publish(&self, container: &Container, options: impl Into<PublishOptions>) -> Published {
         publish_in(&self.store, &self.url, container, options).unwrap()
     }
 
-    fn open(&self) -> RemoteModel {
+    pub fn open(&self) -> RemoteModel {
         RemoteModel::open_in(&self.store, &self.url).unwrap()
     }
 
-    fn load(&self) -> Container {
+    pub fn load(&self) -> Container {
         self.open().load(LoadOptions::new()).unwrap()
     }
 
     /// The names of the objects in the folder.
-    fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         let folder = self.url.key().rsplit_once('/').unwrap().0;
         let prefix = Path::parse(folder).unwrap();
         let listed = wait(self.store.objects().list_with_delimiter(Some(&prefix))).unwrap();
@@ -52,7 +53,7 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-type Behaviour = fn(&Case);
+pub type Behaviour = fn(&Case);
 
 /// What holds for every store.
 const BEHAVIOURS: [(&str, Behaviour); 12] = [
@@ -72,7 +73,8 @@ const BEHAVIOURS: [(&str, Behaviour); 12] = [
 
 /// Runs every behaviour, and says which one does not hold.
 fn hold(place: &Place) {
-    for (number, (name, behaviour)) in BEHAVIOURS.iter().enumerate() {
+    let all = BEHAVIOURS.iter().chain(&jobs::BEHAVIOURS);
+    for (number, (name, behaviour)) in all.enumerate() {
         eprintln!("{}: {name}", place.name);
         let url = place.url(&format!("case-{number}/m.onnx"));
         behaviour(&Case { place: place.clone(), store: place.store(), url });

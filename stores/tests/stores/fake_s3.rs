@@ -283,11 +283,13 @@ impl Inner {
         let prefix = request.query("prefix").unwrap_or_default();
         let delimiter = request.query("delimiter");
         let start = format!("{}/", bucket.trim_end_matches('/'));
-        let mut listed = String::new();
+        let (mut listed, mut folders) = (String::new(), BTreeSet::new());
         for (name, stored) in &*self.objects() {
             let Some(key) = name.strip_prefix(&start) else { continue };
             let Some(rest) = key.strip_prefix(&prefix) else { continue };
-            if delimiter.as_ref().is_some_and(|delimiter| rest.contains(delimiter)) {
+            let below = delimiter.as_ref().and_then(|delimiter| rest.split_once(delimiter));
+            if let Some((folder, _)) = below {
+                folders.insert(format!("{prefix}{folder}/"));
                 continue;
             }
             let modified = chrono::DateTime::<chrono::Utc>::from(stored.modified).to_rfc3339();
@@ -298,6 +300,10 @@ impl Inner {
                 stored.bytes.len(),
                 escaped(&stored.tag)
             ));
+        }
+        for folder in folders {
+            let folder = escaped(&folder);
+            listed.push_str(&format!("<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>"));
         }
         xml(format!("<ListBucketResult>{listed}</ListBucketResult>"))
     }

@@ -17,20 +17,20 @@ use crate::models::{assert_same, is_same, model};
 
 /// When a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
+pub enum Ends {
     BeforeTheStore,
     BeforeTheAnswer,
 }
 
 /// Stands before a server, and ends the connection at one request.
-struct Proxy {
-    port: u16,
-    requests: Arc<AtomicUsize>,
+pub struct Proxy {
+    pub port: u16,
+    pub requests: Arc<AtomicUsize>,
 }
 
 impl Proxy {
     /// Before the server at `port`; `at` counts from zero.
-    fn new(port: u16, at: usize, ends: Ends) -> Self {
+    pub fn new(port: u16, at: usize, ends: Ends) -> Self {
         let requests = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&requests);
         let port = serve(move |request| {
@@ -58,7 +58,7 @@ struct Publications {
     tried: bool,
 }
 
-fn url() -> StoreUrl {
+pub fn url() -> StoreUrl {
     StoreUrl::parse("s3://models/m.onnx").unwrap()
 }
 
@@ -67,7 +67,7 @@ fn publish(store: &Store, container: &Container) -> Result<Published> {
     publish_in(store, &url(), container, options)
 }
 
-fn fetched(store: &Store) -> Result<Container> {
+pub fn fetched(store: &Store) -> Result<Container> {
     RemoteModel::open_in(store, &url())?.fetch(LoadOptions::new())
 }
 

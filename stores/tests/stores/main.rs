@@ -16,6 +16,8 @@ mod ended_early;
 mod fake_s3;
 mod faults;
 mod http;
+mod jobs;
+mod jobs_killed;
 mod killed;
 mod liars;
 mod models;

@@ -1,0 +1,539 @@
+//! Models that many processes write together: what holds for every store, and jobs that no plan
+//! makes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onnx_container::check::{CheckOptions, check_bytes};
+use onnx_container::job::{Recast, Weights};
+use onnx_container::proto::TensorProto;
+use onnx_container::{
+    Container, DataType, ErrorKind, Initializer, LoadOptions, Result, SaveOptions, Tensor,
+    WeightFiles,
+};
+use onnx_container_store::job::{PartReceipt, RemoteJob, RemoteJobOptions, Stores, jobs_in};
+use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
+use onnx_container_store::{IfPresent, PublishOptions, Store, StoreUrl, SweepOptions, sweep};
+
+use crate::behaviour::{Behaviour, Case, wait};
+use crate::models::{MIB, assert_same, bytes, model};
+
+/// What holds for every store.
+pub const BEHAVIOURS: [(&str, Behaviour); 10] = [
+    ("a job of parts", a_job_of_parts),
+    ("a rewrite of a model in the store", a_rewrite_in_the_store),
+    ("a rewrite of a model in a folder", a_rewrite_of_a_folder),
+    ("weights that are made once", weights_that_are_made_once),
+    ("tied and shared weights", tied_and_shared_weights),
+    ("a part again", a_part_again),
+    ("a commit again", a_commit_again),
+    ("another publication meanwhile", another_publication_meanwhile),
+    ("an abort", an_abort),
+    ("a sweep beside jobs", a_sweep_beside_jobs),
+];
+
+/// The weights as a producer without a container has them: each is made when it is asked for.
+pub fn made(container: &Container) -> impl Weights + use<'_> {
+    |name: &str| Ok(container.get(&format!("#{name}")).unwrap().clone())
+}
+
+fn plan(case: &Case, container: &Container, options: impl Into<RemoteJobOptions>) -> RemoteJob {
+    RemoteJob::plan(container, &case.url, &case.store, options).unwrap()
+}
+
+/// The job as another process has it.
+fn elsewhere(case: &Case, job: &RemoteJob) -> RemoteJob {
+    RemoteJob::from_json(&job.to_json().unwrap(), &case.store).unwrap()
+}
+
+fn folder_of(case: &Case) -> StoreUrl {
+    case.place.url(case.url.key().rsplit_once('/').unwrap().0)
+}
+
+fn jobs(case: &Case) -> Vec<StoreUrl> {
+    jobs_in(&case.store, &folder_of(case)).unwrap()
+}
+
+const TENSORS: [(&str, usize); 6] =
+    [("a", 3000), ("big", 9 * MIB), ("b", 2 * MIB), ("c", 5), ("empty", 0), ("d", 700)];
+
+fn a_job_of_parts(case: &Case) {
+    let container = model(1, &TENSORS);
+    let digest = container.digest().unwrap();
+    // The parts that are asked for, and those that there are.
+    for (asked, parts) in [(1, 1), (3, 3), (9, 5)] {
+        let options = RemoteJobOptions::from(asked)
+            .publish(PublishOptions::from(SaveOptions::new().digests(true)).keep(1));
+        let job = plan(case, &container, options);
+        assert_eq!(job.parts(), 0..parts);
+        assert_eq!(jobs(case), [job.folder()]);
+        let opened = RemoteJob::open(&job.folder(), &case.store).unwrap();
+        assert_eq!(opened.to_json().unwrap(), job.to_json().unwrap());
+        let tensors: Vec<_> = job.parts().flat_map(|part| job.tensors(part)).collect();
+        assert_eq!(tensors.len(), 5, "the empty one has no bytes: {tensors:?}");
+
+        let status = job.status().unwrap();
+        assert_eq!(
+            (status.done.len(), status.missing.len(), status.is_complete),
+            (0, parts, false)
+        );
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::MissingTensor, "{error}");
+        // In any order, by any process, and numbers that have nothing to write.
+        let mut receipts: Vec<_> = (0..asked)
+            .rev()
+            .map(|part| {
+                let text = elsewhere(case, &job).write_from(part, &container).unwrap().to_json();
+                PartReceipt::from_json(&text.unwrap()).unwrap()
+            })
+            .collect();
+        assert_eq!(
+            job.write_from(asked, &container).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        let status = job.status().unwrap();
+        assert!(status.is_complete && status.missing.is_empty());
+        assert_eq!((status.bytes_written, status.bytes), (job.bytes(), job.bytes()));
+
+        // Carried by an engine, or those in the store.
+        let committed = match asked {
+            3 => {
+                let last = receipts.pop().unwrap();
+                let error = job.commit_receipts(receipts.clone()).unwrap_err();
+                assert!(error.to_string().contains("part 0 of 3 is not written"), "{error}");
+                receipts.push(last);
+                job.commit_receipts(receipts).unwrap()
+            }
+            _ => elsewhere(case, &job).commit().unwrap(),
+        };
+        assert_eq!(committed.digest, digest);
+        assert_eq!(committed.published.files.len(), parts);
+        assert!(committed.published.version.is_some());
+        assert_eq!(jobs(case), []);
+        let loaded = case.load();
+        assert_same(&loaded, &container);
+        assert_eq!(loaded.digest().unwrap(), digest);
+        let opened = case.open();
+        let checked = CheckOptions::from(opened.load_options(LoadOptions::new()).unwrap());
+        let checked = check_bytes(opened.bytes().clone(), checked.digests(true)).unwrap();
+        assert!(checked.is_ok(), "{checked}");
+        assert_eq!(checked.compared.unwrap().tensors, 6);
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+    }
+}
+
+fn a_rewrite_in_the_store(case: &Case) {
+    let mut container = model(1, &[("small", 100)]);
+    let floats: Vec<f32> = (0..100_000_u32).map(|it| it as f32 / 3.0).chain([1e30]).collect();
+    container.model_mut().graph.as_mut().unwrap().initializer.push(TensorProto::external(
+        "f",
+        TensorProto::FLOAT,
+        [floats.len() as i64],
+        "#f",
+    ));
+    container.insert("#f", Initializer::from(floats)).unwrap();
+    let source = case.url.beside("source.onnx").unwrap();
+    onnx_container_store::publish_in(&case.store, &source, &container, SaveOptions::new()).unwrap();
+    if case.place.opened.is_some() {
+        return; // No URL leads to this store.
+    }
+    let stores = Stores::from(&case.place.options);
+    let rewrite = |recast| {
+        RemoteJob::rewrite(&source.to_string(), &case.url, stores.clone(), recast, 2).unwrap()
+    };
+    let recast = Recast::new(DataType::Float16);
+    let job = rewrite(Some(recast.clone()));
+    let text = job.to_json().unwrap();
+    assert!(!text.contains("skip_signature"), "{text}");
+    for part in job.parts() {
+        RemoteJob::from_json(&text, stores.clone()).unwrap().write(part).unwrap();
+    }
+    let committed = job.commit().unwrap();
+    assert_eq!(committed.infinite, ["f"]);
+    let mut expected = container.clone();
+    recast.apply(&mut expected).unwrap();
+    assert_eq!(committed.digest, expected.digest().unwrap());
+    assert_eq!(case.load().digest().unwrap(), expected.digest().unwrap());
+
+    // A source that is another one now.
+    let job = rewrite(None);
+    job.write(0).unwrap();
+    let other = model(2, &[("small", 100)]);
+    onnx_container_store::publish_in(&case.store, &source, &other, SaveOptions::new()).unwrap();
+    let error = job.write(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    assert!(error.to_string().contains("source.onnx"), "{error}");
+    job.abort().unwrap();
+}
+
+fn a_rewrite_of_a_folder(case: &Case) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("source.onnx");
+    let container = model(1, &TENSORS);
+    container.save(&path, WeightFiles::PerTensor).unwrap();
+    let source = path.to_str().unwrap();
+    let job = RemoteJob::rewrite(source, &case.url, &case.store, None, 4).unwrap();
+    for part in job.parts() {
+        elsewhere(case, &job).write(part).unwrap();
+    }
+    assert_eq!(job.commit().unwrap().digest, container.digest().unwrap());
+    assert_same(&case.load(), &container);
+
+    let job = RemoteJob::rewrite(source, &case.url, &case.store, None, 4).unwrap();
+    model(2, &TENSORS).save(&path, WeightFiles::PerTensor).unwrap();
+    let error = job.write(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    job.abort().unwrap();
+}
+
+/// A producer that gives each weight once, and another one each time.
+fn weights_that_are_made_once(case: &Case) {
+    let declared = |name: &str, len: usize| (name.to_owned(), len);
+    let lengths = [declared("a", 17 * MIB + 1), declared("b", MIB), declared("c", 10)];
+    let names: Vec<_> = lengths.iter().map(|(name, len)| (name.as_str(), *len)).collect();
+    let mut container = model(0, &names);
+    for (name, len) in &lengths {
+        let slot = Initializer::declared(DataType::Uint8, [*len as i64]).unwrap();
+        container.insert(&format!("#{name}"), slot).unwrap();
+    }
+    let job = plan(case, &container, 2);
+    let asked = AtomicUsize::new(0);
+    let make = |name: &str| {
+        let len = names.iter().find(|(known, _)| *known == name).unwrap().1;
+        let seed = asked.fetch_add(1, Ordering::Relaxed) as u8;
+        Ok::<Initializer, onnx_container::Error>(match name {
+            "b" => Initializer::lazy(DataType::Uint8, [len as i64], move || Ok(bytes(seed, len)))?,
+            _ => bytes(seed, len).into(),
+        })
+    };
+    let first = job.write_from(0, &make).unwrap();
+    assert_eq!(job.write_from(0, &make).unwrap(), first, "it is written");
+    job.write_from(1, &make).unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
+    let committed = job.commit().unwrap();
+    assert_eq!(case.load().digest().unwrap(), committed.digest);
+
+    // Weights of another type or shape, and a producer that fails.
+    let job = plan(case, &container, 2);
+    let wrong: [(&(dyn Fn() -> Result<Initializer> + Sync), _); 3] = [
+        (&|| Ok(vec![1_u8].into()), ErrorKind::Shape),
+        (&|| Ok(vec![1_i8; 17 * MIB + 1].into()), ErrorKind::DataType),
+        (&|| Err(onnx_container::Error::other("no")), ErrorKind::Other),
+    ];
+    for (make, kind) in wrong {
+        let error = job.write_from(0, &|_: &str| make()).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains('a'), "{error}");
+    }
+    let mut at_hand = model(1, &names);
+    at_hand.insert("#b", vec![1_u8; 3]).unwrap();
+    let error = job.write_from(1, &at_hand).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+    job.abort().unwrap();
+}
+
+fn tied_and_shared_weights(case: &Case) {
+    let mut container = model(1, &[("w", 4000), ("v", 2000)]);
+    let whole = container.get("#w").unwrap().as_buffer().unwrap();
+    let graph = container.model_mut().graph.as_mut().unwrap();
+    graph.initializer.push(TensorProto::external("tied", TensorProto::UINT8, [4000], "#w"));
+    graph.initializer.push(TensorProto::external("part", TensorProto::UINT8, [500], "#part"));
+    let part = whole.slice(1024..1524).unwrap();
+    container
+        .insert("#part", Initializer::from(Tensor::new(DataType::Uint8, [500], part).unwrap()))
+        .unwrap();
+    let job = plan(case, &container, 2);
+    let digest = container.digest().unwrap();
+    for part in job.parts() {
+        job.write_from(part, &container).unwrap();
+    }
+    // The bytes of 500 are in those of 4000, and are hashed with them.
+    assert!(job.bytes() < 6500, "{}", job.bytes());
+    assert_eq!(job.commit().unwrap().digest, digest);
+    assert_eq!(case.load().digest().unwrap(), digest);
+    assert_same(&case.load(), &container);
+}
+
+fn a_part_again(case: &Case) {
+    let container = model(1, &TENSORS);
+    let job = plan(case, &container, 2);
+    let first = job.write_from(0, &container).unwrap();
+    let names = case.names();
+    // A receipt that is lost: the file is there, and is not sent again.
+    let receipt = format!("{}/receipts/part-00000.json", job.folder().key());
+    wait(case.store.objects().delete(&Path::parse(&receipt).unwrap())).unwrap();
+    assert_eq!(job.status().unwrap().missing, [0, 1]);
+    assert_eq!(elsewhere(case, &job).write_from(0, &container).unwrap(), first);
+    assert_eq!(case.names(), names);
+    // What is no receipt stands for nothing.
+    for text in ["", "{", "{}", "\u{0}"] {
+        let path = Path::parse(&receipt).unwrap();
+        wait(case.store.objects().put(&path, text.into())).unwrap();
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::MissingTensor, "{error}");
+        assert_eq!(job.write_from(0, &container).unwrap(), first);
+    }
+    // Two that write at once leave one file.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| elsewhere(case, &job).write_from(1, &container).unwrap());
+        }
+    });
+    assert_eq!(case.names().len(), names.len() + 1);
+    assert_eq!(job.commit().unwrap().digest, container.digest().unwrap());
+}
+
+fn a_commit_again(case: &Case) {
+    let container = model(1, &TENSORS);
+    let job = plan(case, &container, 2);
+    job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
+    // Two at once: each says what is there, or that the job has ended.
+    let results = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| elsewhere(case, &job).commit())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(results.iter().any(Result::is_ok), "{results:?}");
+    for error in results.into_iter().filter_map(Result::err) {
+        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+    }
+    assert_eq!(jobs(case), []);
+    assert_same(&case.load(), &container);
+    // A writer that comes late leaves nothing.
+    let names = case.names();
+    let error = job.write_from(0, &container).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+    assert_eq!((case.names(), jobs(case)), (names, Vec::new()));
+}
+
+fn another_publication_meanwhile(case: &Case) {
+    let container = model(1, &TENSORS);
+    for is_there in [false, true] {
+        let other = model(if is_there { 3 } else { 2 }, &[("w", 100)]);
+        let job = plan(case, &container, 2);
+        job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
+        case.publish(&other, PublishOptions::new());
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed, "{is_there} {error}");
+        assert_same(&case.load(), &other);
+        job.abort().unwrap();
+    }
+    let refuse = PublishOptions::new().if_present(IfPresent::Refuse);
+    let refused = RemoteJob::plan(
+        &container,
+        &case.url,
+        &case.store,
+        RemoteJobOptions::from(2).publish(refuse),
+    );
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let overwrite = PublishOptions::new().if_present(IfPresent::Overwrite);
+    let job = plan(case, &container, RemoteJobOptions::from(2).publish(overwrite));
+    job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
+    case.publish(&model(4, &[("w", 100)]), PublishOptions::new());
+    job.commit().unwrap();
+    assert_same(&case.load(), &container);
+    assert_eq!(jobs(case), []);
+}
+
+fn an_abort(case: &Case) {
+    let container = model(1, &TENSORS);
+    let job = plan(case, &container, 2);
+    job.write_from(0, &container).unwrap();
+    let other = elsewhere(case, &job);
+    job.abort().unwrap();
+    assert_eq!(jobs(case), []);
+    let error = other.write_from(1, &container).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+    for error in [
+        other.commit().unwrap_err(),
+        other.status().unwrap_err(),
+        RemoteJob::open(&other.folder(), &case.store).unwrap_err(),
+        other.abort().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+        assert!(error.to_string().contains("committed or aborted"), "{error}");
+    }
+}
+
+fn a_sweep_beside_jobs(case: &Case) {
+    let container = model(1, &TENSORS);
+    let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
+    let run = || sweep(&case.store, &folder_of(case), &all).unwrap();
+    let job = plan(case, &container, 2);
+    job.write_from(0, &container).unwrap();
+    // What a receipt names stays, and so do the objects of the job.
+    let swept = run();
+    assert_eq!((swept.models, swept.swept.len()), (0, 0), "{swept:?}");
+    job.write_from(1, &container).unwrap();
+    job.commit().unwrap();
+    assert_eq!(run().swept.len(), 0);
+    assert_same(&case.load(), &container);
+
+    let job = plan(case, &model(2, &TENSORS), 2);
+    job.write_from(0, &model(2, &TENSORS)).unwrap();
+    let late = format!("{}/receipts/part-00001.json", job.folder().key());
+    job.abort().unwrap();
+    wait(case.store.objects().put(&Path::parse(late).unwrap(), "{}".into())).unwrap();
+    // The file of the job that was aborted, and the receipt of a writer that came late.
+    assert_eq!(run().swept.len(), 2);
+    assert_eq!((jobs(case), run().swept.len()), (Vec::new(), 0));
+    assert_same(&case.load(), &container);
+}
+
+fn in_memory(key: &str) -> Case {
+    let place = crate::servers::Place::memory();
+    let url = place.url(key);
+    Case { store: place.store(), url, place }
+}
+
+#[test]
+fn what_a_job_cannot_do_is_refused() {
+    let case = in_memory("m.onnx");
+    let container = model(1, &[("w", 100)]);
+    let publish = |options: PublishOptions| RemoteJobOptions::from(2).publish(options);
+    let cases = [
+        (RemoteJobOptions::from(0), "1 to 100000 parts"),
+        (RemoteJobOptions::from(100_001), "1 to 100000 parts"),
+        (publish(WeightFiles::PerTensor.into_options()), "one weights file for each part"),
+        (publish(SaveOptions::new().checksums(true).into()), "checksums"),
+        (publish(PublishOptions::new().dry_run(true)), "abort it"),
+        (RemoteJobOptions::from(1).externalize(Some(Default::default())), "externalize"),
+    ];
+    for (options, said) in cases {
+        let error = RemoteJob::plan(&container, &case.url, &case.store, options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    for url in ["https://host/m.onnx", "hf://a/b/m.onnx", "s3://memory/m.bin", "s3://memory"] {
+        let url = StoreUrl::parse(url).unwrap();
+        RemoteJob::plan(&container, &url, &case.store, 1).unwrap_err();
+    }
+    assert_eq!(case.store.root(), "s3://memory");
+    let job = plan(&case, &container, 1);
+    assert_eq!(job.write(0).unwrap_err().kind(), ErrorKind::InvalidArgument, "no rewrite");
+}
+
+trait IntoOptions {
+    fn into_options(self) -> PublishOptions;
+}
+
+impl IntoOptions for WeightFiles {
+    fn into_options(self) -> PublishOptions {
+        PublishOptions::new().save(self)
+    }
+}
+
+/// Descriptions that no plan makes.
+#[test]
+fn a_description_that_no_plan_makes_is_refused() {
+    let case = in_memory("m.onnx");
+    let job = plan(&case, &model(1, &[("w", 100), ("v", 5)]), 1);
+    let text = job.to_json().unwrap();
+    let changed = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from} {text}");
+        text.replacen(from, to, 1)
+    };
+    let cases = [
+        (String::new(), ErrorKind::Decode),
+        ("{}".to_owned(), ErrorKind::Decode),
+        (changed("store job", "job"), ErrorKind::Decode),
+        (changed("\"version\":1", "\"version\":2"), ErrorKind::Unsupported),
+        (changed("\"keep\"", "\"kept\""), ErrorKind::Decode),
+        (changed("m.onnx.data", "../m.data"), ErrorKind::InvalidModel),
+        (changed("m.onnx.data", "a/m.data"), ErrorKind::InvalidModel),
+        (changed("\"key\":\"m.onnx\"", "\"key\":\"m.bin\""), ErrorKind::InvalidModel),
+        (changed("\"dims\":[100]", "\"dims\":[-1]"), ErrorKind::Shape),
+        (changed("\"dims\":[100]", "\"dims\":[9000000]"), ErrorKind::InvalidModel),
+        (changed("\"offset\":0", "\"offset\":1000"), ErrorKind::InvalidModel),
+        (changed("\"asked_parts\":1", "\"asked_parts\":100001"), ErrorKind::InvalidModel),
+        (changed(job.id(), "../../../x"), ErrorKind::InvalidModel),
+    ];
+    for (text, kind) in cases {
+        let error = RemoteJob::from_json(&text, &case.store).unwrap_err();
+        assert_eq!(error.kind(), kind, "{text}: {error}");
+    }
+    // A description in the folder of another job, and a model that is not that of the plan.
+    let put = |name: &str, bytes: Vec<u8>| {
+        let path = Path::parse(format!("{}/{name}", job.folder().key())).unwrap();
+        wait(case.store.objects().put(&path, bytes.into())).unwrap();
+    };
+    put("job.json", changed(job.id(), "aaaaaa").into());
+    let error = RemoteJob::open(&job.folder(), &case.store).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    put("job.json", text.clone().into());
+    job.write_from(0, &model(1, &[("w", 100), ("v", 5)])).unwrap();
+    put("model.onnx", b"other".to_vec());
+    let error = job.commit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+}
+
+/// Receipts that name what is not there.
+#[test]
+fn a_receipt_is_held_to_the_store() {
+    let case = in_memory("a/m.onnx");
+    let container = model(1, &[("w", 100)]);
+    let job = plan(&case, &container, 1);
+    let receipt = job.write_from(0, &container).unwrap();
+    let text = receipt.to_json().unwrap();
+    let name = receipt.file.as_ref().unwrap().name.clone();
+    let cases = [
+        (text.replace(&name, "../b.data"), ErrorKind::UnsafePath),
+        (text.replace(&name, "none.data"), ErrorKind::MissingFile),
+        (text.replace("\"part\":0", "\"part\":7"), ErrorKind::InvalidArgument),
+        (text.replace(job.id(), "aaaaaa"), ErrorKind::InvalidArgument),
+        (text.replace("\"bytes\":100", "\"bytes\":99"), ErrorKind::InvalidArgument),
+        (text.replace("\"offset\":0", "\"offset\":1"), ErrorKind::MissingTensor),
+    ];
+    for (text, kind) in cases {
+        let receipt = PartReceipt::from_json(&text).unwrap();
+        let error = job.commit_receipts([receipt]).unwrap_err();
+        assert_eq!(error.kind(), kind, "{text}: {error}");
+    }
+    // Another length than that of the receipt.
+    let path = Path::parse(case.url.beside(&name).unwrap().key()).unwrap();
+    wait(case.store.objects().put(&path, "short".into())).unwrap();
+    let error = job.commit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+}
+
+/// Eight writers, each part by two of them, beside readers and a sweep.
+#[test]
+fn writers_beside_readers_and_a_sweep() {
+    let case = in_memory("m.onnx");
+    let tensors: Vec<_> = (0..24).map(|it| (format!("t{it}"), 10_000 + it)).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, len)| (name.as_str(), *len)).collect();
+    let (old, new) = (model(1, &tensors), model(2, &tensors));
+    case.publish(&old, PublishOptions::new());
+    let job = plan(&case, &new, 12);
+    let all = SweepOptions::new().older_than(Duration::from_secs(3600)).delete(true);
+    let (left, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let next = left.fetch_add(1, Ordering::Relaxed);
+                    if next >= 24 {
+                        done.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
+                    elsewhere(&case, &job).write_from(next % 12, &made(&new)).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            while done.load(Ordering::Relaxed) < 8 {
+                assert_same(&fetched(&case.store, &case.url), &old);
+                sweep(&case.store, &case.place.url(""), &all).unwrap();
+            }
+        });
+    });
+    assert_eq!(job.commit().unwrap().digest, new.digest().unwrap());
+    assert_same(&fetched(&case.store, &case.url), &new);
+}
+
+fn fetched(store: &Store, url: &StoreUrl) -> Container {
+    let model = onnx_container_store::RemoteModel::open_in(store, url).unwrap();
+    model.fetch(LoadOptions::new()).unwrap()
+}

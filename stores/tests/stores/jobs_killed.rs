@@ -1,0 +1,147 @@
+//! Jobs whose connection ends at every request in turn: of the plan, of each part, of the commit.
+//!
+//! Each phase is done again after that, by a process that knows the job alone.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use onnx_container::{Container, Result};
+use onnx_container_store::job::{RemoteJob, RemoteJobOptions, jobs_in};
+use onnx_container_store::{PublishOptions, Store, StoreUrl, SweepOptions, publish_in, sweep};
+
+use crate::fake_s3::{FakeS3, Stored, options};
+use crate::jobs::made;
+use crate::killed::{Ends, Proxy, fetched, url};
+use crate::models::{assert_same, is_same, model};
+
+const PARTS: usize = 2;
+
+/// What a process does with a job of a store that it reaches through a proxy.
+type Phase = fn(&Jobs, &Store, &str) -> Result<()>;
+
+/// A model that is replaced by a job.
+struct Jobs {
+    fake: FakeS3,
+    old: Container,
+    new: Container,
+}
+
+impl Jobs {
+    fn new(len: usize) -> Self {
+        let tensors = [("w", len), ("b", 300), ("c", 200)];
+        let (fake, old, new) = (FakeS3::new(), model(1, &tensors), model(2, &tensors));
+        publish_in(&fake.store(), &url(), &old, PublishOptions::new()).unwrap();
+        Self { fake, old, new }
+    }
+
+    fn plan(&self, store: &Store) -> Result<RemoteJob> {
+        let options = RemoteJobOptions::from(PARTS).publish(PublishOptions::new().keep(1));
+        RemoteJob::plan(&self.new, &url(), store, options)
+    }
+
+    /// What is there before each phase, and the job.
+    fn phases(&self) -> Vec<(&'static str, BTreeMap<String, Stored>, String, Phase)> {
+        let store = self.fake.store();
+        let planned: Phase = |jobs, store, _| jobs.plan(store).map(|_| ());
+        let written: Phase = |jobs, store, job| {
+            RemoteJob::from_json(job, store)?.write_from(0, &jobs.new).map(|_| ())
+        };
+        let streamed: Phase = |jobs, store, job| {
+            RemoteJob::from_json(job, store)?.write_from(0, &made(&jobs.new)).map(|_| ())
+        };
+        let committed: Phase =
+            |_, store, job| RemoteJob::from_json(job, store)?.commit().map(|_| ());
+        let nothing = self.fake.objects();
+        let job = self.plan(&store).unwrap();
+        let text = job.to_json().unwrap();
+        let begun = self.fake.objects();
+        (0..PARTS).for_each(|part| drop(job.write_from(part, &self.new).unwrap()));
+        let complete = self.fake.objects();
+        vec![
+            ("plan", nothing, text.clone(), planned),
+            ("write", begun.clone(), text.clone(), written),
+            ("stream", begun, text.clone(), streamed),
+            ("commit", complete, text, committed),
+        ]
+    }
+
+    /// Does one phase, whose connection ends at request `at`; returns how many requests it takes.
+    fn cut(
+        &self,
+        (name, before, job, phase): &(&str, BTreeMap<String, Stored>, String, Phase),
+        (at, ends): (usize, Ends),
+    ) -> usize {
+        let said = format!("{name}: request {at}, {ends:?}");
+        self.fake.restore(before);
+        let proxy = Proxy::new(self.fake.port, at, ends);
+        let through = options(proxy.port).trust_conditions(true);
+        let result = phase(self, &Store::open(&url(), &through).unwrap(), job);
+        let direct = self.fake.store();
+        let found = fetched(&direct).unwrap();
+        let is_new = is_same(&found, &self.new);
+        assert!(is_new || is_same(&found, &self.old), "{said}: a mix");
+        assert!(!is_new || *name == "commit", "{said}: too early");
+        assert!(result.is_err() || is_new || *name != "commit", "{said}: not published");
+        self.ends_well(name, job, &said);
+        proxy.requests.load(Ordering::Relaxed)
+    }
+
+    /// The phase again, the phases after it, and a sweep.
+    fn ends_well(&self, name: &str, job: &str, said: &str) {
+        let direct = self.fake.store();
+        let folder = StoreUrl::parse("s3://models").unwrap();
+        let job = match name {
+            "plan" => {
+                // A plan that was cut is aborted by its folder.
+                for left in jobs_in(&direct, &folder).unwrap() {
+                    RemoteJob::abort_at(&direct, &left).unwrap();
+                }
+                self.plan(&direct).unwrap()
+            }
+            _ => RemoteJob::from_json(job, &direct).unwrap(),
+        };
+        match job.status() {
+            Ok(_) => {
+                (0..PARTS).for_each(|part| drop(job.write_from(part, &self.new).unwrap()));
+                let committed = job.commit().unwrap();
+                assert_eq!(committed.digest, self.new.digest().unwrap(), "{said}");
+            }
+            // The commit came so far that its job is removed, at least in part.
+            Err(error) => {
+                assert!(name == "commit", "{said}: {error}");
+                drop(job.commit());
+            }
+        }
+        assert_same(&fetched(&direct).unwrap(), &self.new);
+        assert_eq!(jobs_in(&direct, &folder).unwrap(), [], "{said}");
+        let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
+        let swept = sweep(&direct, &folder, &all).unwrap();
+        // The model, its version, and their files.
+        let left = (swept.models, swept.named, self.fake.keys().len());
+        assert_eq!(left, (2, PARTS, 2 + PARTS), "{said} {:?}", self.fake.keys());
+        assert_same(&fetched(&direct).unwrap(), &self.new);
+    }
+}
+
+#[test]
+fn a_job_that_is_cut_ends_with_the_old_model_or_the_new() {
+    const SHORT: usize = 1000;
+    /// Two requests to send.
+    const LONG: usize = (8 << 20) + 9;
+    std::thread::scope(|scope| {
+        for len in [SHORT, LONG] {
+            scope.spawn(move || {
+                let jobs = Jobs::new(len);
+                for phase in jobs.phases() {
+                    let count = jobs.cut(&phase, (usize::MAX, Ends::BeforeTheStore));
+                    assert!(count >= 3, "{}: {count}", phase.0);
+                    for at in 0..count {
+                        jobs.cut(&phase, (at, Ends::BeforeTheStore));
+                        jobs.cut(&phase, (at, Ends::BeforeTheAnswer));
+                    }
+                }
+            });
+        }
+    });
+}

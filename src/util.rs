@@ -1,5 +1,5 @@
-//! What knows nothing of ONNX: names, shares of work. Lengths in words, threads and calls of the system are those
-//! of the crate below.
+//! What knows nothing of ONNX: names, shares of work. Lengths in words, threads and calls of the
+//! system are those of the crate below.
 
 #[cfg(feature = "serde")]
 pub(crate) mod as_text;

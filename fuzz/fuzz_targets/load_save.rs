@@ -6,8 +6,13 @@ use onnx_container::edit::ExternalizeOptions;
 use onnx_container::save::Parts;
 use onnx_container::{Buffer, Container, Error, ErrorKind, LoadOptions, SaveOptions, WeightFiles};
 
-const LAYOUTS: [WeightFiles; 4] =
-    [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Safetensors, WeightFiles::Embedded];
+const LAYOUTS: [WeightFiles; 5] = [
+    WeightFiles::Packed,
+    WeightFiles::Balanced { files: 3 },
+    WeightFiles::PerTensor,
+    WeightFiles::Safetensors,
+    WeightFiles::Embedded,
+];
 
 fn is_ours(error: &Error) {
     assert_ne!(error.kind(), ErrorKind::Internal, "{error}");

@@ -29,12 +29,12 @@ pub use abandoned::interrupted_saves;
 pub(crate) use abandoned::{LeftState, is_staging_folder, left_by_saves};
 pub(crate) use lock::FolderLock;
 #[cfg(feature = "jobs")]
-pub use names::new_job_name;
-#[cfg(feature = "jobs")]
 pub(crate) use names::{ended_job_name, is_job_id, is_of_ended_job, job_name};
 pub use names::{is_left_by_saves, is_of_job};
 pub(crate) use names::{staged_name, staging_prefix};
 pub(crate) use staging::StagingFolder;
+#[cfg(feature = "jobs")]
+pub use staging::new_job_name;
 #[cfg(feature = "jobs")]
 pub(crate) use staging::random;
 pub(crate) use switch::announced::interrupted;

@@ -1,6 +1,7 @@
 //! How a container is saved: [`SaveOptions`], and which files the weights go to (`weight_files`).
 //! What a save tells its caller: `progress`, `statistics`.
 
+mod asked;
 mod conversions;
 mod digests;
 pub(in crate::save) mod progress;
@@ -416,23 +417,7 @@ impl SaveOptions {
         self
     }
 
-    /// The [`weight_files`](Self::weight_files) that were asked for.
-    pub fn files(&self) -> WeightFiles {
-        self.weight_files
-    }
-
-    /// Whether [`digests`](Self::digests) were asked for.
-    pub fn has_digests(&self) -> bool {
-        self.digests
-    }
-
-    /// Whether [`checksums`](Self::checksums) were asked for.
-    pub fn has_checksums(&self) -> bool {
-        self.checksums
-    }
-
-    /// Locks `folder`; while somebody else holds the lock, waits and reports that as the options
-    /// say.
+    /// Locks `folder`; waits for another holder of the lock, and reports that, as the options say.
     pub(crate) fn lock(&self, folder: &Path) -> Result<FolderLock> {
         FolderLock::wait(folder, self.lock_timeout, |folder, elapsed| self.report(folder, elapsed))
     }

@@ -19,6 +19,7 @@ fn layouts() -> Vec<(&'static str, SaveOptions)> {
         ("page by page", SaveOptions::from(true).alignment(Alignment::PAGE)),
         ("per tensor", SaveOptions::from(WeightFiles::PerTensor)),
         ("shards", SaveOptions::from(WeightFiles::Sharded { max_bytes: 1500 })),
+        ("balanced files", SaveOptions::from(WeightFiles::Balanced { files: 3 })),
         ("embedded", SaveOptions::from(WeightFiles::Embedded)),
         ("inline tensors too", SaveOptions::from(true).externalize(true)),
         ("deduplicated", SaveOptions::from(true).dedup(true)),
@@ -85,6 +86,38 @@ fn a_prepared_save_borrows_nothing() {
     let prepared = container_of(3).prepare("m.onnx", WeightFiles::PerTensor).unwrap();
     let files = std::thread::spawn(move || files_of(&prepared, 4096)).join().unwrap();
     assert_eq!(files.len(), 4);
+}
+
+#[test]
+fn balanced_files_are_of_about_the_same_length() {
+    let lengths = [100_usize, 900, 0, 500, 400, 300];
+    let mut graph = GraphProto::new("g");
+    for (number, len) in lengths.iter().enumerate() {
+        let (name, dims) = (format!("t{number}"), [*len as i64]);
+        let handle = format!("#{name}");
+        graph.initializer.push(TensorProto::external(name, TensorProto::UINT8, dims, handle));
+    }
+    let mut container = Container::new(ModelProto::new(graph));
+    for (number, len) in lengths.iter().enumerate() {
+        container.insert(&format!("#t{number}"), vec![number as u8; *len]).unwrap();
+    }
+    // How many files are asked for, and the tensors of each, in graph order.
+    let cases: [(usize, &[&[&str]]); 4] = [
+        (0, &[&["#t0", "#t1", "#t3", "#t4", "#t5"]]),
+        (1, &[&["#t0", "#t1", "#t3", "#t4", "#t5"]]),
+        (2, &[&["#t1", "#t5"], &["#t0", "#t3", "#t4"]]),
+        (9, &[&["#t1"], &["#t3"], &["#t4"], &["#t5"], &["#t0"]]),
+    ];
+    for (files, expected) in cases {
+        let prepared = container.prepare("m.onnx", WeightFiles::Balanced { files }).unwrap();
+        assert_eq!(prepared.files().len(), expected.len());
+        let mut found = vec![Vec::new(); expected.len()];
+        prepared.pieces().for_each(|it| found[it.file].push(it.handle.unwrap().as_str()));
+        assert_eq!(found, expected, "{files}");
+        let named = prepared.files()[0].name.clone();
+        let numbered = format!("m-00001-of-{:05}.onnx.data", expected.len());
+        assert_eq!(named, if expected.len() == 1 { "m.onnx.data" } else { &numbered });
+    }
 }
 
 #[test]

@@ -49,20 +49,6 @@ pub(crate) fn job_name(model_name: &str, id: &str) -> String {
     format!(".{}.job-{id}", short(model_name))
 }
 
-/// A name for the folder of a new job of this model, beside it, with an id that no other is likely
-/// to have: for jobs whose folders are not in a file system.
-///
-/// ```
-/// use onnx_container::recovery::{is_of_job, new_job_name};
-///
-/// let name = new_job_name("m.onnx");
-/// assert!(is_of_job(&name) && name.starts_with(".m.onnx.job-"));
-/// ```
-#[cfg(feature = "jobs")]
-pub fn new_job_name(model_name: &str) -> String {
-    job_name(model_name, &super::random())
-}
-
 /// The name that the folder of a job which is called `name` has from its end on, while it is
 /// removed; `None` where `name` is that of no job.
 #[cfg(feature = "jobs")]

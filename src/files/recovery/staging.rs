@@ -233,6 +233,20 @@ pub(crate) fn random() -> String {
     (0..RANDOM).map(letter).collect()
 }
 
+/// A name for the folder of a new job of this model, beside it, with an id that no other is likely
+/// to have: for jobs whose folders are not in a file system.
+///
+/// ```
+/// use onnx_container::recovery::{is_of_job, new_job_name};
+///
+/// let name = new_job_name("m.onnx");
+/// assert!(is_of_job(&name) && name.starts_with(".m.onnx.job-"));
+/// ```
+#[cfg(feature = "jobs")]
+pub fn new_job_name(model_name: &str) -> String {
+    super::names::job_name(model_name, &random())
+}
+
 /// Makes a folder that only its owner may enter until its files are in place.
 fn make_private(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();

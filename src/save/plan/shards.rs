@@ -1,8 +1,8 @@
-//! Files of raw bytes with many weights each: one packed file, shards of limited length, or a number
-//! of balanced ones.
+//! Files of raw bytes with many weights each: one packed file, shards of limited length, or as many
+//! as are asked for, of about the same length.
 //!
-//! A shard of limited length ends where the next weight would make it too long. Nothing is split, and what shares the
-//! bytes of another weight refers to the shard of that one.
+//! A shard of limited length ends where the next weight would make it too long. Nothing is split,
+//! and what shares the bytes of another weight refers to the shard of that one.
 
 use super::layout::{Layout, Piece, PlannedFile, WeightPlace};
 use crate::buffers::Cursor;

@@ -11,6 +11,7 @@ use super::receipt::{HashedRange, PartReceipt, StoredFile};
 use super::stream::send;
 use crate::missing::name_of;
 use crate::names::{content_name, hex};
+use crate::object::Object;
 use crate::put::put;
 use crate::runtime::{run, run_to_end};
 use crate::sums::{Sum, Sums};
@@ -77,7 +78,7 @@ impl RemoteJob {
         let Some(file) = self.plan.files.get(part) else {
             return Ok(PartReceipt { job, part, file: None, infinite: Vec::new() });
         };
-        if let Some(receipt) = self.stored(part)? {
+        if let Some(receipt) = self.stored(part)?.filter(|receipt| self.is_there(receipt)) {
             return Ok(receipt);
         }
         let (stored, infinite) = write(file)?;
@@ -101,6 +102,14 @@ impl RemoteJob {
         };
         let receipt = text.and_then(|text| PartReceipt::from_json(&text).ok());
         Ok(receipt.filter(|receipt| self.is_mine(receipt) && receipt.part == part))
+    }
+
+    /// Whether the weights file of `receipt` is there. A sweep may have removed it.
+    fn is_there(&self, receipt: &PartReceipt) -> bool {
+        let Some(file) = &receipt.file else { return false };
+        let url = self.url.beside(&file.name);
+        let found = url.and_then(|url| run(Object::head(&self.store, url.key())));
+        found.is_ok_and(|object| object.len() == file.bytes)
     }
 
     /// Puts the weights file of a part there, under a name of its content.

@@ -275,6 +275,15 @@ fn a_part_again(case: &Case) {
         assert_eq!(error.kind(), ErrorKind::MissingTensor, "{error}");
         assert_eq!(job.write_from(0, &container).unwrap(), first);
     }
+    // A file that is gone is sent again.
+    let file = case.url.beside(&first.file.as_ref().unwrap().name).unwrap();
+    wait(case.store.objects().delete(&Path::parse(file.key()).unwrap())).unwrap();
+    assert_eq!(
+        job.commit_receipts([first.clone(), first.clone()]).unwrap_err().kind(),
+        ErrorKind::MissingTensor
+    );
+    assert_eq!(job.write_from(0, &container).unwrap(), first);
+    assert_eq!(case.names(), names);
     // Two that write at once leave one file.
     std::thread::scope(|scope| {
         for _ in 0..4 {

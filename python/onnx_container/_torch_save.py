@@ -1,7 +1,7 @@
 """``OnnxWriter``: a model whose weights are in the memory of several ranks, saved by ``torch.distributed.checkpoint``.
 
 What the ranks have is held to the model by `_ranks`, the model is opened by `_torch_model`, and files are laid out and replaced by
-a job.
+a job. In a folder each rank writes its parts of each tensor; in a store `_torch_owners` brings them to the rank that writes a file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _core, _options, _patterns, _ranks, _torch_model
+from . import _core, _options, _patterns, _places, _ranks, _stores, _torch_model, _torch_owners
 from ._container import Container
 from ._dtypes import DataType, of_torch
 from ._job import Committed, Job, Receipt
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
-    from ._options import Path, SaveOptions
+    from ._options import Path, PublishOptions
 
 __all__ = ["OnnxWriter"]
 
@@ -42,6 +42,10 @@ class _Task:
     """Names in the state dict, and what the job calls the tensors that they are for."""
     tied: dict[tuple[str, Any], WriteItem | None]
     """Parts of weights that another name of the state dict writes, by name and offset, and what it writes there."""
+    steps: list[_torch_owners.Step] | None = None
+    """Of a model in a store: what this rank sends and gathers."""
+    part: int | None = None
+    """Of a model in a store: the part that this rank writes."""
 
 
 class OnnxWriter(StorageWriter):
@@ -49,8 +53,9 @@ class OnnxWriter(StorageWriter):
     ``async_save``.
 
     Each rank writes its parts of each tensor, however it is sharded, to their places in the weights files of one model in a
-    folder that all ranks see. The model that was at ``path`` is replaced when all have written; a save that fails, or whose
-    rank is killed, leaves it as it was.
+    folder that all ranks see. In a store (``s3://...``) each rank writes one weights file, and the others send it their parts of
+    the tensors there, a bounded number of bytes at a time. The model that was at ``path`` is replaced when all have written; a
+    save that fails, or whose rank is killed, leaves it as it was.
 
     Before a byte is written the names, types and shapes of all ranks are held to the model, and every fault is told in one
     ``CheckpointException`` on every rank: names that no tensor has, weights that no rank has or that two ranks write. A weight
@@ -66,9 +71,9 @@ class OnnxWriter(StorageWriter):
         *,
         rename: Mapping[str, str] | Callable[[str], str] | None = None,
         ignore: Iterable[str] | str = (),
-        **options: Unpack[SaveOptions],
+        **options: Unpack[PublishOptions],
     ) -> None:
-        """A writer of the model ``path``.
+        """A writer of the model ``path``, a path or a URL.
 
         Args:
             model: what ``torch.onnx.export`` returned, a ``ModelProto``, the path of a model, or a :class:`Container`; its weights
@@ -76,20 +81,25 @@ class OnnxWriter(StorageWriter):
             rename: names of weights, and the tensors that they are for, or a function that makes the one of the other. Several
                 names for one tensor are tied weights, which are written once.
             ignore: names of weights that are left out, or patterns.
+            store, store_options, keep, if_present: for a model in a store, as in :meth:`Job.plan`. Each rank gives its own.
             options: those of :meth:`Container.save`.
         """
-        _options.save("OnnxWriter", **options)
+        self._is_stored = _places.is_stored(path, options.get("store"))
+        self._reached = {name: options.get(name) for name in ("store", "store_options")}
+        apart = {"store", "store_options", *(_stores.PUBLISHING if self._is_stored else ())}
+        _options.save("OnnxWriter", **{name: value for name, value in options.items() if name not in apart})
         self.path = os.fspath(path)
         self.saved: Committed | None = None
         """What the last save has put in place; on rank 0 alone."""
         self._model, self._given = model, options
         self._rename = _ranks.renamed_by("OnnxWriter", rename)
         self._ignored = _options.fill("OnnxWriter", ignore=ignore)["ignore"]
+        self._group: Any = None
         self._begun: _Begun | None = None
         self._kept: tuple[Container, list[str]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_begun": None, "_kept": None, "saved": None}
+        return {**self.__dict__, "_begun": None, "_kept": None, "saved": None, "_group": None}
 
     @property
     def checkpoint_id(self) -> str:
@@ -98,13 +108,14 @@ class OnnxWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Whether this is a path."""
-        return "://" not in os.fspath(checkpoint_id)
+        """Whether this is a path or a URL of a store."""
+        return "://" not in os.fspath(checkpoint_id) or _places.is_url(os.fspath(checkpoint_id))
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
         """Begins a save, to ``checkpoint_id`` from now on if it is given."""
         if checkpoint_id:
             self.path = os.fspath(checkpoint_id)
+            self._is_stored = _places.is_stored(checkpoint_id, self._reached["store"])
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Refuses what cannot be saved by several ranks."""
@@ -112,6 +123,7 @@ class OnnxWriter(StorageWriter):
             raise ValueError("OnnxWriter: ranks agree on one model: save with use_collectives=True")
         if is_coordinator and self._model is None:
             raise TypeError("OnnxWriter: rank 0 needs the model: OnnxWriter(path, model)")
+        self._group = _torch_owners.group_of_all() if self._is_stored else None
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The plan of a rank, as it is."""
@@ -124,14 +136,16 @@ class OnnxWriter(StorageWriter):
         self._abandon()
         found = _torch_model.skeleton(self._model)
         shares, container = self._shared_out(found, plans)
-        job = Job.plan(container, self.path, slices=True, **self._given)
+        how: dict[str, Any] = {"parts": len(plans)} if self._is_stored else {"slices": True}
+        job = Job.plan(container, self.path, **how, **self._given)
         self._begun = _Begun(self, job)
         planned = _planned_names(job, container, shares.tensors)
         kept = {it.name for it in job.tensors} - {*planned.values()}
         self._kept = (container, sorted(kept)) if kept else None
         firsts = set(shares.tied.values())
         writers = {_place(item): item for plan in plans for item in plan.items if item.index.fqn in firsts}
-        return [_task(rank, plan, job, planned, shares.tied, writers) for rank, plan in enumerate(plans)]
+        tasks = [_task(rank, plan, job, planned, shares.tied, writers) for rank, plan in enumerate(plans)]
+        return _with_steps(tasks, job, planned, shares.tied) if self._is_stored else tasks
 
     def _shared_out(self, found: _torch_model.Skeleton, plans: list[SavePlan]) -> tuple[_ranks.Shares, Container]:
         """What each rank writes, and the container with slots for it.
@@ -169,22 +183,39 @@ class OnnxWriter(StorageWriter):
         """Writes what this rank has to its places."""
         task: _Task = plan.storage_data
         future: Future[list[WriteResult]] = Future()
-        if not plan.items and self._kept is None:
+        if not plan.items and self._kept is None and not task.steps:
             future.set_result([])
             return future
-        slices = self._slices(task, plan.items, planner)
-        receipt = task.job.write_slices(f"rank-{task.rank}", slices)
+        receipt = self._written(task, plan.items, planner)
         lengths = [_chunk(task.rank, item) for item in plan.items]
         results = [
             WriteResult(item.index, size_in_bytes=_nbytes(chunk), storage_data=None)
             for item, chunk in zip(plan.items, lengths, strict=True)
         ]
-        if results:
+        if results and receipt is not None:
             results[0] = dataclasses.replace(results[0], storage_data=receipt)
-        elif self._begun is not None:
+        elif self._begun is not None and receipt is not None:
             self._begun.receipts.append(receipt)
         future.set_result(results)
         return future
+
+    def _written(self, task: _Task, items: list[WriteItem], planner: SavePlanner) -> Receipt | None:
+        """Writes what this rank has; in a store what it owns, if it owns a part."""
+        if task.steps is None:
+            return task.job.write_slices(f"rank-{task.rank}", self._slices(task, items, planner))
+        by_place = {_place(item): item for item in items}
+        for place in task.tied:
+            _refuse_other(planner, by_place[place], _resolved(planner, by_place[place]), task.tied[place])
+
+        def find(step: _torch_owners.Step, piece: _torch_owners.Piece) -> torch.Tensor:
+            if piece.key is not None:
+                return _resolved(planner, by_place[piece.key])
+            assert self._kept is not None
+            return torch.frombuffer(bytearray(_own(self._kept[0], step.name).raw), dtype=torch.uint8)
+
+        job, part = task.job.reached_by(**self._reached), task.part
+        write = None if part is None else lambda ask: job.write(part, ask)
+        return _torch_owners.gather(task.steps, task.rank, self._group, find, write)
 
     def _slices(
         self, task: _Task, items: list[WriteItem], planner: SavePlanner
@@ -208,7 +239,8 @@ class OnnxWriter(StorageWriter):
         if begun is None:
             raise RuntimeError("OnnxWriter: nothing was planned")
         receipts = [it.storage_data for of_rank in results for it in of_rank if it.storage_data is not None]
-        self.saved = begun.job.commit([*begun.receipts, *receipts])
+        # A rank that has nothing of its own may own a part: what it has written is in the store.
+        self.saved = begun.job.commit(None if self._is_stored else [*begun.receipts, *receipts])
         begun.forget()
         self._begun = self._kept = None
 
@@ -263,6 +295,38 @@ def _task(
         _place(item): writers.get((tied[item.index.fqn], item.index.offset)) for item in items if item.index.fqn in tied
     }
     return dataclasses.replace(plan, items=items, storage_data=_Task(rank, job, tensors, others))
+
+
+def _with_steps(tasks: list[SavePlan], job: Job, planned: Mapping[str, str], tied: Mapping[str, str]) -> list[SavePlan]:
+    """The plans of all ranks with what each sends, gathers and writes for a model in a store."""
+    pieces: dict[str, list[_torch_owners.Piece]] = {}
+    shapes: dict[str, tuple[tuple[int, ...], int]] = {}
+    for rank, plan in enumerate(tasks):
+        for item in plan.items:
+            if item.index.fqn in tied:
+                continue
+            name, data = planned[item.index.fqn], item.tensor_data
+            piece = _torch_owners.Piece(rank, _place(item), tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+            pieces.setdefault(name, []).append(piece)
+            shapes[name] = tuple(data.size), data.properties.dtype.itemsize
+    for tensor in job.tensors:
+        if tensor.name not in pieces:  # The model has it, which rank 0 alone has: as bytes.
+            pieces[tensor.name] = [_torch_owners.Piece(0, None, (0,), (tensor.nbytes,))]
+            shapes[tensor.name] = (tensor.nbytes,), 1
+    whole = {name: tuple(of_tensor) for name, of_tensor in pieces.items()}
+    steps = _torch_owners.steps(job, whole, shapes, len(tasks))
+    owners = _torch_owners.owners(job, whole, len(tasks))
+    return [
+        dataclasses.replace(
+            plan,
+            storage_data=dataclasses.replace(
+                plan.storage_data,
+                steps=[step for step in steps if step.concerns(rank)],
+                part=owners.index(rank) if rank in owners else None,
+            ),
+        )
+        for rank, plan in enumerate(tasks)
+    ]
 
 
 def _refuse_other(planner: SavePlanner, item: WriteItem, tensor: torch.Tensor, first: WriteItem | None) -> None:

@@ -1,0 +1,260 @@
+"""Weights that lie in several ranks, gathered one tensor at a time by the rank that writes them into a store.
+
+An object of a store is written whole, and a tensor lies in one object. So each part of a job has an owner, and the other ranks
+send it their pieces of its tensors. All ranks take the same steps in the same order: each send meets its receive, whatever the
+others do meanwhile, and no rank waits for one that waits for it. What is on its way is bounded: some tensors that wait for the
+upload of an owner, and some bytes that a rank has sent and nobody has taken yet.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._dtypes import DataType
+from ._job import Job, Receipt
+from ._tensor import Tensor
+
+__all__ = ["Piece", "Step", "gather", "group_of_all", "owners", "steps"]
+
+_MOST_SENT = 256 << 20
+"""Bytes that a rank has sent and that nobody has taken yet."""
+_MESSAGE = 64 << 20
+"""Bytes of one message."""
+_WAITING = 2
+"""Tensors that wait for the upload of their owner."""
+_PATIENCE = timedelta(days=1)
+"""How long a rank waits for another: as long as an upload takes. A rank that dies is noticed at once."""
+
+Key = tuple[str, Any]
+"""A part of weights in a state dict: its name, and its place in the tensor."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one rank has of a tensor."""
+
+    rank: int
+    key: Key | None
+    """None for a tensor that the model has itself."""
+    start: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of elements."""
+        return torch.Size(self.sizes).numel()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One tensor that its owner gathers."""
+
+    name: str
+    """What the job calls it."""
+    owner: int
+    dtype: DataType
+    dims: tuple[int, ...]
+    shape: tuple[int, ...]
+    """As torch has it: two elements of FLOAT4E2M1 are one there."""
+    itemsize: int
+    pieces: tuple[Piece, ...]
+
+    def concerns(self, rank: int) -> bool:
+        """Whether ``rank`` owns the tensor or has a piece of it."""
+        return self.owner == rank or any(piece.rank == rank for piece in self.pieces)
+
+
+def owners(job: Job, pieces: Mapping[str, Iterable[Piece]], world: int) -> list[int]:
+    """The rank that writes each part: of those that write none yet, the one that has most of its elements."""
+    has: dict[tuple[int, int], int] = defaultdict(int)
+    for tensor in job.tensors:
+        for piece in pieces[tensor.name]:
+            has[tensor.part, piece.rank] += piece.count
+    parts = len(job.parts)
+    found: dict[int, int] = {}
+    pairs = sorted(((part, rank) for part in range(parts) for rank in range(world)), key=lambda pair: (-has[pair], pair))
+    for part, rank in pairs:
+        if part not in found and rank not in found.values():
+            found[part] = rank
+    return [found[part] for part in range(parts)]
+
+
+def steps(job: Job, pieces: Mapping[str, tuple[Piece, ...]], shapes: Mapping[str, tuple[tuple[int, ...], int]], world: int) -> list[Step]:
+    """The steps of all ranks: the tensors of each part in the order of its file, and those of the parts in turns. ``shapes`` has
+    shapes as torch has them, and the bytes of an element."""
+    owner = owners(job, pieces, world)
+    by_part: dict[int, list[Step]] = defaultdict(list)
+    for tensor in job.tensors:
+        shape, itemsize = shapes[tensor.name]
+        step = Step(tensor.name, owner[tensor.part], tensor.dtype, tensor.shape, shape, itemsize, pieces[tensor.name])
+        by_part[tensor.part].append(step)
+    longest = max(map(len, by_part.values()), default=0)
+    return [of_part[turn] for turn in range(longest) for of_part in by_part.values() if turn < len(of_part)]
+
+
+_GROUPS: dict[Any, Any] = {}
+
+
+def group_of_all() -> Any:
+    """A group of all ranks for messages between them, apart from those of the training; all ranks call this. None without other
+    ranks."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    default = dist.group.WORLD
+    if default not in _GROUPS:
+        _GROUPS.clear()
+        _GROUPS[default] = dist.new_group(backend="gloo", timeout=_PATIENCE)
+    return _GROUPS[default]
+
+
+def gather(
+    taken: Iterable[Step], rank: int, group: Any, find: Callable[[Step, Piece], torch.Tensor], write: Callable[[Callable[[str], Tensor]], Receipt] | None
+) -> Receipt | None:
+    """Takes the steps that concern ``rank``: sends what ``find`` has, and hands the tensors that this rank owns to ``write``,
+    which asks for them by name, in their order.
+
+    What fails here ends no other rank: it takes its steps to the end, and raises then.
+    """
+    upload = None if write is None else _Upload(write)
+    sent, failed = _Sent(group), _Failed()
+    try:
+        for step in taken:
+            if step.owner != rank:
+                for piece in step.pieces:
+                    if piece.rank == rank and piece.count:
+                        sent.send(failed.bytes_of(find, step, piece), step.owner)
+            elif upload is not None:
+                upload.put(step, _gathered(step, rank, group, lambda piece, step=step: failed.bytes_of(find, step, piece)))
+        sent.wait(0)
+    except BaseException:
+        if upload is not None:
+            upload.give_up()
+        raise
+    if failed.error is not None:
+        if upload is not None:
+            upload.give_up()
+        raise failed.error
+    return None if upload is None else upload.end()
+
+
+def _gathered(step: Step, rank: int, group: Any, own: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
+    """All bytes of a tensor, with an axis for those of an element."""
+    whole = torch.empty((*step.shape, step.itemsize), dtype=torch.uint8)
+    for piece in step.pieces:
+        if not piece.count:
+            continue
+        if piece.rank == rank:
+            flat = own(piece)
+        else:
+            flat = torch.empty(piece.count * step.itemsize, dtype=torch.uint8)
+            for message in flat.split(_MESSAGE):
+                dist.recv(message, src=piece.rank, group=group)
+        place = whole
+        for axis, (start, size) in enumerate(zip(piece.start, piece.sizes, strict=True)):
+            place = place.narrow(axis, start, size)
+        place.copy_(flat.reshape(place.shape))
+    return whole
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor in the memory of the CPU, in row-major order."""
+    plain = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8)
+
+
+class _Failed:
+    """The first error of what a rank has. Others wait for its bytes, so zeros are sent in their place."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def bytes_of(self, find: Callable[[Step, Piece], torch.Tensor], step: Step, piece: Piece) -> torch.Tensor:
+        count = piece.count * step.itemsize
+        try:
+            found = _bytes_of(find(step, piece))
+            if found.numel() != count:
+                raise ValueError(f"{step.name}: {found.numel()} bytes in place of {count}")
+            return found
+        except Exception as error:
+            self.error = self.error or error
+            return torch.zeros(count, dtype=torch.uint8)
+
+
+class _Sent:
+    """Messages that are on their way."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._pending: deque[tuple[Any, torch.Tensor]] = deque()
+        self._bytes = 0
+
+    def send(self, flat: torch.Tensor, to: int) -> None:
+        for message in flat.split(_MESSAGE):
+            self._pending.append((dist.isend(message, dst=to, group=self._group), message))
+            self._bytes += message.numel()
+            self.wait(_MOST_SENT)
+
+    def wait(self, most: int) -> None:
+        """Waits until at most so many bytes are on their way."""
+        while self._bytes > most:
+            work, message = self._pending.popleft()
+            work.wait()
+            self._bytes -= message.numel()
+
+
+class _Upload:
+    """The write of an owner, in a thread of its own."""
+
+    def __init__(self, write: Callable[[Callable[[str], Tensor]], Receipt]) -> None:
+        self._tensors: queue.Queue[tuple[Step, torch.Tensor] | None] = queue.Queue(_WAITING)
+        self._receipt: Receipt | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(write,), name="onnx-container-upload", daemon=True)
+        self._thread.start()
+
+    def _run(self, write: Callable[[Callable[[str], Tensor]], Receipt]) -> None:
+        try:
+            self._receipt = write(self._next)
+        except BaseException as error:
+            self._error = error
+
+    def _next(self, name: str) -> Tensor:
+        found = self._tensors.get()
+        if found is None:
+            raise RuntimeError("another rank, or another part of this one, has failed")
+        step, whole = found
+        if step.name != name:
+            raise RuntimeError(f"the job asks for {name}, and {step.name} is next")
+        return Tensor(whole.numpy(), step.dtype, step.dims)
+
+    def put(self, step: Step, whole: torch.Tensor) -> None:
+        """Hands over a tensor, when there is room. After a failure it is dropped: the other ranks still send theirs."""
+        self._hand_over((step, whole))
+
+    def _hand_over(self, what: tuple[Step, torch.Tensor] | None) -> None:
+        while self._thread.is_alive():
+            try:
+                return self._tensors.put(what, timeout=0.1)
+            except queue.Full:
+                pass
+
+    def give_up(self) -> None:
+        """Ends the write, which then fails."""
+        self._hand_over(None)
+        self._thread.join()
+
+    def end(self) -> Receipt | None:
+        """Waits for the end of the write."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._receipt

@@ -1,6 +1,7 @@
 //! [`RemoteJob::status`], [`RemoteJob::abort`] and [`jobs_in`]: how far jobs are, and their end
 //! without a result.
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::recovery::is_of_job;
 use onnx_container::{Error, ErrorKind, Result};
 
@@ -8,6 +9,7 @@ use super::description::RemoteJob;
 use super::folder::JobFolder;
 use crate::again::again;
 use crate::errors::from_store;
+use crate::object::AT_ONCE;
 use crate::runtime::run;
 use crate::store::Store;
 use crate::url::{StoreUrl, path_of};
@@ -100,13 +102,21 @@ pub fn jobs_in(store: &Store, folder: &StoreUrl) -> Result<Vec<StoreUrl>> {
         "" => None,
         key => Some(path_of(key)?),
     };
-    let listed = run(async {
+    run(async {
         let listed = again(|| store.objects().list_with_delimiter(prefix.as_ref())).await;
-        listed.map_err(|error| from_store(&folder.to_string(), error))
-    })?;
-    let mut jobs: Vec<_> =
-        listed.common_prefixes.iter().map(|it| folder.with_key(it.as_ref())).collect();
-    jobs.retain(|url| is_of_job(url.name()));
-    jobs.sort_by(|a, b| a.key().cmp(b.key()));
-    Ok(jobs)
+        let listed = listed.map_err(|error| from_store(&folder.to_string(), error))?;
+        let urls = listed.common_prefixes.iter().map(|it| folder.with_key(it.as_ref()));
+        // Some servers list a prefix of which nothing is left.
+        let found = urls.filter(|url| is_of_job(url.name())).map(|url| async move {
+            match JobFolder::at(store, &url).check_there().await {
+                Ok(()) => Ok(Some(url)),
+                Err(error) if error.kind() == ErrorKind::MissingFile => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        let found: Vec<_> = stream::iter(found).buffered(AT_ONCE).try_collect().await?;
+        let mut jobs: Vec<StoreUrl> = found.into_iter().flatten().collect();
+        jobs.sort_by(|a, b| a.key().cmp(b.key()));
+        Ok(jobs)
+    })
 }

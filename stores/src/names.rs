@@ -14,6 +14,8 @@ const DIGITS: usize = 16;
 const ENDS: [&str; 4] = [".onnx.data", ".safetensors", ".weight", ".data"];
 /// The end that a name without one of these gets.
 const OTHER: &str = ".data";
+/// What is before digits that are no digest, so that no digest makes such a name of another one.
+const RANDOM: char = 'r';
 const VERSION: &str = ".version-";
 
 /// `name` of a weights file with a part of the digest of its bytes in it:
@@ -22,16 +24,17 @@ pub(crate) fn content_name(name: &str, sum: &[u8; 32]) -> String {
     with_digits(name, &digits(sum))
 }
 
-/// `name` with digits that no object has yet.
+/// `name` with digits that no object has yet, and which no digest has:
+/// `m-0123456789abcdef-r0123456789abcdef.onnx.data`.
 pub(crate) fn unique_name(name: &str) -> String {
-    with_digits(name, &format!("{:016x}", RandomState::new().build_hasher().finish()))
+    with_digits(name, &format!("{RANDOM}{:016x}", RandomState::new().build_hasher().finish()))
 }
 
 /// Whether `name` is one that [`unique_name`] makes of `of`.
 pub(crate) fn is_unique_name_of(name: &str, of: &str) -> bool {
     let Some((stem, end)) = stem_and_end(of) else { return false };
     let digits = name.strip_suffix(end).and_then(|name| name.strip_prefix(stem)?.strip_prefix('-'));
-    digits.is_some_and(is_hex)
+    digits.and_then(|digits| digits.strip_prefix(RANDOM)).is_some_and(is_hex)
 }
 
 fn with_digits(name: &str, digits: &str) -> String {
@@ -43,10 +46,13 @@ fn stem_and_end(name: &str) -> Option<(&str, &'static str)> {
     ENDS.iter().find_map(|end| Some((name.strip_suffix(end)?, *end)))
 }
 
-/// Whether `name` is one that [`content_name`] makes. A sweep deletes no other one.
-pub(crate) fn is_content_name(name: &str) -> bool {
+/// Whether `name` is one that [`content_name`] or [`unique_name`] makes. A sweep deletes no other
+/// one.
+pub(crate) fn is_published_name(name: &str) -> bool {
     let digits = stem_and_end(name).and_then(|(stem, _)| stem.rsplit_once('-'));
-    digits.is_some_and(|(start, digits)| !start.is_empty() && is_hex(digits))
+    digits.is_some_and(|(start, digits)| {
+        !start.is_empty() && is_hex(digits.strip_prefix(RANDOM).unwrap_or(digits))
+    })
 }
 
 /// The name of a version of the model `model`, which has these bytes:
@@ -108,10 +114,12 @@ mod tests {
         ];
         for (name, named) in cases {
             assert_eq!(content_name(name, &sum), named);
-            assert!(is_content_name(named) && !is_content_name(name), "{name}");
+            assert!(is_published_name(named) && !is_published_name(name), "{name}");
             let unique = unique_name(named);
-            assert!(is_content_name(&unique) && is_unique_name_of(&unique, named), "{unique}");
+            assert!(is_published_name(&unique) && is_unique_name_of(&unique, named), "{unique}");
             assert!(!is_unique_name_of(named, named) && !is_unique_name_of(name, named));
+            // A file that is called like another one has other bytes.
+            assert!(!is_unique_name_of(&content_name(named, &[1; 32]), named));
         }
         let others = [
             "-e3b0c44298fc1c14.data",
@@ -122,7 +130,7 @@ mod tests {
             "m-e3b0c44298fc1c14.onnx",
         ];
         for name in others {
-            assert!(!is_content_name(name), "{name}");
+            assert!(!is_published_name(name), "{name}");
         }
     }
 

@@ -18,7 +18,7 @@ use crate::again::again;
 use crate::errors::from_store;
 use crate::job::{JobObject, PartReceipt, job_of, read_text};
 use crate::missing::DEFAULT_AGE;
-use crate::names::is_content_name;
+use crate::names::is_published_name;
 use crate::object::{AT_ONCE, Object, Version};
 use crate::probe::TRIAL;
 use crate::remote::RemoteModel;
@@ -221,7 +221,7 @@ fn candidates(
             return !open.contains(object.folder());
         }
         let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
-        let is_ours = is_content_name(name) || name.starts_with(TRIAL);
+        let is_ours = is_published_name(name) || name.starts_with(TRIAL);
         is_ours && !is_model(key) && !named.contains(key)
     });
     let object = |meta: &ObjectMeta| SweptObject {

@@ -21,6 +21,7 @@ mod jobs_killed;
 mod killed;
 mod liars;
 mod models;
+mod names;
 mod races;
 mod requests;
 mod servers;

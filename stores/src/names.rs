@@ -47,11 +47,14 @@ fn stem_and_end(name: &str) -> Option<(&str, &'static str)> {
 }
 
 /// Whether `name` is one that [`content_name`] or [`unique_name`] makes. A sweep deletes no other
-/// one.
+/// one. A number of 16 decimal digits is none: a time in microseconds has as many, and a digest
+/// seldom no letter.
 pub(crate) fn is_published_name(name: &str) -> bool {
     let digits = stem_and_end(name).and_then(|(stem, _)| stem.rsplit_once('-'));
     digits.is_some_and(|(start, digits)| {
-        !start.is_empty() && is_hex(digits.strip_prefix(RANDOM).unwrap_or(digits))
+        let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+        let digits = digits.strip_prefix(RANDOM).unwrap_or(digits);
+        !start.is_empty() && is_hex(digits) && !is_number
     })
 }
 
@@ -127,6 +130,7 @@ mod tests {
             "m-e3b0c44298fc1c1.data",
             "m-e3b0c44298fc1c14",
             "events-1700000000000000",
+            "events-1700000000000000.data",
             "m-e3b0c44298fc1c14.onnx",
         ];
         for name in others {

@@ -1,12 +1,33 @@
 //! Weights files whose names look like those of a publication.
 
-use onnx_container::{LoadOptions, SaveOptions};
-use onnx_container_store::{PublishOptions, RemoteModel, publish_in};
+use std::time::Duration;
 
+use onnx_container::{LoadOptions, SaveOptions};
+use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
+use onnx_container_store::{
+    PublishOptions, RemoteModel, Store, StoreUrl, SweepOptions, publish_in, sweep,
+};
+
+use crate::behaviour::wait;
 use crate::models::{assert_same, model};
 use crate::servers::Place;
 
 const LEN: usize = 1000;
+
+fn put(store: &Store, key: &str, bytes: Vec<u8>) {
+    let path = Path::parse(key).unwrap();
+    wait(store.objects().put(&path, bytes.into())).unwrap();
+}
+
+/// Whatever the age.
+fn all() -> SweepOptions {
+    SweepOptions::new().older_than(Duration::ZERO).delete(true)
+}
+
+fn keys_swept(store: &Store, folder: &StoreUrl) -> Vec<String> {
+    let swept = sweep(store, folder, &all()).unwrap().swept;
+    swept.into_iter().map(|object| object.url.key().to_owned()).collect()
+}
 
 #[test]
 fn a_file_that_is_called_as_another_one_of_a_publication_is_not_taken_for_it() {
@@ -22,4 +43,26 @@ fn a_file_that_is_called_as_another_one_of_a_publication_is_not_taken_for_it() {
         let loaded = RemoteModel::open_in(&store, &url).unwrap().load(LoadOptions::new()).unwrap();
         assert_same(&loaded, container);
     }
+}
+
+#[test]
+fn a_sweep_takes_no_number_for_a_digest() {
+    let place = Place::memory();
+    let (store, folder) = (place.store(), place.url("a"));
+    // The name, and whether it is swept: 16 decimal digits are a time in microseconds.
+    let cases = [
+        ("log-1700000000000000.data", false),
+        ("m-1700000000000000.safetensors", false),
+        ("m-170000000000000a.safetensors", true),
+        ("m-0123456789abcdef.onnx.data", true),
+    ];
+    for (name, _) in cases {
+        put(&store, &format!("a/{name}"), vec![1]);
+    }
+    let swept = cases.iter().filter(|(_, is_swept)| *is_swept);
+    let mut swept: Vec<_> = swept.map(|(name, _)| format!("a/{name}")).collect();
+    swept.sort();
+    let mut found = keys_swept(&store, &folder);
+    found.sort();
+    assert_eq!(found, swept);
 }

@@ -199,16 +199,30 @@ impl RemoteModel {
     }
 
     /// The locations of the weights files that the model names.
+    ///
+    /// # Errors
+    /// Where that is not known of a tensor: other readers may take what is not valid here.
     pub(crate) fn locations(&self) -> Result<BTreeSet<String>> {
-        Ok(self.ranges()?.into_keys().collect())
+        let mut locations = BTreeSet::new();
+        for (_, tensor) in self.outline()?.tensors().filter(|(_, tensor)| is_external(tensor)) {
+            let place = ExternalData::parse(tensor).map_err(|error| self.named(error))?;
+            if !is_handle(&place.location) {
+                locations.insert(plain(&place.location));
+            }
+        }
+        Ok(locations)
+    }
+
+    /// The model without its weights.
+    fn outline(&self) -> Result<Outline> {
+        let without = LoadOptions::new().weights(false);
+        Outline::load_bytes(self.bytes.clone(), without).map_err(|error| self.named(error))
     }
 
     /// The ranges that tensors have in weights files, by location. What is not valid is left out:
     /// the load says so.
     fn ranges(&self) -> Result<BTreeMap<String, Vec<Range<u64>>>> {
-        let without = LoadOptions::new().weights(false);
-        let outline = Outline::load_bytes(self.bytes.clone(), without);
-        let outline = outline.map_err(|error| self.named(error))?;
+        let outline = self.outline()?;
         let mut ranges = BTreeMap::<String, Vec<_>>::new();
         for (_, tensor) in outline.tensors().filter(|(_, tensor)| is_external(tensor)) {
             let Ok(place) = ExternalData::parse(tensor) else { continue };

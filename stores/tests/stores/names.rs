@@ -1,7 +1,9 @@
-//! Weights files whose names look like those of a publication.
+//! Weights files whose names look like those of a publication, and models that name files in odd
+//! ways.
 
 use std::time::Duration;
 
+use onnx_container::proto::{Message, ModelProto, StringStringEntryProto};
 use onnx_container::{LoadOptions, SaveOptions};
 use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
 use onnx_container_store::{
@@ -65,4 +67,27 @@ fn a_sweep_takes_no_number_for_a_digest() {
     let mut found = keys_swept(&store, &folder);
     found.sort();
     assert_eq!(found, swept);
+}
+
+#[test]
+fn nothing_is_swept_beside_a_model_whose_files_are_not_known() {
+    let place = Place::memory();
+    let (store, url, folder) = (place.store(), place.url("a/m.onnx"), place.url("a"));
+    let container = model(1, &[("w", LEN)]);
+    publish_in(&store, &url, &container, PublishOptions::new()).unwrap();
+    let bytes = RemoteModel::open_in(&store, &url).unwrap().bytes().clone();
+    // What is added to the entries of the tensor.
+    let cases = [("length", "1000"), ("location", "m.onnx.data"), ("", "+1"), ("offset", "+0")];
+    for added in cases {
+        let mut changed = ModelProto::decode(&bytes).unwrap();
+        let tensor = &mut changed.graph.as_mut().unwrap().initializer[0];
+        for _ in 0..2 {
+            tensor.external_data.push(StringStringEntryProto::new(added.0, added.1));
+        }
+        put(&store, "a/m.onnx", changed.encode_to_vec().unwrap());
+        let error = sweep(&store, &folder, &all()).unwrap_err().to_string();
+        assert!(error.contains("nothing is swept"), "{added:?}: {error}");
+    }
+    put(&store, "a/m.onnx", bytes.to_vec());
+    assert_eq!(keys_swept(&store, &folder), Vec::<String>::new());
 }

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::external_data::{ExternalData, is_external, is_handle};
 use onnx_container::load::FileSource;
+use onnx_container::proto::TensorProto;
 use onnx_container::{
-    Alignment, Buffer, BufferMut, Container, Error, ErrorKind, LoadOptions, Outline, Result,
+    Alignment, Buffer, BufferMut, Container, DataType, Error, ErrorKind, LoadOptions, Outline,
+    Result,
 };
 
 use crate::object::{AT_ONCE, Object, PART, Version};
@@ -230,8 +232,9 @@ impl RemoteModel {
                 continue;
             }
             let start = place.offset;
-            let end = place.length.map_or(u64::MAX, |len| start.saturating_add(len));
-            ranges.entry(plain(&place.location)).or_default().push(start..end);
+            let len = place.length.map_or_else(|| len_of(tensor), Ok).unwrap_or(u64::MAX);
+            let range = start..start.saturating_add(len);
+            ranges.entry(plain(&place.location)).or_default().push(range);
         }
         Ok(ranges)
     }
@@ -240,6 +243,11 @@ impl RemoteModel {
         // An error about a weights file already has that file's name, which is kept.
         error.with_path(self.url.to_string())
     }
+}
+
+/// The length of the elements of `tensor` in bytes.
+fn len_of(tensor: &TensorProto) -> Result<u64> {
+    DataType::try_from(tensor.data_type.unwrap_or_default())?.byte_len(&tensor.dims)
 }
 
 /// A weights file that is read into a buffer of its length. What is not read is zeros that take no

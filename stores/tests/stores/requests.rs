@@ -2,8 +2,12 @@
 
 use onnx_container::LoadOptions;
 use onnx_container::WeightFiles;
+use onnx_container::external_data::ExternalData;
+use onnx_container::proto::{Message, ModelProto, TensorProto};
+use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
 use onnx_container_store::{PublishOptions, RemoteModel, StoreOptions, StoreUrl, publish_in};
 
+use crate::behaviour::wait;
 use crate::fake_s3::{FakeS3, Kind};
 use crate::models::{MIB, contents, model, renamed};
 
@@ -72,4 +76,26 @@ fn what_is_there_is_not_sent() {
 
     publish_in(&store, &url, &renamed(container, "another"), options()).unwrap();
     assert_eq!(kinds(&fake), [Kind::Head, Kind::Head, Kind::Whole, Kind::Update]);
+}
+
+/// Other tools give a tensor without elements no length.
+#[test]
+fn a_tensor_without_a_length_needs_no_rest_of_its_file() {
+    let fake = FakeS3::new();
+    let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+    let container = model(1, &[("a", 5), ("b", 20 * MIB)]);
+    publish_in(&fake.store(), &url, &container, PublishOptions::new()).unwrap();
+    let opened = RemoteModel::open_in(&fake.store(), &url).unwrap();
+    let mut model = ModelProto::decode(opened.bytes()).unwrap();
+    let tensor = model.graph.as_mut().unwrap().initializer.pop().unwrap();
+    let place = ExternalData::parse(&tensor).unwrap().location;
+    let empty = TensorProto::external("empty", TensorProto::UINT8, [0], place);
+    model.graph.as_mut().unwrap().initializer.push(empty);
+    let path = Path::parse("m.onnx").unwrap();
+    let bytes = model.encode_to_vec().unwrap();
+    wait(fake.store().objects().put(&path, bytes.into())).unwrap();
+    let opened = RemoteModel::open_in(&fake.store(), &url).unwrap();
+    fake.log();
+    opened.fetch(LoadOptions::new()).unwrap();
+    assert_eq!(kinds(&fake), [Kind::Range]);
 }

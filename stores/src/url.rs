@@ -124,10 +124,11 @@ impl StoreUrl {
 
     /// The object of `key` in the store that is called `root`, whatever kind of store that is.
     pub(crate) fn named(root: &str, key: &str) -> Result<Self> {
-        match is_url(root) {
-            true => Self::parse(&format!("{root}/{key}")),
-            false => Self::of(root, key),
+        if !is_url(root) {
+            return Self::of(root, key);
         }
+        // The key of a web address is decoded by now.
+        Ok(Self { key: path_of(key)?.into(), ..Self::parse(root)? })
     }
 
     /// The kind of the store.
@@ -283,6 +284,7 @@ mod tests {
                 "m",
             ),
             ("https://h:80/a%20b/m%23.onnx", Scheme::Http, "https://h:80", "a b/m#.onnx"),
+            ("https://h/a%2520b%3F.onnx", Scheme::Http, "https://h", "a%20b?.onnx"),
             ("hf://o/r/onnx/m.onnx", Scheme::Hub, "hf://o/r", "onnx/m.onnx"),
             ("hf://o/r@refs%2Fpr%2F1/m.onnx", Scheme::Hub, "hf://o/r@refs%2Fpr%2F1", "m.onnx"),
             ("hf://o/r", Scheme::Hub, "hf://o/r", ""),
@@ -291,6 +293,7 @@ mod tests {
             let url = StoreUrl::parse(text).unwrap();
             assert_eq!((url.scheme(), url.root(), url.key()), (scheme, root, key), "{text}");
             assert!(is_url(text));
+            assert_eq!(StoreUrl::named(root, key).unwrap(), url, "{text}");
         }
     }
 

@@ -140,9 +140,12 @@ impl JobFolder {
         found.ok_or_else(|| Error::new(ErrorKind::MissingFile, HALF_MADE).with_path(self.shown()))
     }
 
-    /// The receipt of a part, if there is one.
+    /// The receipt of a part, if there is one. What is no text is none.
     pub(super) async fn stored_receipt(&self, part: usize) -> Result<Option<String>> {
-        self.text(&self.receipt(part)).await
+        match self.text(&self.receipt(part)).await {
+            Err(error) if error.kind() == ErrorKind::Decode => Ok(None),
+            text => text,
+        }
     }
 
     /// What a commit has published, if one has.

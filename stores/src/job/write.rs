@@ -19,9 +19,9 @@ use crate::sums::{Sum, Sums};
 impl RemoteJob {
     /// Writes the part of a [rewrite](Self::rewrite).
     ///
-    /// Any number of processes may write a part, at once or again: where its receipt is there,
-    /// nothing is written, and a weights file that is there is not sent again. The source is read
-    /// once for the name of the file, and once to be sent.
+    /// Any number of processes may write a part, at once or again: where its receipt and its file
+    /// are there, nothing is written, and a weights file that is there is not sent again. The source
+    /// is read once for the name of the file, and once to be sent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] where the job is no rewrite or has no such part,
@@ -78,7 +78,7 @@ impl RemoteJob {
         let Some(file) = self.plan.files.get(part) else {
             return Ok(PartReceipt { job, part, file: None, infinite: Vec::new() });
         };
-        if let Some(receipt) = self.stored(part)?.filter(|receipt| self.is_there(receipt)) {
+        if let Some(receipt) = self.stored(part)?.filter(|receipt| self.is_there(receipt, file)) {
             return Ok(receipt);
         }
         let (stored, infinite) = write(file)?;
@@ -95,18 +95,16 @@ impl RemoteJob {
     /// The receipt of `part` that is stored. What is no receipt stands for nothing: its part is
     /// written again.
     pub(super) fn stored(&self, part: usize) -> Result<Option<PartReceipt>> {
-        let text = run(self.job_folder().stored_receipt(part));
-        let text = match text {
-            Err(error) if error.kind() == ErrorKind::Decode => None,
-            text => text?,
-        };
+        let text = run(self.job_folder().stored_receipt(part))?;
         let receipt = text.and_then(|text| PartReceipt::from_json(&text).ok());
         Ok(receipt.filter(|receipt| self.is_mine(receipt) && receipt.part == part))
     }
 
-    /// Whether the weights file of `receipt` is there. A sweep may have removed it.
-    fn is_there(&self, receipt: &PartReceipt) -> bool {
-        let Some(file) = &receipt.file else { return false };
+    /// Whether the weights file of `receipt` is there as it is `planned`. A sweep may have removed
+    /// it.
+    fn is_there(&self, receipt: &PartReceipt, planned: &PlannedFile) -> bool {
+        let file = receipt.file.as_ref().filter(|file| file.bytes == planned.bytes);
+        let Some(file) = file else { return false };
         let url = self.url.beside(&file.name);
         let found = url.and_then(|url| run(Object::head(&self.store, url.key())));
         found.is_ok_and(|object| object.len() == file.bytes)

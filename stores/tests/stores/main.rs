@@ -23,5 +23,6 @@ mod liars;
 mod models;
 mod names;
 mod races;
+mod receipts;
 mod requests;
 mod servers;

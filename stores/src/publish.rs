@@ -355,8 +355,12 @@ pub fn versions(store: &Store, url: &StoreUrl) -> Result<Vec<StoreUrl>> {
         let listed = again(|| store.objects().list_with_delimiter(folder.as_ref())).await;
         let listed = listed.map_err(|error| from_store(&store.shown(""), error))?;
         let keys = listed.objects.into_iter().map(|meta| url.with_key(meta.location));
-        let mut versions: Vec<_> =
-            keys.filter(|key| is_version_of(key.name(), url.name())).collect();
+        // Some servers list more than one folder.
+        let is_beside = |key: &StoreUrl| {
+            key.key().strip_suffix(key.name()) == url.key().strip_suffix(url.name())
+        };
+        let is_version = |key: &StoreUrl| is_beside(key) && is_version_of(key.name(), url.name());
+        let mut versions: Vec<_> = keys.filter(is_version).collect();
         versions.sort_by(|a, b| a.key().cmp(b.key()));
         Ok(versions)
     })

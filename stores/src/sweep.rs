@@ -121,6 +121,8 @@ async fn list(store: &Store, folder: &StoreUrl) -> Result<Vec<ObjectMeta>> {
     let prefix = path_of(folder.key())?;
     let below = store.objects().list(Some(&prefix));
     let mut listed: Vec<ObjectMeta> = below.try_collect().await.map_err(fail)?;
+    // Some servers list all that they have.
+    listed.retain(|meta| meta.location.prefix_matches(&prefix));
     let mut above = folder.key();
     while !above.is_empty() {
         above = above.rsplit_once('/').map_or("", |(above, _)| above);

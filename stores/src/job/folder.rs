@@ -179,9 +179,12 @@ impl JobFolder {
 
     async fn list(&self) -> Result<Vec<ObjectMeta>> {
         let prefix = path_of(self.url.key())?;
-        let listed: std::result::Result<_, _> =
-            self.store.objects().list(Some(&prefix)).try_collect().await;
-        listed.map_err(|error| from_store(&self.shown(), error))
+        let listed = self.store.objects().list(Some(&prefix)).try_collect().await;
+        let mut listed: Vec<ObjectMeta> =
+            listed.map_err(|error| from_store(&self.shown(), error))?;
+        // Some servers list all that they have, and what is listed here is removed.
+        listed.retain(|meta| meta.location.prefix_matches(&prefix));
+        Ok(listed)
     }
 
     pub(super) async fn remove_receipt(&self, part: usize) -> Result<()> {

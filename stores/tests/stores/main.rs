@@ -20,6 +20,7 @@ mod jobs;
 mod jobs_killed;
 mod killed;
 mod liars;
+mod listings;
 mod models;
 mod names;
 mod races;

@@ -484,6 +484,32 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
 ]
 
 
+FORKED = """
+import os, signal, sys
+import onnx_container as oc
+load = lambda: oc.Container.load(sys.argv[1], store_options={"aws_endpoint": sys.argv[2]})
+load()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # so that a child that waits forever ends
+    try:
+        load()
+    except oc.Error as error:
+        os._exit(7 if "`spawn`" in str(error) else 8)
+    os._exit(9)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_process_that_was_forked_does_not_wait_forever(moto: str) -> None:
+    options = server_options(moto)
+    oc.publish(ENCODER, "s3://models/forked.onnx", store_options=options)
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": SECRET}
+    command = [sys.executable, "-c", FORKED, "s3://models/forked.onnx", moto]
+    assert subprocess.run(command, env=environment, check=False).returncode == 7
+
+
 @pytest.mark.parametrize(("call", "error", "said"), REFUSED)
 def test_what_has_no_meaning_is_refused(call: Callable[[], Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said) as raised:

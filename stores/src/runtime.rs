@@ -18,16 +18,22 @@ const THREADS: usize = 2;
 const TICK: Duration = Duration::from_millis(100);
 
 fn runtime() -> Result<&'static Runtime> {
-    static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
-    let made = RUNTIME.get_or_init(|| {
-        Builder::new_multi_thread()
+    static RUNTIME: OnceLock<(u32, std::result::Result<Runtime, String>)> = OnceLock::new();
+    let (process, made) = RUNTIME.get_or_init(|| {
+        let made = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("onnx-store")
             .enable_io()
             .enable_time()
-            .build()
-            .map_err(|error| error.to_string())
+            .build();
+        (std::process::id(), made.map_err(|error| error.to_string()))
     });
+    // The threads and the connections are those of the other process: a call would wait forever.
+    if *process != std::process::id() {
+        let reason = "this process was forked from one that had used stores before: start it by \
+                      `spawn` or `forkserver`, or use stores only after the fork";
+        return Err(Error::new(ErrorKind::Unsupported, reason));
+    }
     made.as_ref().map_err(|reason| {
         Error::new(ErrorKind::Io, format!("no thread for requests can be started: {reason}"))
     })

@@ -23,7 +23,7 @@ from ._dtypes import DataType
 from ._job import Job, Receipt
 from ._tensor import Tensor
 
-__all__ = ["Piece", "Step", "gather", "group_of_all", "owners", "steps"]
+__all__ = ["Messages", "Piece", "Step", "gather", "owners", "size_of", "steps"]
 
 _MOST_SENT = 256 << 20
 """Bytes that a rank has sent and that nobody has taken yet."""
@@ -101,23 +101,41 @@ def steps(job: Job, pieces: Mapping[str, tuple[Piece, ...]], shapes: Mapping[str
     return [of_part[turn] for turn in range(longest) for of_part in by_part.values() if turn < len(of_part)]
 
 
-_GROUPS: dict[Any, Any] = {}
+def size_of(group: Any) -> int:
+    """The number of ranks of ``group``; None is all of them."""
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
-def group_of_all() -> Any:
-    """A group of all ranks for messages between them, apart from those of the training; all ranks call this. None without other
-    ranks."""
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-        return None
-    default = dist.group.WORLD
-    if default not in _GROUPS:
-        _GROUPS.clear()
-        _GROUPS[default] = dist.new_group(backend="gloo", timeout=_PATIENCE)
-    return _GROUPS[default]
+class Messages:
+    """Messages between the ranks of ``group``, in a group of its own that has the memory of the CPU, apart from those of the
+    training. All its ranks make one."""
+
+    def __init__(self, group: Any, has_others: bool) -> None:
+        self._group = None
+        if has_others:
+            ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+            self._group = dist.new_group(ranks, backend="gloo", timeout=_PATIENCE, use_local_synchronization=True)
+
+    def send(self, message: torch.Tensor, to: int) -> Any:
+        """Begins to send a message; ``to`` is a rank of the group."""
+        return dist.isend(message, group=self._group, group_dst=to)
+
+    def receive(self, message: torch.Tensor, source: int) -> None:
+        """Waits for a message."""
+        dist.recv(message, group=self._group, group_src=source)
+
+    def end(self) -> None:
+        """Ends the group."""
+        if self._group is not None:
+            dist.destroy_process_group(self._group)
 
 
 def gather(
-    taken: Iterable[Step], rank: int, group: Any, find: Callable[[Step, Piece], torch.Tensor], write: Callable[[Callable[[str], Tensor]], Receipt] | None
+    taken: Iterable[Step],
+    rank: int,
+    messages: Messages,
+    find: Callable[[Step, Piece], torch.Tensor],
+    write: Callable[[Callable[[str], Tensor]], Receipt] | None,
 ) -> Receipt | None:
     """Takes the steps that concern ``rank``: sends what ``find`` has, and hands the tensors that this rank owns to ``write``,
     which asks for them by name, in their order.
@@ -125,7 +143,7 @@ def gather(
     What fails here ends no other rank: it takes its steps to the end, and raises then.
     """
     upload = None if write is None else _Upload(write)
-    sent, failed = _Sent(group), _Failed()
+    sent, failed = _Sent(messages), _Failed()
     try:
         for step in taken:
             if step.owner != rank:
@@ -133,7 +151,7 @@ def gather(
                     if piece.rank == rank and piece.count:
                         sent.send(failed.bytes_of(find, step, piece), step.owner)
             elif upload is not None:
-                upload.put(step, _gathered(step, rank, group, lambda piece, step=step: failed.bytes_of(find, step, piece)))
+                upload.put(step, _gathered(step, rank, messages, lambda piece, step=step: failed.bytes_of(find, step, piece)))
         sent.wait(0)
     except BaseException:
         if upload is not None:
@@ -146,7 +164,7 @@ def gather(
     return None if upload is None else upload.end()
 
 
-def _gathered(step: Step, rank: int, group: Any, own: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
+def _gathered(step: Step, rank: int, messages: Messages, own: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
     """All bytes of a tensor, with an axis for those of an element."""
     whole = torch.empty((*step.shape, step.itemsize), dtype=torch.uint8)
     for piece in step.pieces:
@@ -157,7 +175,7 @@ def _gathered(step: Step, rank: int, group: Any, own: Callable[[Piece], torch.Te
         else:
             flat = torch.empty(piece.count * step.itemsize, dtype=torch.uint8)
             for message in flat.split(_MESSAGE):
-                dist.recv(message, src=piece.rank, group=group)
+                messages.receive(message, piece.rank)
         place = whole
         for axis, (start, size) in enumerate(zip(piece.start, piece.sizes, strict=True)):
             place = place.narrow(axis, start, size)
@@ -192,14 +210,14 @@ class _Failed:
 class _Sent:
     """Messages that are on their way."""
 
-    def __init__(self, group: Any) -> None:
-        self._group = group
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
         self._pending: deque[tuple[Any, torch.Tensor]] = deque()
         self._bytes = 0
 
     def send(self, flat: torch.Tensor, to: int) -> None:
         for message in flat.split(_MESSAGE):
-            self._pending.append((dist.isend(message, dst=to, group=self._group), message))
+            self._pending.append((self._messages.send(message, to), message))
             self._bytes += message.numel()
             self.wait(_MOST_SENT)
 

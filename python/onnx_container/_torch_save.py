@@ -46,6 +46,8 @@ class _Task:
     """Of a model in a store: what this rank sends and gathers."""
     part: int | None = None
     """Of a model in a store: the part that this rank writes."""
+    has_others: bool = False
+    """Of a model in a store: whether other ranks save too."""
 
 
 class OnnxWriter(StorageWriter):
@@ -71,6 +73,7 @@ class OnnxWriter(StorageWriter):
         *,
         rename: Mapping[str, str] | Callable[[str], str] | None = None,
         ignore: Iterable[str] | str = (),
+        process_group: Any = None,
         **options: Unpack[PublishOptions],
     ) -> None:
         """A writer of the model ``path``, a path or a URL.
@@ -81,6 +84,7 @@ class OnnxWriter(StorageWriter):
             rename: names of weights, and the tensors that they are for, or a function that makes the one of the other. Several
                 names for one tensor are tied weights, which are written once.
             ignore: names of weights that are left out, or patterns.
+            process_group: for a model in a store, the group of ``dcp.save`` where that is not of all ranks.
             store, store_options, keep, if_present: for a model in a store, as in :meth:`Job.plan`. Each rank gives its own.
             options: those of :meth:`Container.save`.
         """
@@ -94,12 +98,12 @@ class OnnxWriter(StorageWriter):
         self._model, self._given = model, options
         self._rename = _ranks.renamed_by("OnnxWriter", rename)
         self._ignored = _options.fill("OnnxWriter", ignore=ignore)["ignore"]
-        self._group: Any = None
+        self._process_group = process_group
         self._begun: _Begun | None = None
         self._kept: tuple[Container, list[str]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_begun": None, "_kept": None, "saved": None, "_group": None}
+        return {**self.__dict__, "_begun": None, "_kept": None, "saved": None}
 
     @property
     def checkpoint_id(self) -> str:
@@ -123,7 +127,6 @@ class OnnxWriter(StorageWriter):
             raise ValueError("OnnxWriter: ranks agree on one model: save with use_collectives=True")
         if is_coordinator and self._model is None:
             raise TypeError("OnnxWriter: rank 0 needs the model: OnnxWriter(path, model)")
-        self._group = _torch_owners.group_of_all() if self._is_stored else None
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The plan of a rank, as it is."""
@@ -136,6 +139,8 @@ class OnnxWriter(StorageWriter):
         self._abandon()
         found = _torch_model.skeleton(self._model)
         shares, container = self._shared_out(found, plans)
+        if self._is_stored and len(plans) not in (1, _torch_owners.size_of(self._process_group)):
+            raise ValueError("OnnxWriter: give it the process_group of dcp.save too, whose ranks send each other their weights")
         how: dict[str, Any] = {"parts": len(plans)} if self._is_stored else {"slices": True}
         job = Job.plan(container, self.path, **how, **self._given)
         self._begun = _Begun(self, job)
@@ -183,7 +188,7 @@ class OnnxWriter(StorageWriter):
         """Writes what this rank has to its places."""
         task: _Task = plan.storage_data
         future: Future[list[WriteResult]] = Future()
-        if not plan.items and self._kept is None and not task.steps:
+        if not plan.items and self._kept is None and task.steps is None:
             future.set_result([])
             return future
         receipt = self._written(task, plan.items, planner)
@@ -215,7 +220,11 @@ class OnnxWriter(StorageWriter):
 
         job, part = task.job.reached_by(**self._reached), task.part
         write = None if part is None else lambda ask: job.write(part, ask)
-        return _torch_owners.gather(task.steps, task.rank, self._group, find, write)
+        messages = _torch_owners.Messages(self._process_group, task.has_others)
+        try:
+            return _torch_owners.gather(task.steps, task.rank, messages, find, write)
+        finally:
+            messages.end()
 
     def _slices(
         self, task: _Task, items: list[WriteItem], planner: SavePlanner
@@ -323,6 +332,7 @@ def _with_steps(tasks: list[SavePlan], job: Job, planned: Mapping[str, str], tie
                 plan.storage_data,
                 steps=[step for step in steps if step.concerns(rank)],
                 part=owners.index(rank) if rank in owners else None,
+                has_others=len(tasks) > 1,
             ),
         )
         for rank, plan in enumerate(tasks)

@@ -71,7 +71,7 @@ mod tests {
             let (all, found) = sums.finish();
             assert_eq!(all, Sum::from(Sha256::digest(&bytes)));
             for (range, sum) in found {
-                let (start, end) = (range.start as usize, range.end as usize);
+                let [start, end] = [range.start, range.end].map(|at| usize::try_from(at).unwrap());
                 assert_eq!(sum, Sum::from(Sha256::digest(&bytes[start..end])), "{range:?}");
             }
         }

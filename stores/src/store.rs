@@ -135,6 +135,10 @@ fn build(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>
         Scheme::Http => clients::http(url, options),
         #[cfg(feature = "http")]
         Scheme::Hub => crate::hub::open(url, options).map(|store| (store, false)),
+        Scheme::Other => {
+            let reason = format!("no URL reaches `{}`: give that store", url.root());
+            Err(Error::new(ErrorKind::Unsupported, reason))
+        }
         #[allow(unreachable_patterns, reason = "which are left depends on the features")]
         _ => {
             let reason = format!("this build cannot reach `{}`", url.root());

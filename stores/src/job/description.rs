@@ -131,7 +131,7 @@ struct Stamped<J> {
 
 impl RemoteJob {
     pub(super) fn new(plan: Plan, stores: Stores) -> Result<Self> {
-        let url = StoreUrl::named(&plan.root, &plan.key)?;
+        let url = stores.named(&plan.root, &plan.key)?;
         let store = stores.of(&url)?;
         Ok(Self { plan, stores, store, url })
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::stores::Stores;
 use crate::object::Version;
 use crate::remote::RemoteModel;
-use crate::url::{StoreUrl, is_url};
+use crate::url::StoreUrl;
 
 /// The model that a rewrite reads: every part opens it again, and has the same weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +46,7 @@ impl JobSource {
         recast: Option<Recast>,
         externalize: Option<ExternalizeOptions>,
     ) -> Result<(Self, Container)> {
-        if is_url(source) {
-            let url = StoreUrl::parse(source)?;
+        if let Some(url) = stores.url(source)? {
             let (source, container) = StoredSource::new(&url, stores, recast, externalize)?;
             return Ok((Self::Store(source), container));
         }
@@ -94,7 +93,7 @@ impl StoredSource {
     }
 
     fn open(&self, stores: &Stores) -> Result<(Container, Option<CastReport>)> {
-        let url = StoreUrl::named(&self.root, &self.key)?;
+        let url = stores.named(&self.root, &self.key)?;
         let model = RemoteModel::open_in(&stores.of(&url)?, &url)?;
         let changed = |url: &StoreUrl| {
             let reason = "was changed after the job was planned: plan it again";

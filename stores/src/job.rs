@@ -26,7 +26,7 @@ mod stream;
 mod write;
 
 pub use commit::RemoteCommitted;
-pub use description::RemoteJob;
+pub use description::{FileTensor, RemoteJob};
 pub(crate) use folder::{JobObject, job_of, read_text};
 pub use options::RemoteJobOptions;
 pub use receipt::{HashedRange, PartReceipt, StoredFile};

@@ -109,15 +109,24 @@ pub(super) struct PlannedFile {
 /// A tensor, and its place in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FileTensor {
-    pub(super) name: String,
-    pub(super) dtype: DataType,
-    pub(super) dims: Vec<i64>,
-    pub(super) offset: u64,
+#[non_exhaustive]
+pub struct FileTensor {
+    /// The name: that of the handle, without `#`.
+    pub name: String,
+    /// The element type.
+    pub dtype: DataType,
+    /// The dimensions.
+    pub dims: Vec<i64>,
+    /// The offset in the file in bytes.
+    pub offset: u64,
 }
 
 impl FileTensor {
-    pub(super) fn byte_len(&self) -> Result<u64> {
+    /// The length in bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] where it is over 2^64.
+    pub fn byte_len(&self) -> Result<u64> {
         self.dtype.byte_len(&self.dims)
     }
 }
@@ -180,8 +189,12 @@ impl RemoteJob {
 
     /// The names of the tensors of a part: those of their handles, without `#`.
     pub fn tensors(&self, part: usize) -> impl Iterator<Item = &str> {
-        let file = self.plan.files.get(part);
-        file.into_iter().flat_map(|file| &file.tensors).map(|tensor| tensor.name.as_str())
+        self.file_tensors(part).iter().map(|tensor| tensor.name.as_str())
+    }
+
+    /// The tensors of a part, in the order of their offsets.
+    pub fn file_tensors(&self, part: usize) -> &[FileTensor] {
+        self.plan.files.get(part).map_or(&[], |file| &file.tensors)
     }
 
     /// How the commit publishes the model.

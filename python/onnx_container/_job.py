@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options, _patterns
+from . import _core, _options, _patterns, _places, _stores
 from ._container import Container
 from ._dtypes import DataType
 
 if TYPE_CHECKING:
-    from ._options import Path, SaveOptions
+    from ._options import Path, PublishOptions
 
 __all__ = ["Committed", "Job", "JobStatus", "PlannedTensor", "Receipt"]
 
@@ -69,22 +70,28 @@ class Committed:
     nbytes: int
     digest: str | None
     """That of the model, known from the receipts of parts. Of slices it is known with ``digests=True``: they are read then."""
-    removed: list[os.PathLike[str]]
-    """Old weights files that were removed."""
+    removed: list[os.PathLike[str]] | list[str]
+    """Old weights files that were removed; in a store, the URLs of old versions."""
     left_behind: list[os.PathLike[str]]
     """Old weights files that only the replaced model needed, and that stay."""
     infinite: list[str]
     """Weights of which finite numbers became infinite by the cast, by their old names."""
     warnings: list[str]
     """What else is to be known."""
+    url: str | None = None
+    """Where the model is in its store."""
+    e_tag: str | None = None
+    """The tag that the store gave it."""
+    version: str | None = None
+    """The URL of the version of the model that stays beside it."""
 
 
 class Job:
-    """A save that many processes write together: each writes its part into files of full length, and one commit puts all of
-    them in place.
+    """A save that many processes write together: each writes its part, and one commit puts all of them in place, in a folder or
+    in a store.
 
-    A job has no process and no connection: it is pickled, goes as JSON, or is opened by the path of its folder beside the
-    model. Nothing is at the model's path before the commit, which is crash-safe as a save is.
+    A job has no process, no connection and no credentials: it is pickled, goes as JSON, or is opened by the path or the URL of
+    its folder beside the model. Nothing is at the model's path before the commit, which is crash-safe as a save is.
 
         >>> import numpy as np
         >>> container = Container.load("encoder.onnx")
@@ -94,31 +101,50 @@ class Job:
         True
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ("_made", "_needs", "_text")
 
-    def __init__(self, core: _core.Job) -> None:
+    def __init__(self, core: _core.Job | _core.StoreJob, needs: str | None = None) -> None:
         """Jobs are made by :meth:`plan`, :meth:`rewrite`, :meth:`open` and :meth:`from_json`."""
-        self._core = core
+        self._made: _core.Job | _core.StoreJob | None = core
+        self._needs = needs
+        self._text = ""
+
+    @property
+    def _core(self) -> _core.Job | _core.StoreJob:
+        if self._made is None:
+            raise ValueError(
+                f"the job was made with {self._needs}=, which did not come with it: call job.reached_by({self._needs}=...), or"
+                " job.reached_by() where the environment reaches the store"
+            )
+        return self._made
 
     @classmethod
     def plan(
-        cls, model: Any, path: Path, *, parts: int = 1, slices: bool = False, **options: Unpack[SaveOptions]
+        cls, model: Any, path: Path, *, parts: int = 1, slices: bool = False, **options: Unpack[PublishOptions]
     ) -> Job:
         """Plans a save of ``model`` to ``path``, whose weights others write. Of weights that are not there, the type and the
         shape suffice.
 
         Args:
             model: a :class:`Container`, or what makes one.
-            parts: into how many parts the weights are divided. The largest goes to the part that has the least.
+            path: where the model will be: a path, a URL such as ``s3://bucket/model.onnx``, or with ``store`` a key there.
+            parts: into how many parts the weights are divided. The largest goes to the part that has the least. In a store each
+                is one weights file.
             slices: True for a job that is written in slices of tensors, by :meth:`write_slices`, and not in parts.
+            store, store_options: see :meth:`Container.load`. They do not go to other processes: see :meth:`reached_by`.
+            keep, if_present: in a store, those of :func:`publish`.
             options: those of :meth:`Container.save`, without ``progress`` and ``checksums``; ``files`` writes weights files.
 
         Raises:
-            Error: what a save refuses before it writes.
+            Error: what a save, or a publication, refuses before it writes.
         """
-        container = model if isinstance(model, Container) else Container(model)
-        given, parts = _saving("Job.plan", options), _count("Job.plan", "parts", parts)
-        return cls(_core.Job.plan(container._core, path, parts, slices, given))
+        container, parts = model if isinstance(model, Container) else Container(model), _count("Job.plan", "parts", parts)
+        target = _Target("Job.plan", path, options)
+        if not target.is_stored:
+            return cls(_core.Job.plan(container._core, path, parts, slices, target.saving))
+        if slices:
+            raise ValueError("Job.plan(): slices=True is for a job in a folder: in a store, write parts")
+        return cls(_core.StoreJob.plan(container._core, target.place, parts, *target.how), target.needs)
 
     @classmethod
     def rewrite(
@@ -130,13 +156,15 @@ class Job:
         cast: Any = None,
         keep_io: bool = False,
         except_: Iterable[str] | str = (),
-        **options: Unpack[SaveOptions],
+        **options: Unpack[PublishOptions],
     ) -> Job:
         """Plans a rewrite of the model ``source`` to ``path``, in another layout. Each part reads from ``source`` what it
         writes.
 
         Args:
-            parts: into how many parts the weights are divided.
+            source: a path that all writers reach; where ``path`` is in a store, also a URL, which the same ``store`` or
+                ``store_options`` reach.
+            path, parts: see :meth:`plan`.
             cast: the float type that weights are cast to, and computed in.
             keep_io: True leaves inputs and outputs of the model as they are.
             except_: names of weights that are not cast, or patterns.
@@ -147,30 +175,67 @@ class Job:
             >>> job.commit().nbytes < Container.load("encoder.onnx").nbytes
             True
         """
-        given, recast = _saving("Job.rewrite", options), None
-        parts = _count("Job.rewrite", "parts", parts)
+        parts, recast = _count("Job.rewrite", "parts", parts), None
+        target = _Target("Job.rewrite", path, options, source)
         if cast is not None:
-            names = sorted(Container.load(source, weights=False)._core.names()) if except_ else []
+            names = sorted(Container.load(source, weights=False, **target.source_options)._core.names()) if except_ else []
             kept = _patterns.selected("Job.rewrite", names, except_) if except_ else []
             recast = int(DataType.of(cast)), keep_io, kept
-        return cls(_core.Job.rewrite(source, path, parts, recast, given))
+        if not target.is_stored:
+            return cls(_core.Job.rewrite(source, path, parts, recast, target.saving))
+        return cls(_core.StoreJob.rewrite(os.fsdecode(source), target.place, parts, recast, *target.how), target.needs)
 
     @classmethod
-    def open(cls, path: Path) -> Job:
-        """The job whose folder, or the ``job.json`` in it, is at ``path``."""
+    def open(cls, path: Path, *, store: Any = None, store_options: Mapping[str, str | int | bool] | None = None) -> Job:
+        """The job whose folder, or the ``job.json`` in it, is at ``path``: a path, a URL, or with ``store`` a key there."""
+        how, needs = _places.reached("Job.open", store, store_options), _needs(store, store_options)
+        if _places.is_stored(path, store):
+            return cls(_core.StoreJob.open(_places.in_store("Job.open", path, store), how), needs)
+        _refuse_in_folder("Job.open", path, needs)
         return cls(_core.Job.open(path))
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
-        """The job of :meth:`to_json`."""
-        return cls(_core.Job.from_json(text))
+    def from_json(cls, text: str, *, store: Any = None, store_options: Mapping[str, str | int | bool] | None = None) -> Job:
+        """The job of :meth:`to_json`. One in a store is reached by ``store`` or ``store_options``, as by :meth:`Container.load`,
+        and by the environment where neither is given."""
+        how, needs = _places.reached("Job.from_json", store, store_options), _needs(store, store_options)
+        if hasattr(_core, "StoreJob") and _core.StoreJob.is_json(text):
+            return cls(_core.StoreJob.from_json(text, how), needs)
+        job = _core.Job.from_json(text)
+        _refuse_in_folder("Job.from_json", job.path, needs)
+        return cls(job)
 
     def to_json(self) -> str:
-        """The job as JSON, some 100 characters for each tensor."""
-        return self._core.to_json()
+        """The job as JSON, some 100 characters for each tensor. It has neither credentials nor how its store is reached."""
+        return self._text if self._made is None else self._made.to_json()
 
-    def __reduce__(self) -> tuple[Callable[[str], Job], tuple[str]]:
-        return Job.from_json, (self.to_json(),)
+    def reached_by(self, *, store: Any = None, store_options: Mapping[str, str | int | bool] | None = None) -> Job:
+        """The same job, whose store is reached so by this process; by the environment where nothing is given.
+
+        A job that was made with ``store`` or ``store_options`` is pickled without them. In another process it raises where it
+        needs them, until this gives them again.
+
+            >>> import pickle
+            >>> from obstore.store import MemoryStore
+            >>> container, store = Container.load("encoder.onnx"), MemoryStore()
+            >>> job = Job.plan(container, "m.onnx", parts=2, store=store)
+            >>> other = pickle.loads(pickle.dumps(job)).reached_by(store=store)
+            >>> receipts = [other.write(part, container) for part in other.parts]
+            >>> other.commit().url
+            'memory://m.onnx'
+        """
+        return Job.from_json(self.to_json(), store=store, store_options=store_options)
+
+    def __reduce__(self) -> tuple[Callable[..., Job], tuple[str, ...]]:
+        if self._needs is None:
+            return Job.from_json, (self.to_json(),)
+        return _unpickled, (self.to_json(), self._needs)
+
+    def __copy__(self) -> Job:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Job:
+        return self
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and self.to_json() == other.to_json()
@@ -179,21 +244,23 @@ class Job:
         return hash(self.id)
 
     def __repr__(self) -> str:
+        if self._made is None:
+            return f"<Job {self.id} that needs {self._needs}=: see reached_by>"
         return f"<Job {self.id} of {self.path!r}: {len(self.parts)} parts, {len(self._core.tensors)} tensors>"
 
     @property
     def id(self) -> str:
         """What tells the job from others of the model."""
-        return self._core.id
+        return str(json.loads(self._text)["job"]["id"]) if self._made is None else self._made.id
 
     @property
     def path(self) -> str:
-        """Where the model will be."""
+        """Where the model will be: a path, or a URL."""
         return os.fspath(self._core.path)
 
     @property
     def folder(self) -> str:
-        """The folder beside the model that has what is written until the commit."""
+        """The folder beside the model that has what is written until the commit. In a store it is a URL, and has the receipts."""
         return os.fspath(self._core.folder)
 
     @property
@@ -203,7 +270,7 @@ class Job:
 
     @property
     def files(self) -> list[tuple[str, int]]:
-        """The weights files, with their lengths in bytes."""
+        """The weights files, with their lengths in bytes. In a store the commit gives them names of their content."""
         return self._core.files
 
     @property
@@ -214,13 +281,20 @@ class Job:
             for name, dtype, dims, file, offset, nbytes, part in self._core.tensors
         ]
 
+    def _sizes(self) -> Iterable[tuple[int, int]]:
+        """Parts, perhaps several times, and bytes that they have, as :meth:`status` counts them."""
+        if isinstance(self._core, _core.Job):
+            return ((it.part, it.nbytes) for it in self.tensors)
+        return enumerate(nbytes for _, nbytes in self.files)
+
     def write(self, part: int, weights: Container | Mapping[str, Any] | Callable[[str], Any] | None = None) -> Receipt:
         """Writes a part. Any number of processes may, at once or again: a part that is written is not written again.
 
         Args:
             weights: a container, or anything that can be weights by the names of :attr:`tensors`, or functions that return that:
                 a mapping, or a function,
-                which is called for each tensor when it is written, by several threads. None for a rewrite.
+                which is called for each tensor when it is written, by several threads. None for a rewrite. In a store, two runs
+                of a part leave two files, except of a container or a rewrite; :func:`sweep` removes the one that no model names.
 
         Raises:
             Error: weights of another type or shape; a source that has changed; the job was committed or aborted.
@@ -256,7 +330,10 @@ class Job:
             >>> [name for name, _ in job.commit([first, other]).files]
             ['slices.onnx.data', 'slices.onnx']
         """
-        return Receipt(self._core.write_slices(writer, ((name, _offsets(offsets), array) for name, offsets, array in slices)))
+        core = self._core
+        if not isinstance(core, _core.Job):
+            raise ValueError("Job.write_slices() is for a job in a folder: in a store, write parts")
+        return Receipt(core.write_slices(writer, ((name, _offsets(offsets), array) for name, offsets, array in slices)))
 
     def status(self) -> JobStatus:
         """How far the job is, by the receipts in its folder."""
@@ -265,7 +342,8 @@ class Job:
     def commit(self, receipts: Iterable[Receipt] | None = None) -> Committed:
         """Puts the model and its weights files in place, and removes the folder of the job.
 
-        The model that was there when the job was planned is replaced, and no other. A commit that was killed is done again.
+        The model that was there when the job was planned is replaced, and no other. A commit that was killed is done again. In a
+        store the weights files of the old model stay for a :func:`sweep`.
 
         Args:
             receipts: those that an engine has carried, which are in the folder too; None for all of those.
@@ -280,7 +358,7 @@ class Job:
         return committed
 
     def abort(self) -> None:
-        """Ends the job: its folder is removed with all that was written.
+        """Ends the job: its folder is removed with all that was written. In a store, weights files stay for a :func:`sweep`.
 
         Raises:
             Error: a commit that was killed had come so far that its model is in place; the job has ended all the same.
@@ -302,8 +380,55 @@ def _offsets(given: Iterable[int]) -> list[int]:
     return offsets
 
 
-def _saving(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a save. A job has no progress of its own."""
-    if options.get("progress") is not None:
-        raise TypeError(f"{function}: progress= is of a save: a job has status()")
-    return _options.save(function, **options)
+class _Target:
+    """Where the model of a job will be, and how it is written there."""
+
+    def __init__(self, function: str, path: Any, options: Mapping[str, Any], source: Any = None) -> None:
+        given = dict(options)
+        if given.get("progress") is not None:
+            raise TypeError(f"{function}(): progress= is of a save: a job has status()")
+        store, named = given.pop("store", None), given.pop("store_options", None)
+        reached, self.needs = _places.reached(function, store, named), _needs(store, named)
+        self.is_stored = _places.is_stored(path, store)
+        self.source_options: dict[str, Any] = {}
+        if not self.is_stored:
+            _refuse_in_folder(function, path, self.needs)
+            _places.refuse_url(function, source, "let path be a URL too, or plan Container.load(url)")
+            if idle := _stores.PUBLISHING.keys() & given.keys():
+                raise ValueError(f"{function}(): {', '.join(sorted(idle))} is for jobs in stores, and {path!r} is a path")
+            self.saving = _options.save(function, **given)
+            return
+        self.place = _places.in_store(function, path, store)
+        if _places.is_within(source, store):
+            self.source_options = {"store": store}
+        elif _places.is_url(source):
+            self.source_options = {"store_options": named}
+        else:
+            _places.refuse_url(function, source, "give it as a str")
+        self.how = *_publication(function, given), reached
+
+
+def _publication(function: str, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How the files are laid out, and how the model is published."""
+    _options.checked(function, given, {**_options.SAVE_DEFAULTS, **_stores.PUBLISHING})  # which knows all of them for a hint
+    if idle := _options.IDLE_IN_STORES & given.keys():
+        raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect in a store: nothing is written to a disk")
+    publishing = _stores.publishing(function, given)
+    return _options.save(function, **given), publishing
+
+
+def _needs(store: Any, store_options: Any) -> str | None:
+    """What has to be given again in another process."""
+    return "store" if store is not None else "store_options" if store_options else None
+
+
+def _refuse_in_folder(function: str, path: Any, needs: str | None) -> None:
+    _places.refuse_url(function, path, "give it as a str")  # what pathlib made of one
+    if needs is not None:
+        raise ValueError(f"{function}(): {needs} is for jobs in stores, and {os.fsdecode(path)!r} is a path")
+
+
+def _unpickled(text: str, needs: str) -> Job:
+    job = Job.__new__(Job)
+    job._made, job._needs, job._text = None, needs, text
+    return job

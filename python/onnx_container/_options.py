@@ -262,7 +262,7 @@ def _wanted(name: str, value: Any, default: Any) -> str | None:
     return None
 
 
-def _refuse_progress(function: str, progress: Any) -> None:
+def refuse_progress(function: str, progress: Any) -> None:
     if progress is not None and not isinstance(progress, bool) and not callable(progress):
         raise TypeError(f"{function}(): progress is True, or a callable, not {progress!r}")
 
@@ -300,7 +300,7 @@ def signature(function: str, key: tuple[str, Any], defaults: Mapping[str, Any], 
         raise TypeError(f"{function}(): {name} is the path of a PEM file, or the PEM as bytes, not {type(value).__name__}")
     defaults = {"signature": None, "mmap": True, "paths": "model-dirs", "limits": None, "progress": None, **defaults}
     options = checked(function, given, defaults)
-    _refuse_progress(function, options["progress"])
+    refuse_progress(function, options["progress"])
     return {**options, name: value, "limits": _values.limits(function, options["limits"])}
 
 
@@ -375,9 +375,12 @@ _IDLE = {
 }
 """Options of a save that have no effect on ``files`` of these kinds."""
 
+IDLE_IN_STORES = {"direct_io", "max_bytes_in_flight", "overwrite", "protect", "sync"}
+"""Options of a save that have no effect where nothing is written to a disk."""
+
 _IDLE_IN = {
     "to_parts": {"direct_io", "max_model_bytes", "overwrite", "progress", "protect", "sync"},
-    "publish": {"direct_io", "max_bytes_in_flight", "overwrite", "protect", "sync"},
+    "publish": IDLE_IN_STORES,
 }
 """Options of a save that have no effect in these functions."""
 
@@ -400,7 +403,7 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
         raise ValueError("one_file and files say the same: give one of them")
     if options["threshold"] is not None and not options["externalize"]:
         raise ValueError("threshold says which tensors move out of the model: give externalize=True with it")
-    _refuse_progress(function, options["progress"])
+    refuse_progress(function, options["progress"])
     if options["files"] is None:
         options["files"] = "per-tensor" if one_file is False else "packed"
     wanted = options["inline"]
@@ -431,7 +434,7 @@ def export(is_chosen: bool, given: Mapping[str, Any]) -> tuple[dict[str, Any], d
         "progress": None,
     }
     options, function = checked("export_safetensors", given, defaults), "export_safetensors"
-    _refuse_progress(function, options["progress"])
+    refuse_progress(function, options["progress"])
     if is_chosen and (idle := {"min_bytes", "all_tensors"} & given.keys()):
         raise ValueError(f"{function}(): {', '.join(sorted(idle))} has no effect with names, which say what is written")
     own = {

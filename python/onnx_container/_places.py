@@ -90,6 +90,16 @@ def placed(function: str, path: Any, given: Mapping[str, Any], has_url: bool = F
     return Place(text, url[0], True)
 
 
+def is_stored(path: Any, store: Any = None) -> bool:
+    """Whether ``path`` is an object: a URL, or whatever it is in ``store``."""
+    return store is not None or is_url(path)
+
+
+def is_within(path: Any, store: Any) -> bool:
+    """Whether ``path`` is the URL of an object in ``store``, as the core calls it."""
+    return isinstance(path, str) and store is not None and path.startswith(f"{_objects.of(store).root}/")
+
+
 def in_store(function: str, url: Any, store: Any = None) -> str:
     """The URL, or the key in ``store``, as the core takes it, for functions that work in stores alone."""
     if not isinstance(url, (str, os.PathLike)):

@@ -160,18 +160,18 @@ def publish(
     """
     from ._container import Container
 
-    defaults = {**_options.SAVE_DEFAULTS, **_PUBLISHING, "store": None, "store_options": None}
+    defaults = {**_options.SAVE_DEFAULTS, **PUBLISHING, "store": None, "store_options": None}
     _options.checked("publish", options, defaults)  # which knows all of them for a hint
     given: dict[str, Any] = dict(options)
-    publishing = _publishing("publish", given)
+    how_published = publishing("publish", given)
     store = given.pop("store", None)
     how = _places.reached("publish", store, given.pop("store_options", None))
     save, place = _options.save("publish", one_file, **given), _places.in_store("publish", url, store)
     container = model if isinstance(model, Container) else Container.load(model)
     clock = _log.Clock()
     with _log.told("publication"), _progress.shown("publish", save) as save:
-        publishing["progress"] = save["progress"]
-        report = _core.publish(container._core, place, {**save, "progress": None}, publishing, how)
+        how_published["progress"] = save["progress"]
+        report = _core.publish(container._core, place, {**save, "progress": None}, how_published, how)
     done = _published(report)
     clock.info("published %r, %d weights files", done.url, len(done.files), nbytes=sum(it.nbytes for it in done.files if it.sent))
     return done
@@ -192,10 +192,10 @@ def rollback(
     Raises:
         Error: ``version`` is not one of this model, or one of its weights files is gone.
     """
-    publishing = _publishing("rollback", {"if_present": if_present, "dry_run": dry_run})
+    how_published = publishing("rollback", {"if_present": if_present, "dry_run": dry_run})
     how, both = _places.reached("rollback", store, store_options), (url, version)
     place, earlier = (_places.in_store("rollback", it, store) for it in both)
-    return _published(_core.rollback(place, earlier, publishing, how))
+    return _published(_core.rollback(place, earlier, how_published, how))
 
 
 def versions(
@@ -247,14 +247,14 @@ def probe(
     return StoreAbilities(**_core.probe(_places.in_store("probe", url, store), how))
 
 
-_PUBLISHING: dict[str, Any] = {"keep": 0, "if_present": "replace", "dry_run": False}
+PUBLISHING: dict[str, Any] = {"keep": 0, "if_present": "replace", "dry_run": False}
 _MODES = ("replace", "refuse", "overwrite")
 
 
-def _publishing(function: str, given: dict[str, Any]) -> dict[str, Any]:
+def publishing(function: str, given: dict[str, Any]) -> dict[str, Any]:
     """Takes the options out of ``given`` that a save does not have."""
-    own = {name: given.pop(name) for name in _PUBLISHING if name in given}
-    own = _options.checked(function, own, _PUBLISHING)
+    own = {name: given.pop(name) for name in PUBLISHING if name in given}
+    own = _options.checked(function, own, PUBLISHING)
     keep, mode = _values.number(own["keep"]), own["if_present"]
     if keep is None:
         raise TypeError(f"{function}(): keep is a number of versions, not {own['keep']!r}")

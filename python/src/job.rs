@@ -1,7 +1,7 @@
 //! [`Job`]: a save that many processes write together.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use onnx_container::job::{JobOptions, Recast, Receipt, Weights};
 use onnx_container::{DataType, Error, Initializer, Result};
@@ -21,7 +21,19 @@ use crate::saved::{files, names};
 pub struct Job(onnx_container::job::Job);
 
 /// A tensor: name, type, dimensions, file, offset, length in bytes, part.
-type Planned = (String, i32, Vec<u64>, String, u64, u64, usize);
+pub type Planned = (String, i32, Vec<u64>, String, u64, u64, usize);
+
+/// A cast: the number of the float type, whether inputs and outputs stay, names that are not cast.
+pub type Cast = (i32, bool, Vec<String>);
+
+/// The cast of a rewrite.
+pub fn recast(cast: Option<Cast>) -> PyResult<Option<Recast>> {
+    let recast = cast.map(|(to, keep_io, except)| {
+        let to = DataType::try_from(to).or_raise()?;
+        Ok(Recast::new(to).keep_io(keep_io).except(except))
+    });
+    recast.transpose()
+}
 
 #[pymethods]
 impl Job {
@@ -52,15 +64,11 @@ impl Job {
         source: PathBuf,
         path: PathBuf,
         parts: usize,
-        cast: Option<(i32, bool, Vec<String>)>,
+        cast: Option<Cast>,
         options: Save,
     ) -> PyResult<Self> {
         let (options, _) = options.options()?;
-        let recast = cast.map(|(to, keep_io, except)| {
-            let to = DataType::try_from(to).or_raise()?;
-            Ok::<_, PyErr>(Recast::new(to).keep_io(keep_io).except(except))
-        });
-        let recast = recast.transpose()?;
+        let recast = recast(cast)?;
         let options = JobOptions::from(parts).save(options);
         let planned =
             detached(py, move || onnx_container::job::Job::rewrite(source, path, recast, options));
@@ -126,20 +134,11 @@ impl Job {
         container: Option<&Container>,
         weights: Option<Bound<'_, PyAny>>,
     ) -> PyResult<String> {
-        let receipt = match (container, weights) {
-            (Some(container), _) => {
-                let now = container.now(py)?;
-                detached(py, || self.0.write_from(part, &*now))
-            }
-            (None, Some(weights)) => {
-                let asked = Asked { function: weights.unbind(), raised: Mutex::default() };
-                let written = detached(py, || self.0.write_from(part, &asked));
-                let raised = asked.raised.into_inner().unwrap_or_else(PoisonError::into_inner);
-                raised.map_or(written, Err)
-            }
-            (None, None) => detached(py, || self.0.write(part)),
-        };
-        receipt?.to_json().or_raise()
+        let receipt = Given::new(py, container, weights)?.write(py, |given| match given {
+            Given::Source => self.0.write(part),
+            given => self.0.write_from(part, given),
+        })?;
+        receipt.to_json().or_raise()
     }
 
     /// Writes slices: names, offsets, and anything that can be weights.
@@ -198,14 +197,65 @@ impl Job {
     }
 }
 
+/// What a part is written from.
+pub enum Given {
+    /// The source of a rewrite.
+    Source,
+    Container(Arc<onnx_container::Container>),
+    Asked(Asked),
+}
+
+impl Given {
+    /// A container, what `weights`, a function of names, returns, or neither.
+    pub fn new(
+        py: Python<'_>,
+        container: Option<&Container>,
+        weights: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        Ok(match (container, weights) {
+            (Some(container), _) => Self::Container(container.now(py)?),
+            (None, Some(function)) => {
+                Self::Asked(Asked { function: function.unbind(), raised: Mutex::default() })
+            }
+            (None, None) => Self::Source,
+        })
+    }
+
+    /// What `write` does with it, or what the function of weights raised.
+    pub fn write<T: Send>(
+        self,
+        py: Python<'_>,
+        write: impl FnOnce(&Self) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let written = detached(py, || write(&self));
+        let Self::Asked(asked) = self else { return written };
+        let raised = asked.raised.into_inner().unwrap_or_else(PoisonError::into_inner);
+        raised.map_or(written, Err)
+    }
+}
+
+impl Weights for Given {
+    fn weights_of(&self, name: &str) -> Result<Initializer> {
+        match self {
+            Self::Source => Err(Error::internal("a source has its own weights")),
+            Self::Container(container) => container.weights_of(name),
+            Self::Asked(asked) => asked.weights_of(name),
+        }
+    }
+
+    fn are_here(&self) -> bool {
+        matches!(self, Self::Container(_))
+    }
+}
+
 /// Weights that a Python function returns when they are written.
-struct Asked {
+pub struct Asked {
     function: Py<PyAny>,
     /// What it raised first.
     raised: Mutex<Option<PyErr>>,
 }
 
-impl Weights for Asked {
+impl Asked {
     fn weights_of(&self, name: &str) -> Result<Initializer> {
         let asked = Python::try_attach(|py| {
             let returned = self.function.bind(py).call1((name,))?;

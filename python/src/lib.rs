@@ -30,6 +30,8 @@ mod saved;
 mod scan;
 mod signing;
 #[cfg(feature = "stores")]
+mod store_job;
+#[cfg(feature = "stores")]
 mod stores;
 mod tensors;
 mod texts;
@@ -89,6 +91,9 @@ mod _core {
     use crate::scan::scan;
     #[pymodule_export]
     use crate::signing::{sign, verify_signature};
+    #[cfg(feature = "stores")]
+    #[pymodule_export]
+    use crate::store_job::StoreJob;
     #[cfg(feature = "stores")]
     #[pymodule_export]
     use crate::stores::{load_stored, probe, publish, rollback, store_key, sweep, versions};

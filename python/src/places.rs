@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use onnx_container::check::{CheckOptions, Checked, check_bytes, check_model};
 use onnx_container::{Container, Error, ErrorKind, LoadOptions, Result};
+use onnx_container_store::job::Stores;
 use onnx_container_store::{RemoteModel, Store as Opened, StoreOptions, StoreUrl, is_url, read_in};
 use pyo3::prelude::*;
 
@@ -38,6 +39,22 @@ pub struct Reached {
 }
 
 impl Reached {
+    /// The same for the stores of a job.
+    pub fn stores(&self) -> Result<Stores> {
+        match &self.store {
+            Some(store) => Ok(store.get().0.clone().into()),
+            None => Ok(options(&self.store_options)?.into()),
+        }
+    }
+
+    /// Refuses the object at `url` where it is not in the store that is open.
+    pub fn check(&self, url: &StoreUrl) -> Result<()> {
+        let other = self.store.as_ref().map(|store| store.get().0.root());
+        let Some(root) = other.filter(|root| *root != url.root()) else { return Ok(()) };
+        let reason = format!("the job is of another store than `{root}`, which was given");
+        Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(url.to_string()))
+    }
+
     /// The object at `text`: a URL, or the key of an object in the store that is open.
     pub fn at(&self, text: &str) -> Result<Stored> {
         if let Some(store) = &self.store {

@@ -63,7 +63,7 @@ pub struct Publishing {
 
 impl Publishing {
     /// The options, what reports the progress, and where the exception is kept that ends the work.
-    fn options(self) -> (PublishOptions, Cancel, Raised) {
+    pub fn options(self) -> (PublishOptions, Cancel, Raised) {
         let if_present = match self.if_present.as_str() {
             "replace" => IfPresent::Replace,
             "refuse" => IfPresent::Refuse,
@@ -135,7 +135,7 @@ fn hex(sum: &[u8]) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn texts(urls: &[StoreUrl]) -> Vec<String> {
+pub fn texts(urls: &[StoreUrl]) -> Vec<String> {
     urls.iter().map(ToString::to_string).collect()
 }
 

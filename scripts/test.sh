@@ -366,9 +366,9 @@ run_python_package() {
     pytest "$bare/bin/python" python/tests/test_bare.py
     "$bare/bin/python" -m onnx_container --version
     install_into "$VENV/bin/python" "$wheel"
-    # Those of torch have a section of their own.
+    # Those of torch and Ray have sections of their own.
     pytest "$VENV/bin/python" python/tests --ignore python/tests/test_torch.py --ignore python/tests/test_pipelines.py --ignore python/tests/test_match.py \
-        --ignore python/tests/test_torch_writer.py
+        --ignore python/tests/test_torch_writer.py --ignore python/tests/test_ray.py
     "$VENV/bin/python" -m mypy --strict --ignore-missing-imports python/tests/typed.py
     (cd python && "$VENV/bin/python" -m mypy --ignore-missing-imports -p onnx_container)
     "$VENV/bin/python" -m mypy.stubtest --ignore-unused-allowlist --allowlist python/tests/stubtest.txt onnx_container._core
@@ -413,6 +413,22 @@ run_python_with_torch() {
         printf '!!! SKIPPED in part: too little memory for 4 GB of weights, so they are 256 MiB\n'
     fi
     pytest "$interpreter" python/tests/test_torch.py python/tests/test_torch_writer.py python/tests/test_pipelines.py python/tests/test_match.py python/tests/test_cookbook.py
+}
+
+# Jobs on Ray, with the wheel of the section before, and stores on moto of the Python environment.
+run_python_with_ray() {
+    local wheel environment=$BUILD/ray-venv stamp
+    wheel=$(find "$BUILD/wheels" -name 'onnx_container-*-cp311-abi3-*.whl' 2>/dev/null || true)
+    [[ -n $wheel ]] || skip 'there is no wheel of the Python package'
+    stamp=$environment/.$(cksum <tests/ray-requirements.txt | tr ' ' '-')
+    if [[ ! -e $stamp ]]; then
+        "$(python)" -m venv --clear --without-pip "$environment"
+        "$(python)" -m pip --python "$environment/bin/python" install --quiet --disable-pip-version-check --retries 5 \
+            -r tests/ray-requirements.txt || offline 'ray cannot be fetched: jobs on it are not tested'
+        touch "$stamp"
+    fi
+    install_into "$environment/bin/python" "$wheel"
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python pytest "$environment/bin/python" python/tests/test_ray.py
 }
 
 # mount_new KIND FOLDER [OPTION...]: a new file system of this kind, in a file, mounted in the
@@ -599,6 +615,7 @@ run_beside() {
     section 'Python package' run_python_package
     section 'Python with the oldest packages' run_python_with_oldest
     section 'Python with torch' run_python_with_torch
+    section 'Python with ray' run_python_with_ray
     section 'Miri' run_interpreted
     section 'address sanitizer' run_sanitized
     section 'fuzz' run_fuzz

@@ -68,6 +68,7 @@ from .external_data_helper import (
 )
 
 if TYPE_CHECKING:
+    from . import ray
     from .model_container import (
         BuildStats,
         ExtendedModelContainer,
@@ -84,17 +85,20 @@ save = save_model
 
 def __dir__() -> list[str]:
     private = {name for name in globals() if name.startswith("__")}
-    return sorted({*__all__, "model_container"} | private)
+    return sorted({*__all__, *_MODULES} | private)
 
 
 def __getattr__(name: str) -> Any:
-    """What is built on onnx's own class: onnx is imported when it is asked for."""
-    if name == "model_container" or name in _FROM_MODEL_CONTAINER:
-        # An import by `from` would ask this function for it.
-        model_container = importlib.import_module(f"{__name__}.model_container")
-        return model_container if name == "model_container" else getattr(model_container, name)
+    """What is imported when it is asked for. Of that, what is built on onnx's own class imports onnx."""
+    # An import by `from` would ask this function for it.
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _FROM_MODEL_CONTAINER:
+        return getattr(importlib.import_module(f"{__name__}.model_container"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+
+_MODULES = ("model_container", "ray")
 
 _FROM_MODEL_CONTAINER = (
     "BuildStats",

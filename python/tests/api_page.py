@@ -46,6 +46,7 @@ ALIASES = {"load": "load_model", "save": "save_model", "load_from_string": "load
 MODULES = {
     "external_data_helper": "The functions of `onnx.external_data_helper`, with their signatures.",
     "ir": "The functions of onnx_ir.",
+    "ray": "Jobs on Ray.",
     "torch": "A writer and a reader for `torch.distributed.checkpoint`.",
 }
 OPTIONS = ["LoadOptions", "SaveOptions", "IrSaveOptions", "PublishOptions", "ExportOptions", "FillOptions", "CastOptions", "InlineOptions", "SignOptions", "VerifyOptions"]
@@ -112,9 +113,14 @@ def definitions(modules: tuple[str, ...] = (), private: bool = False) -> dict[st
         if not modules and path.stem in ("ir", "__main__"):
             continue
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_") and not is_overload(node):
                 found.setdefault(node.name, Found(path.stem, node))
     return found
+
+
+def is_overload(node: ast.ClassDef | ast.FunctionDef) -> bool:
+    """Whether another definition of the name is the one that is documented."""
+    return any(ast.unparse(by) == "overload" for by in node.decorator_list)
 
 
 def section(name: str, found: Found, prefix: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,9 @@ def test_a_scan_knows_the_folder_of_a_job(tmp_path: Path) -> None:
     scan = onnx_container.scan(tmp_path)
     assert [(os.fspath(path), kind) for path, _, kind in scan.left] == [(job.folder, "job")]
     assert scan.models == [] and scan.orphans == []
+
+
+def test_a_run_on_ray_needs_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match="runs jobs on Ray: install ray"):
+        onnx_container.ray.run(Job.plan(model(), tmp_path / "m.onnx"))

@@ -12,7 +12,7 @@ import pytest
 LEAKED = {"Any", "Callable", "Container", "TYPE_CHECKING", "annotations", "deque", "functools", "itertools", "os", "re", "threading", "uuid"}
 
 
-@pytest.mark.parametrize("name", ["", ".ir", ".external_data_helper", ".model_container"])
+@pytest.mark.parametrize("name", ["", ".ir", ".external_data_helper", ".model_container", ".ray"])
 def test_a_module_shows_its_own_names_and_all_of_them(name: str) -> None:
     module = importlib.import_module(f"onnx_container{name}")
     shown = set(dir(module))
@@ -26,7 +26,7 @@ def test_a_module_shows_its_own_names_and_all_of_them(name: str) -> None:
         onnx_ir = pytest.importorskip("onnx_ir")
         assert others <= set(dir(onnx_ir))
     else:
-        assert others <= {"model_container"}
+        assert others <= {"model_container", "ray"}
 
 
 def test_all_names_are_sorted_and_in_order() -> None:
@@ -34,9 +34,9 @@ def test_all_names_are_sorted_and_in_order() -> None:
 
 
 def test_a_module_of_the_package_is_there_without_its_import() -> None:
-    code = "import onnx_container as oc; print(oc.model_container.ModelContainer is oc.ModelContainer, oc.ir.__name__)"
+    code = "import onnx_container as oc; print(oc.model_container.ModelContainer is oc.ModelContainer, oc.ir.__name__, oc.ray.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True onnx_container.ir\n"
+    assert done.stdout == "True onnx_container.ir onnx_container.ray\n"
 
 
 def test_unknown_names_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 import onnx_container
 import onnx_container.ir
+import onnx_container.ray
 from onnx_container import Container, DataType, ModelContainer, Saved, Tensor
 
 
@@ -32,6 +33,14 @@ def signed(path: str) -> str | None:
     verified = onnx_container.verify_signature(path, public_key=b"PEM", signature=made.signature)
     by_content: bool = verified.by_content
     return verified.digest if by_content else None
+
+
+def written(path: str) -> str | None:
+    """Plans a job, and runs it on Ray."""
+    job = onnx_container.Job.rewrite(path, "s3://bucket/m.onnx", parts=4, cast="float16", keep=2, store_options={"a": 1})
+    receipts: list[onnx_container.Receipt] = onnx_container.ray.run(job.reached_by(), commit=False, progress=True)
+    committed: onnx_container.Committed = onnx_container.ray.run(job, weights=lambda name: bytes(4), memory=1 << 30)
+    return committed.url if receipts else None
 
 
 def looked(path: str, container: Container) -> float | None:

@@ -61,8 +61,8 @@ pub use sizes::{shard_warning, size};
 pub use stats::StatsArgs;
 #[cfg(feature = "stores")]
 pub use stores::{
-    PresentArgs, ProbeArgs, PublishArgs, RollbackArgs, StoreOption, StoresArgs, StoresCommand,
-    SweepArgs, VersionsArgs, given_store_option,
+    ProbeArgs, PublicationArgs, PublishArgs, ReplacingArgs, RollbackArgs, StoreOption, StoresArgs,
+    StoresCommand, SweepArgs, VersionsArgs, given_store_option,
 };
 pub use strip::{AttachArgs, StripArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};

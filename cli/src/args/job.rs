@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use glob::Pattern;
 
 use super::cast::FloatType;
-use super::paths::file_to_write;
+use super::paths::{file_or_url, file_to_write, model_folder_or_url_to_write};
+#[cfg(feature = "stores")]
+use super::stores::PublicationArgs;
 use super::{InOut, LayoutArgs, MovingArgs, OldFiles};
 
 #[derive(Debug, Args)]
@@ -36,10 +38,14 @@ pub enum JobCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("output", |arg| arg.value_parser(model_folder_or_url_to_write()).help(OUT)))]
 #[command(after_help = "\
 The job is printed as JSON where standard output is a file or a pipe, or written to the FILE of -o. Its folder is \
 made beside OUT, with the weights files in their full length; nothing else changes before job commit. IN must stay \
-as it is until then, and every process that writes must reach IN and OUT by the same paths.")]
+as it is until then, and every process that writes must reach IN and OUT by the same paths.\n\n\
+OUT may be in a store, and then IN too. Each part is then one weights file, which is sent by the process that \
+writes it, and job commit publishes the model as publish does. Credentials come from the environment of each \
+process: the job has none.")]
 pub struct JobRewriteArgs {
     #[command(flatten)]
     pub paths: InOut,
@@ -84,6 +90,9 @@ pub struct JobRewriteArgs {
     /// Print the result as JSON, and not the job
     #[arg(long)]
     pub json: bool,
+    #[cfg(feature = "stores")]
+    #[command(flatten, next_help_heading = "Where OUT is in a store")]
+    pub publication: PublicationArgs,
 }
 
 #[derive(Debug, Args)]
@@ -91,8 +100,8 @@ pub struct JobRewriteArgs {
 Any number of processes may write, in any order. A part that is written is not written again, so a task that is \
 run twice does no harm; one that was killed is written from its beginning.")]
 pub struct JobWriteArgs {
-    /// The job: the FILE of job rewrite, or the folder beside the model
-    #[arg(value_name = "JOB")]
+    /// The job: the FILE of job rewrite, or the folder beside the model, a path or a URL
+    #[arg(value_name = "JOB", value_parser = file_or_url())]
     pub job: PathBuf,
     /// The parts: numbers from 0 on, and ranges such as 0-7
     #[arg(value_name = "K", value_parser = parts, required_unless_present = "all")]
@@ -130,8 +139,8 @@ pub struct JobAbortArgs {
 /// A job, and how it is told about.
 #[derive(Debug, Args)]
 pub struct GivenJob {
-    /// The job: the FILE of job rewrite, or the folder beside the model
-    #[arg(value_name = "JOB")]
+    /// The job: the FILE of job rewrite, or the folder beside the model, a path or a URL
+    #[arg(value_name = "JOB", value_parser = file_or_url())]
     pub path: PathBuf,
     /// Print the result as JSON
     #[arg(long)]
@@ -140,13 +149,16 @@ pub struct GivenJob {
 
 #[derive(Debug, Args)]
 pub struct JobListArgs {
-    /// The folder that the models are in
-    #[arg(value_name = "FOLDER", default_value = ".")]
+    /// The folder that the models are in, a path or a URL
+    #[arg(value_name = "FOLDER", default_value = ".", value_parser = file_or_url())]
     pub folder: PathBuf,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
+
+const OUT: &str = "The model to write, a path or a URL; a path may be IN itself. An existing model is \
+                   replaced. In a folder that is there, it gets the name of IN";
 
 /// A number, or a range `0-7` with both of its ends.
 fn parts(text: &str) -> Result<RangeInclusive<usize>, String> {

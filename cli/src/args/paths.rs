@@ -50,11 +50,17 @@ pub fn model_to_write() -> impl TypedValueParser<Value = PathBuf> {
 
 /// Takes the path of a model that is written, or of a folder that is there.
 pub fn model_or_folder_to_write() -> impl TypedValueParser<Value = PathBuf> {
-    let path = |path| {
-        let path = named(path)?;
-        if path.is_dir() { Ok(path) } else { no_folder(path) }
-    };
-    Place { path, url: not_written }
+    Place { path: to_write_or_into, url: not_written }
+}
+
+/// Takes what [`model_or_folder_to_write`] takes, or the URL of a model that is written.
+pub fn model_folder_or_url_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    Place { path: to_write_or_into, url: readable }
+}
+
+/// Takes any path, or a URL.
+pub fn file_or_url() -> impl TypedValueParser<Value = PathBuf> {
+    Place { path: |path| Ok(path.into()), url: readable }
 }
 
 /// Takes the path of a file that is written and is no model.
@@ -143,6 +149,11 @@ fn named(path: OsString) -> Result<PathBuf, String> {
         Some("") => Err("the name is empty".to_owned()),
         _ => Ok(PathBuf::from(path)),
     }
+}
+
+fn to_write_or_into(path: OsString) -> Result<PathBuf, String> {
+    let path = named(path)?;
+    if path.is_dir() { Ok(path) } else { no_folder(path) }
 }
 
 /// Refuses `folder/`, `folder/.` and `folder/..`, and a folder that is there.

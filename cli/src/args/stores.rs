@@ -24,14 +24,9 @@ pub struct PublishArgs {
     #[arg(value_name = "URL", value_parser = url())]
     pub url: String,
     #[command(flatten)]
-    pub present: PresentArgs,
-    /// Fail where there is a model
-    #[arg(long, conflicts_with_all = ["expect", "unconditional"])]
-    pub create: bool,
-    /// Keep N versions of the model beside it, this one included, for rollback; older ones are
-    /// removed [default: none is made or removed]
-    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub keep: usize,
+    pub publication: PublicationArgs,
+    #[command(flatten)]
+    pub trial: TrialArgs,
     #[command(flatten)]
     pub moving: MovingArgs,
     #[command(flatten)]
@@ -46,9 +41,23 @@ pub struct PublishArgs {
     pub read: ReadArgs,
 }
 
-/// What becomes of a model that is there, and how the result is told.
+/// How a model is published.
 #[derive(Debug, Args)]
-pub struct PresentArgs {
+pub struct PublicationArgs {
+    #[command(flatten)]
+    pub replacing: ReplacingArgs,
+    /// Fail where there is a model
+    #[arg(long, conflicts_with_all = ["expect", "unconditional"])]
+    pub create: bool,
+    /// Keep N versions of the model beside it, this one included, for rollback; older ones are
+    /// removed [default: none is made or removed]
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub keep: usize,
+}
+
+/// Which model is replaced.
+#[derive(Debug, Args)]
+pub struct ReplacingArgs {
     /// Replace the model only where it has this tag, as publish and --json tell it
     #[arg(long, value_name = "E_TAG", conflicts_with = "unconditional")]
     pub expect: Option<String>,
@@ -56,6 +65,11 @@ pub struct PresentArgs {
     /// at the same time, one then overwrites the other, and both are told that they succeeded
     #[arg(long)]
     pub unconditional: bool,
+}
+
+/// Whether anything is done, and how it is told.
+#[derive(Debug, Args)]
+pub struct TrialArgs {
     /// Print what would be done and write nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -76,7 +90,9 @@ pub struct RollbackArgs {
     #[arg(value_name = "VERSION")]
     pub earlier: String,
     #[command(flatten)]
-    pub present: PresentArgs,
+    pub replacing: ReplacingArgs,
+    #[command(flatten)]
+    pub trial: TrialArgs,
 }
 
 #[derive(Debug, Args)]

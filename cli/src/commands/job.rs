@@ -3,27 +3,33 @@
 //! The work is the library's. Here is how a job is named on the command line, which parts are
 //! meant, and what is to be called next.
 
+mod any;
+mod doors;
+mod folder;
 mod list;
 mod named;
-mod progress;
+#[cfg(not(feature = "stores"))]
+mod no_store;
+mod results;
 mod rewrite;
+#[cfg(feature = "stores")]
+mod store;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use onnx_container::ByteSize;
-use onnx_container::job::{Committed, Job, abort_job};
 use onnx_container::recovery::is_of_job;
+use onnx_container::{Error, ErrorKind};
 use serde::Serialize;
 
-use self::named::{File, Named, call_to_write, next_call, told};
-use self::progress::Progress;
+use self::any::AnyJob;
+use self::named::{call_to_write, next_call, told};
+use self::results::{Committed, Named, Progress};
 use crate::args::{GivenJob, JobArgs, JobCommand};
 use crate::commands::Execute;
-use crate::model::save::links::Links;
 use crate::model::save::print_warnings;
 use crate::terminal::failure::{Failure, Outcome};
-use crate::terminal::output::{Output, count, lossy, tidy};
+use crate::terminal::output::{Output, lossy, tidy};
 use crate::terminal::stop;
 
 impl Execute for JobArgs {
@@ -86,10 +92,10 @@ struct StatusReport {
 
 /// `job status JOB`: how far it is, and what is missing.
 fn status(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
-    let job = Job::open(&args.path)?;
-    let progress = Progress::new(&job, job.status()?);
+    let job = doors::open(&args.path)?;
+    let progress = job.progress()?;
     let complete = progress.complete;
-    let report = StatusReport { command: "job status", job: Named::new(&job), progress };
+    let report = StatusReport { command: "job status", job: job.named(), progress };
     if args.json {
         out.json(&report)?;
         return Ok(Outcome::of(complete));
@@ -108,85 +114,38 @@ struct CommitReport {
     command: &'static str,
     #[serde(flatten)]
     job: Named,
-    files: Vec<File>,
-    bytes: u64,
-    digest: Option<String>,
-    removed: Vec<String>,
-    left_behind: Vec<String>,
-    infinite: Vec<String>,
-    warnings: Vec<String>,
+    #[serde(flatten)]
+    committed: Committed,
 }
 
 /// `job commit JOB`: puts the model in place.
 fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
-    let job = Job::open(&args.path)?;
-    let links = Links::beside(&job.path());
-    let committed = job.commit().map_err(|error| explained(&job, &args.path, error));
-    let mut committed = committed?;
-    committed.warnings.extend(links.replaced_by(&committed.files, false));
-    stop::written(format!("`{}` was written", job.path().display()));
-    print_warnings(&committed.warnings);
-    let report = CommitReport::new(&job, &committed);
-    if args.json {
-        out.json(&report)?;
-        return Ok(Outcome::Done);
-    }
-    let (files, bytes) = (count(report.files.len(), "file"), ByteSize(report.bytes));
-    out.row("wrote", format_args!("{files} ({bytes})"))?;
-    report.files.iter().try_for_each(|file| file.print(out))?;
-    if let Some(digest) = &report.digest {
-        out.row("digest", digest)?;
-    }
-    for path in &report.removed {
-        out.row("removed", format_args!("{path}, which no model needs"))?;
-    }
-    for path in &report.left_behind {
-        out.row("left", format_args!("{path}: no model needs it any more"))?;
-    }
-    if !report.infinite.is_empty() {
-        let tensors = count(report.infinite.len(), "tensor");
-        let advice = "leave them out with --except of `job rewrite`, or cast to bfloat16";
-        let said =
-            format_args!("{tensors} with numbers beyond the largest of the new type: {advice}");
-        out.row("infinite", said)?;
-        let mut names = report.infinite.iter();
-        names.try_for_each(|name| out.line(format_args!("{:>10}{name}", "")))?;
+    let job = doors::open(&args.path)?;
+    let committed = job.commit().map_err(|error| explained(&*job, &args.path, error))?;
+    let report = CommitReport { command: "job commit", job: job.named(), committed };
+    stop::written(format!("`{}` was written", report.job.model.display()));
+    print_warnings(&report.committed.warnings);
+    match args.json {
+        true => out.json(&report)?,
+        false => report.committed.print(out)?,
     }
     Ok(Outcome::Done)
 }
 
-impl CommitReport {
-    fn new(job: &Job, committed: &Committed) -> Self {
-        let texts =
-            |paths: &[PathBuf]| paths.iter().map(|path| tidy(path).display().to_string()).collect();
-        Self {
-            command: "job commit",
-            job: Named::new(job),
-            files: File::beside(&job.path(), &committed.files),
-            bytes: committed.bytes,
-            digest: committed.digest.as_ref().map(|digest| digest.to_string()),
-            removed: texts(&committed.removed),
-            left_behind: texts(&committed.left_behind),
-            infinite: committed.infinite.clone(),
-            warnings: committed.warnings.iter().map(ToString::to_string).collect(),
-        }
-    }
-}
-
 /// Why the job at `path` cannot be committed: the parts that are missing, in place of all of their
 /// tensors.
-fn explained(job: &Job, path: &Path, error: onnx_container::Error) -> Failure {
-    let missing = job.status().map(|status| status.missing).unwrap_or_default();
-    if missing.is_empty() || !error.each().all(|it| it.kind() == error.kind()) {
+fn explained(job: &dyn AnyJob, path: &Path, error: Error) -> Failure {
+    let kind = ErrorKind::MissingTensor;
+    if error.kind() != kind || error.each().any(|it| it.kind() != kind) {
         return error.into();
     }
-    let kind = onnx_container::ErrorKind::MissingTensor;
-    if error.each().any(|it| it.kind() != kind) {
+    let missing = job.progress().map(|progress| progress.missing).unwrap_or_default();
+    if missing.is_empty() {
         return error.into();
     }
     let are = if missing.len() == 1 { "is" } else { "are" };
     let reason = format!("{} {are} not written", told(&missing));
-    let error = onnx_container::Error::new(kind, reason).with_path(job.folder());
+    let error = Error::new(kind, reason).with_path(job.named().folder);
     Failure::Hinted(error, call_to_write(path, &missing))
 }
 
@@ -202,13 +161,12 @@ fn abort(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     let name = args.path.file_name().and_then(|name| name.to_str());
     let folder = match name.is_some_and(is_of_job) {
         true => {
-            // Also one whose plan was killed before it described the job.
-            abort_job(&args.path)?;
+            doors::abort_at(&args.path)?;
             args.path.clone()
         }
         false => {
-            let job = Job::open(&args.path)?;
-            let folder = job.folder();
+            let job = doors::open(&args.path)?;
+            let folder = job.named().folder;
             job.abort()?;
             folder
         }

@@ -12,7 +12,7 @@ use onnx_container_store::{
 };
 use serde::Serialize;
 
-use crate::args::{PresentArgs, PublishArgs};
+use crate::args::{PublicationArgs, PublishArgs, ReplacingArgs};
 use crate::commands::{Execute, leftovers};
 use crate::model::vouched::Vouched;
 use crate::model::{place, reading, save, vouched};
@@ -26,7 +26,7 @@ impl Execute for PublishArgs {
     }
 
     fn json(&self) -> bool {
-        self.present.json
+        self.trial.json
     }
 
     fn models(&self) -> Vec<&Path> {
@@ -51,22 +51,22 @@ fn run(args: &PublishArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let moving = ExternalizeOptions::new().min_bytes(args.moving.min_bytes);
     container.externalize(moving.all_tensors(args.moving.all_tensors))?;
     let options = match place::tag_of_read(&args.input, &args.url) {
-        Some(tag) if if_present(args) == IfPresent::Replace => {
+        Some(tag) if if_present(&args.publication) == IfPresent::Replace => {
             options.if_present(IfPresent::ReplaceVersion(tag))
         }
         _ => options,
     };
     let published = publish(&args.url, place::options(), &container, options).map_err(refused)?;
-    if !args.present.dry_run {
+    if !args.trial.dry_run {
         stop::written(format!("`{}` was published", published.url));
     }
     let warnings = container.warnings().iter().map(ToString::to_string);
     let warnings = warnings.chain(leftovers::warnings([args.input.as_path()]));
     let warnings = warnings.chain(published.warnings.iter().map(ToString::to_string)).collect();
     save::print_warnings(&published.warnings);
-    let told = Told::new(&published, args.present.dry_run);
+    let told = Told::new(&published, args.trial.dry_run);
     let report = Report { command: "publish", input: &args.input, told, warnings };
-    if args.present.json {
+    if args.trial.json {
         out.json(&report)?;
     } else {
         report.told.print(out)?;
@@ -84,20 +84,21 @@ fn options(args: &PublishArgs) -> Result<PublishOptions, Failure> {
     let save = save.alignment(layout.packed.align).alignment_large(layout.packed.align_large);
     let save = save.keep_placement(false).max_model_bytes(MAX_PROTOBUF);
     let save = layout.packed.data_name.iter().fold(save, SaveOptions::data_name);
-    let options = PublishOptions::from(save).if_present(if_present(args)).keep(args.keep);
-    Ok(options.dry_run(args.present.dry_run))
+    let publication = &args.publication;
+    let options = PublishOptions::from(save).if_present(if_present(publication));
+    Ok(options.keep(publication.keep).dry_run(args.trial.dry_run))
 }
 
 /// What is done with a model that is there.
-fn if_present(args: &PublishArgs) -> IfPresent {
+pub fn if_present(args: &PublicationArgs) -> IfPresent {
     match args.create {
         true => IfPresent::Refuse,
-        false => replacing(&args.present),
+        false => replacing(&args.replacing),
     }
 }
 
 /// Which model is replaced.
-fn replacing(args: &PresentArgs) -> IfPresent {
+fn replacing(args: &ReplacingArgs) -> IfPresent {
     match &args.expect {
         Some(tag) => IfPresent::ReplaceVersion(tag.clone()),
         None if args.unconditional => IfPresent::Overwrite,
@@ -106,7 +107,7 @@ fn replacing(args: &PresentArgs) -> IfPresent {
 }
 
 /// The failure of a publication, with what the user can do about it.
-fn refused(error: Error) -> Failure {
+pub fn refused(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::Unsupported if error.reason().contains("two writers") => {
             let hint = "--unconditional publishes all the same: of two who publish at the same \

@@ -134,11 +134,16 @@ const CASES: [&str; 96] = [
 ];
 
 /// Cases of commands that write to stores or look at them.
-const STORES: [&str; 14] = [
+const STORES: [&str; 19] = [
     "inspect s3://models/m.onnx",
     "publish p.onnx s3://models/m.onnx --keep 1 --dry-run",
     "publish p.onnx s3://models/p.onnx",
     "publish p.onnx s3://models/p.onnx --create",
+    "job rewrite p.onnx s3://models/j.onnx -o s.job --parts 2 --keep 1",
+    "job list s3://models/",
+    "job write s.job 0-1",
+    "job status s.job",
+    "job commit s.job",
     "versions s3://models/m.onnx",
     "versions s3://models/m.onnx --store-option x=1",
     "rollback s3://models/m.onnx 20261127T181530",

@@ -78,6 +78,8 @@ mod signing_verdicts;
 mod stats;
 mod stop;
 #[cfg(feature = "stores")]
+mod store_jobs;
+#[cfg(feature = "stores")]
 mod store_server;
 #[cfg(feature = "stores")]
 mod stores;

@@ -1,6 +1,6 @@
 //! A small S3 for tests, which counts what it is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -80,7 +80,7 @@ impl Server {
         Run::of(self.command(folder, args).output().unwrap())
     }
 
-    fn command(&self, folder: &Folder, args: &[&str]) -> Command {
+    pub fn command(&self, folder: &Folder, args: &[&str]) -> Command {
         let mut command = folder.command(args);
         self.is_known_to(&mut command);
         command
@@ -285,11 +285,14 @@ impl State {
     fn list(&self, query: &BTreeMap<String, String>) -> Vec<u8> {
         let prefix = query.get("prefix").map_or("", String::as_str);
         let is_flat = query.contains_key("delimiter");
-        let below = self.objects.iter().filter(|(key, _)| {
-            key.strip_prefix(prefix).is_some_and(|rest| !is_flat || !rest.contains('/'))
-        });
         let mut body = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
-        for (key, (bytes, tag)) in below {
+        let mut folders = BTreeSet::new();
+        for (key, (bytes, tag)) in &self.objects {
+            let Some(rest) = key.strip_prefix(prefix) else { continue };
+            if is_flat && let Some((folder, _)) = rest.split_once('/') {
+                folders.insert(format!("{prefix}{folder}/"));
+                continue;
+            }
             body += &format!(
                 "<Contents><Key>{}</Key><Size>{}</Size><ETag>{}</ETag>\
                  <LastModified>1970-01-02T00:00:00.000Z</LastModified></Contents>",
@@ -297,6 +300,10 @@ impl State {
                 bytes.len(),
                 tag.replace('"', "&quot;")
             );
+        }
+        for folder in folders {
+            let folder = escaped(&folder);
+            body += &format!("<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>");
         }
         answer("200 OK", &[], (body + "</ListBucketResult>").as_bytes())
     }

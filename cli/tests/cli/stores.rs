@@ -153,7 +153,7 @@ fn where_files_are_needed_a_url_is_refused() {
         ("report s3://b/m.onnx -o r.html", files),
         ("recover s3://b/m.onnx", "has to be a file"),
         ("scan s3://b/", "has to be a file"),
-        ("job rewrite s3://b/m.onnx n.onnx -o j", "a job reads IN from a folder"),
+        ("job rewrite s3://b/m.onnx n.onnx -o j", "writes to a store: give a URL as OUT"),
         ("pack m.onnx s3://b/n.onnx", "`publish IN URL` writes a model to a store"),
         ("embed m.onnx https://h/n.onnx", "`publish IN URL`"),
         ("export-safetensors m.onnx s3://b/w.safetensors", "has to be a file"),

@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use onnx_container::job::{Job, jobs_in};
-use onnx_container::{Error, Result};
 use serde::Serialize;
 
-use super::progress::Progress;
+use super::doors::{self, jobs_in};
+use super::results::Progress;
 use crate::args::JobListArgs;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy, lossy_or_null, tidy};
@@ -34,11 +33,10 @@ struct Listed {
 
 impl Listed {
     fn new(folder: PathBuf) -> Self {
-        let opened = Job::open(&folder);
-        let model = opened.as_ref().ok().map(Job::path);
-        let progress: Result<_> =
-            opened.and_then(|job| job.status().map(|status| Progress::new(&job, status)));
-        let reason = progress.as_ref().err().map(|error: &Error| error.reason().to_owned());
+        let opened = doors::open(&folder);
+        let model = opened.as_ref().ok().map(|job| job.named().model);
+        let progress = opened.and_then(|job| job.progress());
+        let reason = progress.as_ref().err().map(|error| error.reason().to_owned());
         Self { folder, model, progress: progress.ok(), reason }
     }
 

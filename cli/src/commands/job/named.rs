@@ -1,66 +1,11 @@
-//! How a job, its files, its parts and the next call are named to people.
+//! How parts of a job and the next call are named to people.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use onnx_container::job::Job;
-use onnx_container::save::SavedFile;
-use serde::Serialize;
-
-use crate::terminal::failure::Failure;
-use crate::terminal::output::{Output, lossy};
 use crate::terminal::shell::quoted;
 
 /// The most numbers and ranges that a line names.
 const MOST: usize = 12;
-
-/// What tells a job from others.
-#[derive(Debug, Serialize)]
-pub struct Named {
-    id: String,
-    #[serde(serialize_with = "lossy")]
-    folder: PathBuf,
-    #[serde(serialize_with = "lossy")]
-    model: PathBuf,
-}
-
-impl Named {
-    pub fn new(job: &Job) -> Self {
-        Self { id: job.id().to_owned(), folder: job.folder(), model: job.path() }
-    }
-
-    /// The folder of the job.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// Prints the rows that every report of a job begins with.
-    pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
-        out.row("job", &self.id)?;
-        out.row("model", self.model.display())?;
-        out.row("folder", self.folder.display())?;
-        Ok(())
-    }
-}
-
-/// A file beside the model, or the model.
-#[derive(Debug, Serialize)]
-pub struct File {
-    #[serde(serialize_with = "lossy")]
-    pub path: PathBuf,
-    pub bytes: u64,
-}
-
-impl File {
-    /// The files `all` beside the model at `path`.
-    pub fn beside(path: &Path, all: &[SavedFile]) -> Vec<Self> {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        all.iter().map(|it| Self { path: folder.join(&it.name), bytes: it.bytes }).collect()
-    }
-
-    pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
-        Ok(out.line(format_args!("{:>12}  {}", self.bytes, self.path.display()))?)
-    }
-}
 
 /// Sorted numbers as ranges with both of their ends.
 fn ranges(parts: &[usize]) -> Vec<String> {

@@ -1,13 +1,14 @@
 //! `job write JOB K...`: parts of a rewrite.
 
-use onnx_container::ByteSize;
-use onnx_container::job::{Job, Receipt};
 use serde::Serialize;
 
-use super::named::{Named, next_call, told};
+use super::any::AnyJob;
+use super::doors;
+use super::named::{next_call, told};
+use super::results::{Named, Written};
 use crate::args::JobWriteArgs;
 use crate::terminal::failure::{Failure, Outcome};
-use crate::terminal::output::{Output, count};
+use crate::terminal::output::Output;
 use crate::terminal::stop;
 
 #[derive(Debug, Serialize)]
@@ -21,38 +22,19 @@ struct WriteReport {
     complete: bool,
 }
 
-/// A part that is there now.
-#[derive(Debug, Serialize)]
-struct Written {
-    part: usize,
-    tensors: usize,
-    bytes: u64,
-}
-
-impl Written {
-    fn new(part: usize, receipt: &Receipt) -> Self {
-        Self { part, tensors: receipt.tensors.len(), bytes: receipt.bytes }
-    }
-
-    fn print(&self, out: &mut Output) -> Result<(), Failure> {
-        let (tensors, bytes) = (count(self.tensors, "tensor"), ByteSize(self.bytes));
-        Ok(out.row("wrote", format_args!("part {}: {tensors} ({bytes})", self.part))?)
-    }
-}
-
 /// Writes the parts, and tells what is missing.
 pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let job = Job::open(&args.job)?;
+    let job = doors::open(&args.job)?;
     let mut written = Vec::new();
-    for part in asked(&job, args)? {
-        let receipt = job.write(part).map_err(|error| error.because(&format!("part {part}")))?;
+    for part in asked(&*job, args)? {
+        let done = job.write(part).map_err(|error| error.because(&format!("part {part}")))?;
         stop::written(format!("part {part} was written"));
-        written.push(Written::new(part, &receipt));
+        written.push(done);
     }
-    let missing = job.missing_parts()?;
+    let missing = job.missing()?;
     let report = WriteReport {
         command: "job write",
-        job: Named::new(&job),
+        job: job.named(),
         bytes: written.iter().map(|it| it.bytes).fold(0, u64::saturating_add),
         written,
         complete: missing.is_empty(),
@@ -74,9 +56,9 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// The parts that are to be written, each once. One that the job has not is refused before any is
 /// written.
-fn asked(job: &Job, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
+fn asked(job: &dyn AnyJob, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
     if args.all {
-        return Ok(job.status()?.missing);
+        return Ok(job.progress()?.missing);
     }
     let mut parts = Vec::new();
     for range in &args.parts {

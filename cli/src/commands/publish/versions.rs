@@ -39,22 +39,22 @@ impl Execute for RollbackArgs {
     }
 
     fn json(&self) -> bool {
-        self.present.json
+        self.trial.json
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
         let url = StoreUrl::parse(&self.url)?;
         let store = Store::open(&url, place::options())?;
         let version = version(&store, &url, &self.earlier)?;
-        let options = PublishOptions::new().if_present(replacing(&self.present));
-        let options = options.dry_run(self.present.dry_run);
+        let options = PublishOptions::new().if_present(replacing(&self.replacing));
+        let options = options.dry_run(self.trial.dry_run);
         let published = rollback(&store, &url, &version, &options).map_err(refused)?;
-        if !self.present.dry_run {
+        if !self.trial.dry_run {
             stop::written(format!("`{url}` was rolled back"));
         }
         save::print_warnings(&published.warnings);
-        let told = Told::new(&published, self.present.dry_run);
-        if self.present.json {
+        let told = Told::new(&published, self.trial.dry_run);
+        if self.trial.json {
             out.json(&RolledBack { command: "rollback", told })?;
         } else {
             told.print(out)?;

@@ -1,0 +1,34 @@
+//! A job, wherever its model is: in a folder or in a store. The commands of jobs know no more of it,
+//! so that each is written once.
+
+use std::path::PathBuf;
+
+use onnx_container::Result;
+
+use super::results::{Committed, Layout, Named, Progress, Written};
+
+/// A job of either kind.
+pub trait AnyJob {
+    fn named(&self) -> Named;
+
+    /// What is planned.
+    fn layout(&self) -> Layout;
+
+    fn to_json(&self) -> Result<String>;
+
+    /// The folders of the other jobs of the model, as far as they are found.
+    fn others(&self) -> Vec<PathBuf>;
+
+    fn has_part(&self, part: usize) -> bool;
+
+    fn write(&self, part: usize) -> Result<Written>;
+
+    /// The parts that are not written. Each of many writers may ask.
+    fn missing(&self) -> Result<Vec<usize>>;
+
+    fn progress(&self) -> Result<Progress>;
+
+    fn commit(&self) -> Result<Committed>;
+
+    fn abort(self: Box<Self>) -> Result<()>;
+}

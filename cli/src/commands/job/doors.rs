@@ -1,0 +1,53 @@
+//! The doors to jobs: which path or URL is of a job in a folder, and which of one in a store.
+
+use std::path::{Path, PathBuf};
+
+use onnx_container::Result;
+use onnx_container::job::{self, Job, Recast};
+
+use super::any::AnyJob;
+use super::folder;
+#[cfg(not(feature = "stores"))]
+use super::no_store as store;
+#[cfg(feature = "stores")]
+use super::store;
+use crate::args::{JobRewriteArgs, is_url};
+use crate::terminal::failure::Failure;
+
+/// Refuses options that a model at the place of OUT does not have.
+pub fn refuse_options(args: &JobRewriteArgs) -> Result<(), Failure> {
+    store::refuse_options(args)
+}
+
+/// Plans a rewrite.
+pub fn plan(args: &JobRewriteArgs, recast: Option<Recast>) -> Result<Box<dyn AnyJob>, Failure> {
+    match is_url(&args.paths.output) {
+        true => store::plan(args, recast),
+        false => folder::plan(args, recast),
+    }
+}
+
+/// The job whose folder, or a copy of whose JSON, is at `path`.
+pub fn open(path: &Path) -> Result<Box<dyn AnyJob>> {
+    match store::open(path)? {
+        Some(job) => Ok(job),
+        None => Ok(Box::new(Job::open(path)?)),
+    }
+}
+
+/// Ends the job whose folder is at `path`, also one whose plan was killed before it described the
+/// job.
+pub fn abort_at(path: &Path) -> Result<()> {
+    match is_url(path) {
+        true => store::abort_at(path),
+        false => job::abort_job(path),
+    }
+}
+
+/// The folders of the jobs of the models in `folder`.
+pub fn jobs_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    match is_url(folder) {
+        true => store::jobs_in(folder),
+        false => job::jobs_in(folder),
+    }
+}

@@ -1,0 +1,124 @@
+//! Jobs in folders: what they say of themselves, and how one is planned.
+
+use std::path::PathBuf;
+
+use onnx_container::edit::ExternalizeOptions;
+use onnx_container::job::{Job, JobOptions, JobStatus, Recast, jobs_of};
+use onnx_container::{MAX_PROTOBUF, Result, SaveOptions, WeightFiles};
+
+use super::any::AnyJob;
+use super::results::{Committed, File, Layout, Named, Progress, Written};
+use crate::args::{JobRewriteArgs, OldFiles, TargetArgs};
+use crate::model::save::links::Links;
+use crate::model::{kept_name, reading, save};
+use crate::terminal::failure::Failure;
+use crate::terminal::output::tidy;
+
+impl AnyJob for Job {
+    fn named(&self) -> Named {
+        Named { id: self.id().to_owned(), folder: self.folder(), model: self.path() }
+    }
+
+    fn layout(&self) -> Layout {
+        let files = File::beside(&self.path(), &self.files());
+        Layout::new(self.parts().len(), self.tensors().len(), files)
+    }
+
+    fn to_json(&self) -> Result<String> {
+        Job::to_json(self)
+    }
+
+    fn others(&self) -> Vec<PathBuf> {
+        let found = jobs_of(self.path()).unwrap_or_default().into_iter();
+        found.filter(|folder| *folder != self.folder()).collect()
+    }
+
+    fn has_part(&self, part: usize) -> bool {
+        Job::has_part(self, part)
+    }
+
+    fn write(&self, part: usize) -> Result<Written> {
+        let receipt = Job::write(self, part)?;
+        Ok(Written { part, tensors: receipt.tensors.len(), bytes: receipt.bytes })
+    }
+
+    fn missing(&self) -> Result<Vec<usize>> {
+        self.missing_parts()
+    }
+
+    fn progress(&self) -> Result<Progress> {
+        let JobStatus { done, missing, writers, bytes_written, bytes, is_complete, .. } =
+            self.status()?;
+        let (parts, complete) = (self.parts().len(), is_complete);
+        Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete })
+    }
+
+    fn commit(&self) -> Result<Committed> {
+        let links = Links::beside(&self.path());
+        let committed = Job::commit(self)?;
+        let mut warnings = committed.warnings;
+        warnings.extend(links.replaced_by(&committed.files, false));
+        let texts =
+            |paths: &[PathBuf]| paths.iter().map(|path| tidy(path).display().to_string()).collect();
+        Ok(Committed {
+            files: File::beside(&self.path(), &committed.files),
+            bytes: committed.bytes,
+            digest: committed.digest.map(|digest| digest.to_string()),
+            e_tag: None,
+            version: None,
+            removed: texts(&committed.removed),
+            removed_are: "which no model needs",
+            left_behind: texts(&committed.left_behind),
+            infinite: committed.infinite,
+            warnings,
+        })
+    }
+
+    fn abort(self: Box<Self>) -> Result<()> {
+        Job::abort(*self)
+    }
+}
+
+/// Plans a rewrite to a folder.
+pub fn plan(args: &JobRewriteArgs, recast: Option<Recast>) -> Result<Box<dyn AnyJob>, Failure> {
+    let (input, output) = (&args.paths.input, &args.paths.output);
+    save::refuse_weights(output, None)?;
+    let job = Job::rewrite(input, output, recast, options(args))
+        .map_err(|error| save::refused(error, output, &target(args)))?;
+    Ok(Box::new(job))
+}
+
+/// The layout, as `pack` and `split` have it.
+fn options(args: &JobRewriteArgs) -> JobOptions {
+    let moving = ExternalizeOptions::new().min_bytes(args.moving.min_bytes);
+    let save = saving(args).keep_placement(false);
+    let save = save.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
+    let options = JobOptions::from(args.parts).save(save);
+    options.externalize(moving.all_tensors(args.moving.all_tensors))
+}
+
+fn saving(args: &JobRewriteArgs) -> SaveOptions {
+    let target = target(args);
+    if args.per_tensor {
+        return save::options(WeightFiles::PerTensor, None, &target);
+    }
+    let packed = save::packed(&args.layout, &target);
+    kept_name::kept(packed, &args.layout, &args.paths.output, reading::unmapped())
+}
+
+/// The options as other commands that write have them.
+fn target(args: &JobRewriteArgs) -> TargetArgs {
+    let OldFiles { keep_old, delete_old } = args.old;
+    TargetArgs {
+        dry_run: false,
+        no_clobber: args.no_clobber,
+        old: OldFiles { keep_old, delete_old },
+        no_sync: args.no_sync,
+        no_direct_io: false,
+        timings: false,
+        digests: args.digests,
+        ignore_stored_digests: false,
+        checksums: false,
+        allow_over_2gib: args.allow_over_2gib,
+    }
+}

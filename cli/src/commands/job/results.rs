@@ -1,0 +1,168 @@
+//! What a job is and what was done of it, for people and as JSON. Jobs in folders and in stores
+//! fill in the same.
+
+use std::path::{Path, PathBuf};
+
+use onnx_container::save::SavedFile;
+use onnx_container::{ByteSize, Error};
+use serde::{Serialize, Serializer};
+
+use crate::terminal::failure::Failure;
+use crate::terminal::output::{Output, count, lossy};
+
+/// What tells a job from others.
+#[derive(Debug, Serialize)]
+pub struct Named {
+    pub id: String,
+    #[serde(serialize_with = "lossy")]
+    pub folder: PathBuf,
+    #[serde(serialize_with = "lossy")]
+    pub model: PathBuf,
+}
+
+impl Named {
+    /// Prints the rows that every report of a job begins with.
+    pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        out.row("job", &self.id)?;
+        out.row("model", self.model.display())?;
+        out.row("folder", self.folder.display())?;
+        Ok(())
+    }
+}
+
+/// A file beside the model, or the model.
+#[derive(Debug, Serialize)]
+pub struct File {
+    #[serde(serialize_with = "lossy")]
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+impl File {
+    /// The files `all` beside the model at `path`.
+    pub fn beside(path: &Path, all: &[SavedFile]) -> Vec<Self> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        all.iter().map(|it| Self { path: folder.join(&it.name), bytes: it.bytes }).collect()
+    }
+
+    fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        Ok(out.line(format_args!("{:>12}  {}", self.bytes, self.path.display()))?)
+    }
+}
+
+/// What a plan divides into parts.
+#[derive(Debug, Serialize)]
+pub struct Layout {
+    pub parts: usize,
+    tensors: usize,
+    files: Vec<File>,
+    bytes: u64,
+}
+
+impl Layout {
+    pub fn new(parts: usize, tensors: usize, files: Vec<File>) -> Self {
+        let bytes = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+        Self { parts, tensors, files, bytes }
+    }
+
+    pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        let (parts, tensors) = (count(self.parts, "part"), count(self.tensors, "tensor"));
+        out.row("parts", format_args!("{parts} of {tensors}"))?;
+        let (files, bytes) = (count(self.files.len(), "file"), ByteSize(self.bytes));
+        out.row("files", format_args!("{files} of weights ({bytes})"))?;
+        self.files.iter().try_for_each(|file| file.print(out))
+    }
+}
+
+/// A part that is there now.
+#[derive(Debug, Serialize)]
+pub struct Written {
+    pub part: usize,
+    pub tensors: usize,
+    pub bytes: u64,
+}
+
+impl Written {
+    pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        let (tensors, bytes) = (count(self.tensors, "tensor"), ByteSize(self.bytes));
+        Ok(out.row("wrote", format_args!("part {}: {tensors} ({bytes})", self.part))?)
+    }
+}
+
+/// How far a job is.
+#[derive(Debug, Serialize)]
+pub struct Progress {
+    pub parts: usize,
+    pub done: Vec<usize>,
+    pub missing: Vec<usize>,
+    pub writers: Vec<String>,
+    pub bytes_written: u64,
+    pub bytes: u64,
+    pub complete: bool,
+}
+
+impl Progress {
+    /// How much is written, in words.
+    pub fn said(&self) -> String {
+        let (written, all) = (ByteSize(self.bytes_written), ByteSize(self.bytes));
+        match self.parts {
+            0 => format!("{} ({written} of {all})", count(self.writers.len(), "writer")),
+            parts => {
+                format!("{} of {} ({written} of {all})", self.done.len(), count(parts, "part"))
+            }
+        }
+    }
+}
+
+/// What a commit has put in place.
+#[derive(Debug, Serialize)]
+pub struct Committed {
+    /// The model is the last.
+    pub files: Vec<File>,
+    pub bytes: u64,
+    pub digest: Option<String>,
+    /// What a store has of it: the tag of the model, and the version beside it.
+    pub e_tag: Option<String>,
+    pub version: Option<String>,
+    pub removed: Vec<String>,
+    /// What is removed of a model of this kind.
+    #[serde(skip)]
+    pub removed_are: &'static str,
+    pub left_behind: Vec<String>,
+    pub infinite: Vec<String>,
+    #[serde(serialize_with = "texts")]
+    pub warnings: Vec<Error>,
+}
+
+fn texts<S: Serializer>(errors: &[Error], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(errors.iter().map(ToString::to_string))
+}
+
+impl Committed {
+    pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        let (files, bytes) = (count(self.files.len(), "file"), ByteSize(self.bytes));
+        out.row("wrote", format_args!("{files} ({bytes})"))?;
+        self.files.iter().try_for_each(|file| file.print(out))?;
+        for (label, text) in
+            [("digest", &self.digest), ("tag", &self.e_tag), ("version", &self.version)]
+        {
+            text.iter().try_for_each(|text| out.row(label, text))?;
+        }
+        for path in &self.removed {
+            out.row("removed", format_args!("{path}, {}", self.removed_are))?;
+        }
+        for path in &self.left_behind {
+            out.row("left", format_args!("{path}: no model needs it any more"))?;
+        }
+        if !self.infinite.is_empty() {
+            let tensors = count(self.infinite.len(), "tensor");
+            let advice = "leave them out with --except of `job rewrite`, or cast to bfloat16";
+            let said =
+                format_args!("{tensors} with numbers beyond the largest of the new type: {advice}");
+            out.row("infinite", said)?;
+            let mut names = self.infinite.iter();
+            names.try_for_each(|name| out.line(format_args!("{:>10}{name}", "")))?;
+        }
+        Ok(())
+    }
+}

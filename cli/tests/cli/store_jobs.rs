@@ -240,6 +240,9 @@ fn jobs_are_listed_and_ended() {
     }
     assert_eq!(of_jobs(&server), [""; 0]);
     list("s3://b").done().says(&["no jobs"]);
+    server.state().folders.insert("models/.m16.onnx.job-a1B2c3/".to_owned());
+    list("s3://b/models").done().says(&["no jobs"]);
+    plan(HALF, "last.job").done();
 }
 
 #[test]

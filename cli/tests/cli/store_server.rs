@@ -15,6 +15,8 @@ pub type Object = (Vec<u8>, String);
 #[derive(Default)]
 pub struct State {
     pub objects: BTreeMap<String, Object>,
+    /// The folders that a listing has without an object, as SeaweedFS keeps them.
+    pub folders: BTreeSet<String>,
     uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
     /// The method and the target of each request.
     asked: Vec<String>,
@@ -286,7 +288,8 @@ impl State {
         let prefix = query.get("prefix").map_or("", String::as_str);
         let is_flat = query.contains_key("delimiter");
         let mut body = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
-        let mut folders = BTreeSet::new();
+        let kept = self.folders.iter().filter(|it| is_flat && it.starts_with(prefix));
+        let mut folders: BTreeSet<_> = kept.cloned().collect();
         for (key, (bytes, tag)) in &self.objects {
             let Some(rest) = key.strip_prefix(prefix) else { continue };
             if is_flat && let Some((folder, _)) = rest.split_once('/') {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -106,44 +107,46 @@ def size_of(group: Any) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
+_MADE: dict[tuple[Any, tuple[int, ...]], Any] = {}
+"""The groups for messages, by the group of all ranks and by their own. They stay: torch gives another one the same name, and that
+would meet what is left of the first."""
+
+
 class Messages:
     """Messages between the ranks of ``group``, in a group of its own that has the memory of the CPU, apart from those of the
-    training. All its ranks make one."""
+    training. All its ranks make one. Those of two saves at once are told apart by the name of their jobs."""
 
-    def __init__(self, group: Any, has_others: bool) -> None:
-        self._group = None
-        if has_others:
-            ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-            self._group = dist.new_group(ranks, backend="gloo", timeout=_PATIENCE, use_local_synchronization=True)
+    def __init__(self, group: Any, job: str) -> None:
+        ranks = tuple(dist.get_process_group_ranks(group or dist.group.WORLD))
+        made = dist.group.WORLD, ranks
+        if made not in _MADE:
+            _MADE[made] = dist.new_group(list(ranks), backend="gloo", timeout=_PATIENCE, use_local_synchronization=True)
+        self._group, self._tag = _MADE[made], zlib.crc32(job.encode()) >> 1
 
     def send(self, message: torch.Tensor, to: int) -> Any:
         """Begins to send a message; ``to`` is a rank of the group."""
-        return dist.isend(message, group=self._group, group_dst=to)
+        return dist.isend(message, group=self._group, tag=self._tag, group_dst=to)
 
     def receive(self, message: torch.Tensor, source: int) -> None:
         """Waits for a message."""
-        dist.recv(message, group=self._group, group_src=source)
-
-    def end(self) -> None:
-        """Ends the group."""
-        if self._group is not None:
-            dist.destroy_process_group(self._group)
+        dist.recv(message, group=self._group, tag=self._tag, group_src=source)
 
 
 def gather(
     taken: Iterable[Step],
     rank: int,
-    messages: Messages,
+    messages: Messages | None,
     find: Callable[[Step, Piece], torch.Tensor],
     write: Callable[[Callable[[str], Tensor]], Receipt] | None,
+    failure: Exception | None = None,
 ) -> Receipt | None:
     """Takes the steps that concern ``rank``: sends what ``find`` has, and hands the tensors that this rank owns to ``write``,
-    which asks for them by name, in their order.
+    which asks for them by name, in their order. Without other ranks there are no ``messages``.
 
-    What fails here ends no other rank: it takes its steps to the end, and raises then.
+    What fails here, or has failed before, does not keep other ranks waiting: this one takes its steps to the end, and raises then.
     """
     upload = None if write is None else _Upload(write)
-    sent, failed = _Sent(messages), _Failed()
+    sent, failed = _Sent(messages), _Failed(failure)
     try:
         for step in taken:
             if step.owner != rank:
@@ -164,7 +167,7 @@ def gather(
     return None if upload is None else upload.end()
 
 
-def _gathered(step: Step, rank: int, messages: Messages, own: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
+def _gathered(step: Step, rank: int, messages: Messages | None, own: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
     """All bytes of a tensor, with an axis for those of an element."""
     whole = torch.empty((*step.shape, step.itemsize), dtype=torch.uint8)
     for piece in step.pieces:
@@ -175,6 +178,7 @@ def _gathered(step: Step, rank: int, messages: Messages, own: Callable[[Piece], 
         else:
             flat = torch.empty(piece.count * step.itemsize, dtype=torch.uint8)
             for message in flat.split(_MESSAGE):
+                assert messages is not None
                 messages.receive(message, piece.rank)
         place = whole
         for axis, (start, size) in enumerate(zip(piece.start, piece.sizes, strict=True)):
@@ -192,8 +196,8 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 class _Failed:
     """The first error of what a rank has. Others wait for its bytes, so zeros are sent in their place."""
 
-    def __init__(self) -> None:
-        self.error: Exception | None = None
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
 
     def bytes_of(self, find: Callable[[Step, Piece], torch.Tensor], step: Step, piece: Piece) -> torch.Tensor:
         count = piece.count * step.itemsize
@@ -210,12 +214,13 @@ class _Failed:
 class _Sent:
     """Messages that are on their way."""
 
-    def __init__(self, messages: Messages) -> None:
+    def __init__(self, messages: Messages | None) -> None:
         self._messages = messages
         self._pending: deque[tuple[Any, torch.Tensor]] = deque()
         self._bytes = 0
 
     def send(self, flat: torch.Tensor, to: int) -> None:
+        assert self._messages is not None
         for message in flat.split(_MESSAGE):
             self._pending.append((self._messages.send(message, to), message))
             self._bytes += message.numel()

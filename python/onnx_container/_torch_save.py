@@ -208,9 +208,12 @@ class OnnxWriter(StorageWriter):
         """Writes what this rank has; in a store what it owns, if it owns a part."""
         if task.steps is None:
             return task.job.write_slices(f"rank-{task.rank}", self._slices(task, items, planner))
-        by_place = {_place(item): item for item in items}
-        for place in task.tied:
-            _refuse_other(planner, by_place[place], _resolved(planner, by_place[place]), task.tied[place])
+        by_place, failure = {_place(item): item for item in items}, None
+        try:
+            for place in task.tied:
+                _refuse_other(planner, by_place[place], _resolved(planner, by_place[place]), task.tied[place])
+        except Exception as error:
+            failure = error
 
         def find(step: _torch_owners.Step, piece: _torch_owners.Piece) -> torch.Tensor:
             if piece.key is not None:
@@ -218,13 +221,13 @@ class OnnxWriter(StorageWriter):
             assert self._kept is not None
             return torch.frombuffer(bytearray(_own(self._kept[0], step.name).raw), dtype=torch.uint8)
 
-        job, part = task.job.reached_by(**self._reached), task.part
-        write = None if part is None else lambda ask: job.write(part, ask)
-        messages = _torch_owners.Messages(self._process_group, task.has_others)
-        try:
-            return _torch_owners.gather(task.steps, task.rank, messages, find, write)
-        finally:
-            messages.end()
+        def write(ask: Callable[[str], Tensor]) -> Receipt:
+            assert task.part is not None
+            return task.job.reached_by(**self._reached).write(task.part, ask)
+
+        messages = _torch_owners.Messages(self._process_group, task.job.id) if task.has_others else None
+        owned = write if task.part is not None else None
+        return _torch_owners.gather(task.steps, task.rank, messages, find, owned, failure)
 
     def _slices(
         self, task: _Task, items: list[WriteItem], planner: SavePlanner

@@ -20,6 +20,7 @@ import models
 import numpy as np
 import onnx_container as oc
 import pytest
+import s3
 from onnx_container import Container, Job
 
 ray = pytest.importorskip("ray", reason="!!! SKIPPED: ray is not installed (tests/ray-requirements.txt)")
@@ -48,48 +49,25 @@ def filled() -> Container:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str | None]:
-    """The address of a server that speaks S3, by the interpreter that has moto; with the bucket ``models``."""
-    python = os.environ.get("ONNX_CONTAINER_PYTHON", sys.executable)
-    if not Path(python).exists() or subprocess.run([python, "-c", "import moto.server"], capture_output=True).returncode:
-        assert not os.environ.get("CI"), "moto is missing"
-        print("!!! SKIPPED in part: no moto, so that Ray writes no model to a store")
-        yield None
-        return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], **quiet)
-    try:
-        for _ in range(600):
-            try:
-                put = urllib.request.Request(f"http://127.0.0.1:{port}/models", method="PUT")
-                urllib.request.urlopen(put).close()
-                break
-            except OSError:
-                assert process.poll() is None
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
+def server() -> Iterator[dict[str, str] | None]:
+    """How the environment reaches a server that speaks S3."""
+    with s3.server("Ray writes no model to a store") as environment:
+        yield environment
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster(server: str | None) -> Iterator[None]:
+def cluster(server: dict[str, str] | None) -> Iterator[None]:
     """Workers have the environment of the driver, and find this module."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     if server is not None:
-        named = {"ENDPOINT": server, "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "secret", "REGION": "us-east-1"}
-        os.environ.update({f"AWS_{name}": value for name, value in named.items()})
+        os.environ.update(server)
     ray.init(num_cpus=8, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield
     ray.shutdown()
 
 
 @pytest.fixture(params=["folder", "store"])
-def at(request: pytest.FixtureRequest, tmp_path: Path, server: str | None) -> Callable[[str], str]:
+def at(request: pytest.FixtureRequest, tmp_path: Path, server: dict[str, str] | None) -> Callable[[str], str]:
     """Where models are."""
     if request.param == "folder":
         return lambda name: str(tmp_path / name)

@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: saves by se
 
 import models  # noqa: E402
 import onnx_container  # noqa: E402
+import s3  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch_ranks  # noqa: E402
 from onnx_container import Container, DataType, Job, recover  # noqa: E402
@@ -29,12 +30,20 @@ from onnx_container.torch import OnnxReader, OnnxWriter  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:TypedStorage")
 
 
-def run(case: str, world: int, folder: Path) -> list[subprocess.CompletedProcess[str]]:
+def run(
+    case: str, world: int, folder: Path, environment: dict[str, str] | None = None
+) -> list[subprocess.CompletedProcess[str]]:
     """A group of ranks to its end."""
     script = Path(torch_ranks.__file__)
     command = [sys.executable, str(script), case]
     ranks = [
-        subprocess.Popen([*command, str(rank), str(world), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(
+            [*command, str(rank), str(world), str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
         for rank in range(world)
     ]
     said = [rank.communicate(timeout=300)[0] for rank in ranks]
@@ -42,10 +51,27 @@ def run(case: str, world: int, folder: Path) -> list[subprocess.CompletedProcess
 
 
 @pytest.fixture(scope="module")
-def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[dict[str, str | None]]]]:
+def environment() -> Iterator[dict[str, str] | None]:
+    """How ranks reach a store."""
+    with s3.server("ranks write no model to a store") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def stored(environment: dict[str, str] | None) -> dict[str, dict[str, str]]:
+    """How this process reaches the store."""
+    if environment is None:
+        pytest.skip("!!! SKIPPED: no moto")
+    return {"store_options": {name.lower(): value for name, value in environment.items()}}
+
+
+@pytest.fixture(scope="module")
+def group(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str] | None
+) -> Iterator[tuple[Path, list[dict[str, str | None]]]]:
     """The folder of the group, and what each rank says of each case."""
     folder = tmp_path_factory.mktemp("ranks")
-    for rank in run("main", torch_ranks.WORLD, folder):
+    for rank in run("main", torch_ranks.WORLD, folder, environment):
         assert rank.returncode == 0, rank.stdout
     yield folder, [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(torch_ranks.WORLD)]
 
@@ -86,10 +112,46 @@ def test_files_are_those_of_one_process(group, tmp_path: Path, case: str) -> Non
     assert Container.load(folder / case / "m.onnx").digest()[0] == alone.digest()[0]
 
 
-def test_weights_that_no_rank_has_stay(group) -> None:
+@pytest.mark.parametrize("case", [it for it in SAVES if it not in ("shards", "over_an_old_one")])
+def test_a_model_in_a_store_is_that_of_one_process(group, stored, case: str) -> None:
     folder, told = group
-    assert {it["kept"] for it in told} == {None}, told
-    loaded = Container.load(folder / "kept" / "m.onnx")
+    assert {it[f"{case} in a store"] for it in told} == {None}, told
+    names = PARTS.get(case, torch_ranks.WEIGHTS.keys())
+    model = torch_ranks.skeleton(*(torch_ranks.WEIGHTS.keys() - names))
+    alone = Container(model, {f"#{name}": torch_ranks.full(name) for name in names})
+    url = torch_ranks.url(folder, case)
+    assert Container.load(url, **stored).digest() == alone.digest()
+    # Each rank has written one weights file, and nothing is left of the job.
+    ranks = {"two_ranks": 2, "a_rank_alone": 1, "sharded_tensors": 2}.get(case, torch_ranks.WORLD)
+    swept = onnx_container.sweep(url.removesuffix("m.onnx"), older_than=0, **stored)
+    assert swept.swept == [] and swept.named == ranks
+
+
+def test_a_save_to_a_store_that_fails_leaves_the_old_model(group, stored) -> None:
+    folder, told = group
+    assert {it["store_fails in a store"] for it in told} == {None}, told
+    url = torch_ranks.url(folder, "store_fails")
+    assert Container.load(url, **stored).tensor("rows").torch().equal(torch_ranks.full("rows"))
+
+
+def test_a_rank_that_is_killed_leaves_the_old_model_in_a_store(environment, stored, tmp_path: Path) -> None:
+    url, rows = torch_ranks.url(tmp_path, "killed"), torch_ranks.full("rows")
+    model = torch_ranks.skeleton(*(torch_ranks.WEIGHTS.keys() - {"rows"}))
+    onnx_container.publish(Container(model, {"#rows": rows * 0}), url, **stored)
+    before = Container.load(url, **stored).e_tag
+    ranks = run("killed_in_store", 2, tmp_path, environment)
+    assert ranks[-1].returncode == -9 and all(it.returncode != 0 for it in ranks), ranks[0].stdout
+    assert Container.load(url, **stored).e_tag == before
+    dcp.save({"rows": rows}, storage_writer=OnnxWriter(url, model, **stored), no_dist=True)
+    assert Container.load(url, **stored).tensor("rows").torch().equal(rows)
+
+
+@pytest.mark.parametrize("where", ["", " in a store"], ids=["folder", "store"])
+def test_weights_that_no_rank_has_stay(group, where: str, request: pytest.FixtureRequest) -> None:
+    folder, told = group
+    how = request.getfixturevalue("stored") if where else {}
+    assert {it[f"kept{where}"] for it in told} == {None}, told
+    loaded = Container.load(torch_ranks.url(folder, "kept") if where else folder / "kept" / "m.onnx", **how)
     for name in torch_ranks.WEIGHTS:
         assert torch.equal(loaded.tensor(name).torch().double(), torch_ranks.full(name).double()), name
     assert loaded.tensor("inline").tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -133,6 +195,23 @@ FAULTS = {
     "without_collectives": ["use_collectives=True"],
 }
 """Cases that fail, and what every rank says."""
+
+
+IN_STORE = {
+    **{case: FAULTS[case] for case in ("many_faults", "no_model", "unlike_ties")},
+    "no_store": ["call the model *.onnx"],
+    "another_group": ["give it the process_group of dcp.save too"],
+}
+"""The same of models in a store."""
+
+
+@pytest.mark.parametrize("case", IN_STORE)
+def test_every_rank_tells_every_fault_of_a_model_in_a_store(group, stored, case: str) -> None:
+    for number, rank in enumerate(group[1]):
+        if case == "another_group" and number > 1:
+            continue
+        said = rank[f"{case} in a store"]
+        assert said is not None and all(fault in said for fault in IN_STORE[case]), said
 
 
 @pytest.mark.parametrize("case", FAULTS)

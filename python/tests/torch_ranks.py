@@ -83,8 +83,16 @@ def spread(tensor: torch.Tensor, mesh: DeviceMesh, placements: Any) -> DTensor:
     return DTensor.from_local(local.clone(), mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride())
 
 
+def url(folder: Path, case: str) -> str:
+    """Where the model of a case is that is saved to a store."""
+    return f"s3://models/{folder.name}/{case}/m.onnx"
+
+
 class Ranks:
     """One rank, and the folder of all."""
+
+    in_store = False
+    """Whether models are in a store, which the environment reaches."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.rank = folder, dist.get_rank()
@@ -104,7 +112,9 @@ class Ranks:
     def state(self) -> dict[str, Any]:
         return {name: self.has(name, full(name)) for name in WEIGHTS}
 
-    def path(self, case: str) -> Path:
+    def path(self, case: str) -> Path | str:
+        if self.in_store:
+            return url(self.folder, case)
         (self.folder / case).mkdir(exist_ok=True)
         return self.folder / case / "m.onnx"
 
@@ -166,7 +176,8 @@ def two_ranks(ranks: Ranks) -> None:
     path = ranks.path("two_ranks")
     if ranks.rank < 2:
         model = skeleton(*(WEIGHTS.keys() - {"rows", "plain"}))
-        dcp.save(state, storage_writer=OnnxWriter(path, model), process_group=ranks.pair)
+        among = {"process_group": ranks.pair} if ranks.in_store else {}
+        dcp.save(state, storage_writer=OnnxWriter(path, model, **among), process_group=ranks.pair)
 
 
 def a_rank_alone(ranks: Ranks) -> None:
@@ -384,6 +395,41 @@ def a_failed_save_goes_with_its_writer(ranks: Ranks) -> None:
         assert os.listdir(path.parent) == []
 
 
+def store_fails(ranks: Ranks) -> None:
+    """The old model stays, what the other ranks sent is given up, and the next save of the same writer goes on."""
+    writer = OnnxWriter(ranks.path("store_fails"), ranks.model())
+    dcp.save(ranks.state(), storage_writer=writer)
+    before = Container.load(ranks.path("store_fails")).e_tag
+    dist.barrier()
+    state = ranks.state()
+    try:
+        dcp.save({**state, "rows": -state["rows"]}, storage_writer=writer, planner=Failing())
+        raise AssertionError("saved")
+    except dcp.api.CheckpointException as error:
+        assert "the device is gone" in str(error), error
+    dist.barrier()
+    assert Container.load(ranks.path("store_fails")).e_tag == before
+    dist.barrier()
+    dcp.save(ranks.state(), storage_writer=writer)
+    assert (writer.saved is not None) == (ranks.rank == 0)
+
+
+def no_store(ranks: Ranks) -> None:
+    dcp.save(ranks.state(), storage_writer=OnnxWriter("s3://models/m.bin", ranks.model()))
+
+
+def another_group(ranks: Ranks) -> None:
+    if ranks.rank < 2:
+        model = skeleton(*(WEIGHTS.keys() - {"plain"}))
+        dcp.save({"plain": full("plain")}, storage_writer=OnnxWriter(ranks.path("two_ranks"), model), process_group=ranks.pair)
+
+
+IN_STORE: list[Callable[[Ranks], None]] = [
+    every_form, nested_and_renamed, async_save, small_pieces, tied_otherwise, two_ranks, a_rank_alone, kept, sharded_tensors, fsdp,
+    many_faults, no_model, unlike_ties, store_fails, no_store, another_group,
+]  # fmt: skip
+"""Cases whose models are in a store."""
+
 CASES: list[Callable[[Ranks], None]] = [
     every_form, shards, nested_and_renamed, async_save, small_pieces, tied_otherwise, two_ranks, a_rank_alone, kept, sharded_tensors, over_an_old_one,
     fsdp, fsdp_and_tensor_parallel, loaded, loaded_by_rows,
@@ -397,18 +443,20 @@ def main(rank: int, world: int, folder: Path) -> None:
     begin(rank, world, folder)
     told: dict[str, str | None] = {}
     ranks = Ranks(folder)
-    for case in CASES:
+    in_store = IN_STORE if "AWS_ENDPOINT" in os.environ else []
+    for case, ranks.in_store in [*((case, False) for case in CASES), *((case, True) for case in in_store)]:
         start = time.monotonic()
+        name = f"{case.__name__} in a store" if ranks.in_store else case.__name__
         try:
             case(ranks)
-            told[case.__name__] = None
+            told[name] = None
         except BaseException as error:
-            told[case.__name__] = "".join(traceback.format_exception_only(error))
+            told[name] = "".join(traceback.format_exception_only(error))
             if not isinstance(error, dcp.api.CheckpointException):
-                told[case.__name__] = traceback.format_exc()
+                told[name] = traceback.format_exc()
         dist.barrier()
         if rank == 0:
-            print(f"{case.__name__}: {time.monotonic() - start:.2f} s")
+            print(f"{name}: {time.monotonic() - start:.2f} s")
     (folder / f"rank{rank}.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 
@@ -432,11 +480,19 @@ class Killed(DefaultSavePlanner):
 
 def killed(rank: int, world: int, folder: Path) -> None:
     """A save whose last rank is killed."""
+    save_killed(rank, world, folder, folder / "m.onnx")
+
+
+def killed_in_store(rank: int, world: int, folder: Path) -> None:
+    save_killed(rank, world, folder, url(folder, "killed"))
+
+
+def save_killed(rank: int, world: int, folder: Path, path: Path | str) -> None:
     begin(rank, world, folder)
     state = {"rows": spread(full("rows"), init_device_mesh("cpu", (world,)), [Shard(0)])}
     model = skeleton(*(WEIGHTS.keys() - {"rows"}))
-    dcp.save(state, storage_writer=OnnxWriter(folder / "m.onnx", model), planner=Killed())
+    dcp.save(state, storage_writer=OnnxWriter(path, model), planner=Killed())
 
 
 if __name__ == "__main__":
-    {"main": main, "killed": killed}[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    {"main": main, "killed": killed, "killed_in_store": killed_in_store}[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -1,5 +1,5 @@
-//! A job, wherever its model is: in a folder or in a store. The commands of jobs know no more of it,
-//! so that each is written once.
+//! A job, wherever its model is: in a folder or in a store. The commands of jobs know no more of
+//! it, so that each is written once.
 
 use std::path::PathBuf;
 

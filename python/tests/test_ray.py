@@ -25,8 +25,8 @@ from onnx_container import Container, Job
 
 ray = pytest.importorskip("ray", reason="!!! SKIPPED: ray is not installed (tests/ray-requirements.txt)")
 
-PARTS = 24
-NAMES = [f"w{number}" for number in range(48)]
+PARTS = 16
+NAMES = [f"w{number}" for number in range(32)]
 SHAPE = (64, 1023)  # not a multiple of the alignment
 
 
@@ -123,9 +123,9 @@ def test_workers_that_are_killed_are_replaced(at: Callable[[str], str], tmp_path
     job = Job.plan(declared(), at("m.onnx"), parts=PARTS)
     told: list[tuple[int, int]] = []
     total = job.status().nbytes
-    killer = Killer(6)
+    killer = Killer(4)
     killer.start()
-    committed = oc.ray.run(job, weights=slow, max_retries=-1, in_flight=12, progress=lambda done, total: told.append((done, total)))
+    committed = oc.ray.run(job, weights=slow, max_retries=-1, in_flight=10, progress=lambda done, total: told.append((done, total)))
     killer.ended.set()
     killer.join()
     assert killer.killed > 0
@@ -147,7 +147,7 @@ def test_a_rewrite_in_parts_is_that_of_one_process(at: Callable[[str], str], tmp
     assert len(receipts) == PARTS and job.status().missing == []
     # Engines run a task twice, also at once.
     write = ray.remote(Job.write)
-    again = ray.get([write.remote(job, part) for part in [*job.parts, *job.parts][: PARTS + 8]])
+    again = ray.get([write.remote(job, part) for part in [*job.parts, *job.parts][: PARTS + 6]])
     assert oc.ray.run(job, commit=False) == []
     committed = job.commit(again)
     assert committed.digest == expected.digest() == Container.load(at("half.onnx")).digest()

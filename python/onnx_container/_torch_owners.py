@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -154,7 +155,7 @@ def gather(
                     if piece.rank == rank and piece.count:
                         sent.send(failed.bytes_of(find, step, piece), step.owner)
             elif upload is not None:
-                upload.put(step, _gathered(step, rank, messages, lambda piece, step=step: failed.bytes_of(find, step, piece)))
+                upload.put(step, _gathered(step, rank, messages, partial(failed.bytes_of, find, step)))
         sent.wait(0)
     except BaseException:
         if upload is not None:

@@ -89,9 +89,10 @@ class OnnxWriter(StorageWriter):
             options: those of :meth:`Container.save`.
         """
         self._is_stored = _places.is_stored(path, options.get("store"))
-        self._reached = {name: options.get(name) for name in ("store", "store_options")}
+        self._reached: dict[str, Any] = {name: options.get(name) for name in ("store", "store_options")}
         apart = {"store", "store_options", *(_stores.PUBLISHING if self._is_stored else ())}
-        _options.save("OnnxWriter", **{name: value for name, value in options.items() if name not in apart})
+        saving: dict[str, Any] = {name: value for name, value in options.items() if name not in apart}
+        _options.save("OnnxWriter", **saving)
         self.path = os.fspath(path)
         self.saved: Committed | None = None
         """What the last save has put in place; on rank 0 alone."""

@@ -19,7 +19,7 @@ def examples() -> Iterator[doctest.DocTest]:
     """The docstrings that have examples, of all modules."""
     names = [it.name for it in pkgutil.iter_modules(onnx_container.__path__) if it.name not in ("__main__", "_core")]
     if importlib.util.find_spec("torch") is None:
-        names = [name for name in names if name not in ("torch", "_torch_load", "_torch_save")]
+        names = [name for name in names if name not in ("torch", "_torch_load", "_torch_owners", "_torch_save")]
     modules = [onnx_container, *(importlib.import_module(f"onnx_container.{name}") for name in names)]
     public = {name: getattr(onnx_container, name) for name in onnx_container.__all__}
     for module in modules:

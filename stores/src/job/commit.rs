@@ -34,6 +34,9 @@ pub struct RemoteCommitted {
     pub infinite: Vec<String>,
 }
 
+/// The weights file of each part, and the weights that became infinite in it.
+type Written = BTreeMap<usize, (StoredFile, Vec<String>)>;
+
 /// The same, as it is stored until the job is removed.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,9 +87,10 @@ impl RemoteJob {
             return Ok(done);
         }
         run(folder.check_there())?;
-        let files = self.complete(receipts()?)?;
-        self.check_files(&files)?;
-        let (model, digest) = self.final_model(&files)?;
+        let ready = receipts().and_then(|receipts| self.ready(receipts));
+        // An abort is noticed up to here, and what is missing where a job has ended was removed.
+        run(folder.check_there())?;
+        let (files, model, digest) = ready?;
         let publication = self.publication();
         let infinite = files.values().flat_map(|(_, infinite)| infinite.iter().cloned());
         let infinite: Vec<_> = infinite.collect::<BTreeSet<_>>().into_iter().collect();
@@ -103,6 +107,14 @@ impl RemoteJob {
             published.warnings.push(error.because(why));
         }
         Ok(RemoteCommitted { published, digest, infinite })
+    }
+
+    /// The weights files of all parts, which are there, and the model with its digest.
+    fn ready(&self, receipts: Vec<PartReceipt>) -> Result<(Written, Buffer, ContentDigest)> {
+        let files = self.complete(receipts)?;
+        self.check_files(&files)?;
+        let (model, digest) = self.final_model(&files)?;
+        Ok((files, model, digest))
     }
 
     fn publication(&self) -> Publication {
@@ -139,10 +151,7 @@ impl RemoteJob {
     }
 
     /// The weights file of each part, and the weights that became infinite in it.
-    fn complete(
-        &self,
-        receipts: Vec<PartReceipt>,
-    ) -> Result<BTreeMap<usize, (StoredFile, Vec<String>)>> {
+    fn complete(&self, receipts: Vec<PartReceipt>) -> Result<Written> {
         let mut files = BTreeMap::new();
         for receipt in receipts {
             let part = receipt.part;
@@ -174,7 +183,7 @@ impl RemoteJob {
     }
 
     /// Refuses weights files that are not there in their length: their receipts may be old.
-    fn check_files(&self, files: &BTreeMap<usize, (StoredFile, Vec<String>)>) -> Result<()> {
+    fn check_files(&self, files: &Written) -> Result<()> {
         let check = |file: &StoredFile| {
             let url = self.url.beside(&file.name);
             let bytes = file.bytes;
@@ -195,10 +204,7 @@ impl RemoteJob {
     }
 
     /// The encoded model as it is published, and its digest.
-    fn final_model(
-        &self,
-        files: &BTreeMap<usize, (StoredFile, Vec<String>)>,
-    ) -> Result<(Buffer, ContentDigest)> {
+    fn final_model(&self, files: &Written) -> Result<(Buffer, ContentDigest)> {
         let folder = self.job_folder();
         let encoded = run(folder.model())?;
         if hex(&Sha256::digest(&encoded).into()) != self.plan.model {

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use onnx_container::{Container, ErrorKind, LoadOptions, Result, SaveOptions, WeightFiles};
+use onnx_container_store::job::RemoteJob;
 use onnx_container_store::{
     IfPresent, PublishOptions, RemoteModel, Store, StoreUrl, SweepOptions, publish_in, sweep,
 };
@@ -180,4 +181,32 @@ fn a_sweep_deletes_nothing_that_a_model_names() {
     let swept = swept.into_inner();
     eprintln!("{swept} files deleted");
     assert!(swept > 0);
+}
+
+/// The whole of an abort is between the looks of a commit at its parts and the publication.
+#[test]
+fn a_job_that_is_aborted_is_not_published() {
+    let fake = FakeS3::new();
+    let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+    publish(&fake.store(), &url, &numbered(1, 1), IfPresent::Replace).unwrap();
+    // Whether a file, or the model of the plan, is looked at when the job is aborted.
+    for kind in [Kind::Whole, Kind::Head] {
+        let job = RemoteJob::plan(&numbered(2, 2), &url, fake.store(), 1).unwrap();
+        job.write_from(0, &numbered(2, 2)).unwrap();
+        let (aborted, is_first) = (job.clone(), Arc::new(AtomicBool::new(true)));
+        let port = serve(move |request| {
+            let answer = forward(fake.port, request).unwrap();
+            let is_of_plan = request.path().ends_with("model.onnx");
+            let is_looked_at = is_of_plan || request.path().ends_with(".data");
+            if is_looked_at && kind_of(request) == kind && is_first.swap(false, Ordering::Relaxed) {
+                aborted.clone().abort().unwrap();
+            }
+            Answer::Raw(answer)
+        });
+        let store = Store::open(&url, &options(port)).unwrap();
+        let committed = RemoteJob::from_json(&job.to_json().unwrap(), &store).unwrap().commit();
+        let error = committed.unwrap_err();
+        assert!(error.to_string().contains("was committed or aborted"), "{kind:?}: {error}");
+        assert_eq!(read(&fake.store(), &url).unwrap().1, 1);
+    }
 }

@@ -297,21 +297,25 @@ impl<'k> JobObject<'k> {
     }
 }
 
-/// What the object of this key is of a job, if it is of one.
+/// What the object of this key is of a job, if it is of one. What others put into its folder is of
+/// none.
 pub(crate) fn job_of(key: &str) -> Option<JobObject<'_>> {
     let (folder, name) = key.rsplit_once('/')?;
-    let is_job = |folder: &str| is_of_job(folder.rsplit_once('/').map_or(folder, |(_, name)| name));
-    if is_job(folder) {
-        return Some(if name == JOB {
-            JobObject::Description(folder)
-        } else {
-            JobObject::Other(folder)
-        });
+    if is_folder(folder) {
+        return match name {
+            JOB => Some(JobObject::Description(folder)),
+            MODEL | COMMITTED => Some(JobObject::Other(folder)),
+            _ => None,
+        };
     }
     let (folder, receipts) = folder.rsplit_once('/')?;
-    if !is_job(folder) {
-        return None;
-    }
-    let is_receipt = receipts == RECEIPTS && part_of(name).is_some();
-    Some(if is_receipt { JobObject::Receipt(folder) } else { JobObject::Other(folder) })
+    let is_receipt = is_folder(folder) && receipts == RECEIPTS && part_of(name).is_some();
+    is_receipt.then_some(JobObject::Receipt(folder))
+}
+
+/// Whether a job of a model has a folder of this key.
+fn is_folder(key: &str) -> bool {
+    let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
+    let model = name.rsplit_once(".job-").map(|(model, _)| model);
+    is_of_job(name) && model.is_some_and(|model| model.ends_with(".onnx"))
 }

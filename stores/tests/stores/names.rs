@@ -70,6 +70,30 @@ fn a_sweep_takes_no_number_for_a_digest() {
 }
 
 #[test]
+fn a_sweep_takes_no_object_of_another_tool_for_one_of_a_job() {
+    let place = Place::memory();
+    let (store, folder) = (place.store(), place.url("a"));
+    // The name, and whether it is swept: a job that has ended left it.
+    let cases = [
+        (".m.onnx.job-a1B2c3/committed.json", true),
+        (".m.onnx.job-a1B2c3/model.onnx", true),
+        (".m.onnx.job-a1B2c3/notes.txt", false),
+        (".m.onnx.job-a1B2c3/receipts/notes.txt", false),
+        (".m.onnx.job-a1B2c3/receipts/part-00000.json", true),
+        (".nightly.job-a1B2c3/committed.json", false),
+        (".nightly.job-a1B2c3/receipts/part-00000.json", false),
+    ];
+    for (name, _) in cases {
+        put(&store, &format!("a/{name}"), vec![1]);
+    }
+    let swept = cases.iter().filter(|(_, is_swept)| *is_swept);
+    let swept: Vec<_> = swept.map(|(name, _)| format!("a/{name}")).collect();
+    let mut found = keys_swept(&store, &folder);
+    found.sort();
+    assert_eq!(found, swept);
+}
+
+#[test]
 fn nothing_is_swept_beside_a_model_whose_files_are_not_known() {
     let place = Place::memory();
     let (store, url, folder) = (place.store(), place.url("a/m.onnx"), place.url("a"));

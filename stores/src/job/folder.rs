@@ -159,10 +159,23 @@ impl JobFolder {
 
     /// Refuses a job that is not there.
     pub(super) async fn check_there(&self) -> Result<()> {
-        let path = self.object(JOB).path()?;
+        self.has(JOB, GONE).await
+    }
+
+    /// Refuses a job that is not there whole: its model is put last.
+    pub(super) async fn check_whole(&self) -> Result<()> {
+        self.check_there().await?;
+        self.has(MODEL, HALF_MADE).await
+    }
+
+    /// Refuses a folder without the object `name`, whose absence means `reason`.
+    async fn has(&self, name: &str, reason: &str) -> Result<()> {
+        let path = self.object(name).path()?;
         match again(|| self.store.objects().head(&path)).await {
             Ok(_) => Ok(()),
-            Err(StoreError::NotFound { .. }) => Err(self.gone()),
+            Err(StoreError::NotFound { .. }) => {
+                Err(Error::new(ErrorKind::MissingFile, reason).with_path(self.shown()))
+            }
             Err(error) => Err(from_store(&self.shown(), error)),
         }
     }

@@ -38,7 +38,7 @@ impl RemoteJob {
     pub fn status(&self) -> Result<RemoteJobStatus> {
         let folder = self.job_folder();
         let found = run(async {
-            folder.check_there().await?;
+            folder.check_whole().await?;
             folder.parts().await
         })?;
         let (done, missing): (Vec<_>, Vec<_>) =

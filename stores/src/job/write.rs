@@ -73,7 +73,7 @@ impl RemoteJob {
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         let folder = self.job_folder();
-        run(folder.check_there())?;
+        run(folder.check_whole())?;
         let job = self.plan.id.clone();
         let Some(file) = self.plan.files.get(part) else {
             return Ok(PartReceipt { job, part, file: None, infinite: Vec::new() });

@@ -473,6 +473,16 @@ fn a_description_that_no_plan_makes_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
     put("job.json", text.clone().into());
     job.write_from(0, &model(1, &[("w", 100), ("v", 5)])).unwrap();
+    let path = Path::parse(format!("{}/model.onnx", job.folder().key())).unwrap();
+    wait(case.store.objects().delete(&path)).unwrap();
+    let errors = [
+        job.status().unwrap_err(),
+        job.write_from(0, &model(1, &[])).unwrap_err(),
+        job.commit().unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.to_string().contains("the plan of this job did not end"), "{error}");
+    }
     put("model.onnx", b"other".to_vec());
     let error = job.commit().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Changed, "{error}");

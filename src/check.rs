@@ -38,6 +38,7 @@ use self::other_models::Survey;
 use self::weights::{CheckedWeights, may_be_meaningless};
 use crate::buffer::Buffer;
 use crate::buffer::MmapChoice;
+use crate::container::part::{Part, Share};
 use crate::container::reader_limits::{self, MAX_PROTOBUF, Refusals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::consistent_read::{OneSave, read_one_save};
@@ -54,7 +55,7 @@ use crate::util::cancel;
 use crate::util::retry::retried;
 use crate::wire::has_no_value;
 
-/// How a model is checked: how its files are opened, and whether weights are read. A
+/// How a model is checked: how its files are opened, and which weights are read. A
 /// [`LoadOptions`] and a [`MmapChoice`] convert.
 ///
 /// Of the options of a load all count except [`verify_digests`](LoadOptions::verify_digests), which
@@ -74,6 +75,7 @@ pub struct CheckOptions {
     load: LoadOptions,
     contents: bool,
     digests: bool,
+    part: Option<Part>,
 }
 
 impl CheckOptions {
@@ -98,6 +100,17 @@ impl CheckOptions {
     #[must_use]
     pub fn digests(mut self, digests: bool) -> Self {
         self.digests = digests;
+        self
+    }
+
+    /// Of which part [`contents`](Self::contents) and [`digests`](Self::digests) read elements. All
+    /// else is checked whatever the part, so where the checks of all parts find nothing, neither
+    /// does the check of the model. Of other tensors the stored digests count, and so the model
+    /// itself is compared with its digest too; a tensor without a stored digest is read by every
+    /// part. Of files with a checksum each is read by one part. Default: all of the model.
+    #[must_use]
+    pub fn part(mut self, part: Part) -> Self {
+        self.part = Some(part);
         self
     }
 }
@@ -248,8 +261,11 @@ fn check_read(
     check_readings(bytes, path, &options.load.decode.limits, &mut findings)?;
     check_graphs(&model, options, &mut checked, &mut findings)?;
     let from = load.files_place()?;
-    let mut weights = CheckedWeights::new(from.as_ref(), load, (options.contents, options.digests));
-    check_tensors(&model, options, &mut weights, (&mut checked, &mut findings))?;
+    let share = options.part.map_or(Share::ALL, |part| part.share(&model));
+    let unused = options.digests.then_some(&share);
+    let mut weights = CheckedWeights::new(from.as_ref(), load, unused);
+    let reads = |place: &Place<'_>| options.contents && share.has(place.position.index());
+    check_tensors(&model, reads, &mut weights, (&mut checked, &mut findings))?;
     // What a source opens is in no folder that could be looked through.
     let is_in_source = matches!(from, Some(FilesFrom::Source(_)));
     let place = survey.filter(|_| !is_in_source).map(|survey| (path, survey));
@@ -258,7 +274,8 @@ fn check_read(
     }
     findings.append(weights.finish(place, &mut checked));
     if options.digests {
-        checked.compared = Some(digests::check(path, (&model, bytes), load, &mut findings)?);
+        checked.compared =
+            Some(digests::check(path, (&model, bytes, &share), load, &mut findings)?);
     }
     // What was cancelled on the way is no finding.
     cancel::check()?;
@@ -321,7 +338,7 @@ fn check_graphs(
 
 fn check_tensors(
     model: &ModelProto,
-    options: &CheckOptions,
+    reads_contents: impl Fn(&Place<'_>) -> bool,
     weights: &mut CheckedWeights<'_>,
     (checked, findings): (&mut Checked, &mut Findings),
 ) -> Result<()> {
@@ -331,11 +348,11 @@ fn check_tensors(
         checked.tensors += 1;
         findings.extend(place_of_elements(tensor, &name));
         if !is_external(tensor) {
-            findings.extend(inline(tensor, name, options.contents));
+            findings.extend(inline(tensor, name, reads_contents(place)));
             return Ok(());
         }
         checked.external += 1;
-        weights.tensor(tensor, &name);
+        weights.tensor(tensor, &name, reads_contents(place));
         findings.extend(refused(&refusals, place, tensor, name));
         Ok(())
     })

@@ -17,6 +17,7 @@ pub(crate) mod lookup;
 pub(crate) mod match_weights;
 pub(crate) mod merge;
 pub(crate) mod metadata;
+pub(crate) mod part;
 pub(crate) mod pieces;
 pub(crate) mod reader_limits;
 pub(crate) mod rename;

@@ -3,6 +3,7 @@
 //! `jobs` hashes the bytes of every tensor, `tensors` makes the digest of a tensor of that,
 //! `hashed` those of all, and `structure` the digest of the model, in which each tensor stands for
 //! its elements. `stored` reads and stores digests in a message, and `verify` compares with them.
+//! `partial` has the digests of the tensors of a part, and joins them.
 //! `stated` compares whole files with what is said about them elsewhere, as `whole` reads them.
 //! `docs/digests.md` says what is hashed; a change of that is another scheme, with another version.
 
@@ -10,6 +11,8 @@ pub(crate) mod semantic;
 
 mod hashed;
 mod jobs;
+#[cfg(feature = "jobs")]
+mod partial;
 mod sha256;
 mod stated;
 mod stored;
@@ -22,6 +25,8 @@ use std::fmt;
 
 pub(crate) use self::hashed::of_some;
 pub(crate) use self::jobs::{External, Jobs, Padding, texts_digest};
+#[cfg(feature = "jobs")]
+pub use self::partial::PartialDigest;
 pub use self::semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub(crate) use self::sha256::Digest;
 pub(crate) use self::stated::Stated;
@@ -34,6 +39,7 @@ pub(crate) use self::whole::Whole;
 use self::hashed::hashed;
 use self::sha256::of_a_model;
 use crate::container::Container;
+use crate::container::part::Share;
 #[cfg(feature = "jobs")]
 use crate::error::{Error, ErrorKind};
 use crate::error::{Errors, Result};
@@ -211,7 +217,7 @@ impl Digests {
         external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
     ) -> Result<Self> {
         let (mut tensors, mut errors) = (Vec::new(), Errors::default());
-        for (place, tensor, digest) in hashed(model, external) {
+        for (place, tensor, digest) in hashed(model, &Share::ALL, external) {
             match digest {
                 Ok(digest) => tensors.push(digest),
                 Err(error) => {

@@ -168,6 +168,7 @@ pub mod stats;
 pub mod summary;
 mod util;
 
+pub use container::part::Part;
 pub use container::tensors::{TensorIndex, TensorRef, TensorStorage};
 pub use container::{Container, Handle};
 pub use files::external_data;

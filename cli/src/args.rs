@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches};
+use onnx_container::Part;
 
 pub use cast::CastArgs;
 pub use diff::DiffArgs;
@@ -366,6 +367,10 @@ pub struct CheckArgs {
     /// tensors of floats
     #[arg(long)]
     pub finite: bool,
+    /// With --digests and --finite, read only the tensors of part K of N, from 0 on. Any number of
+    /// processes check one model so, each a part
+    #[arg(long, value_name = "K/N", conflicts_with = "sha256")]
+    pub part: Option<Part>,
     /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be
     /// given several times, for one model
     #[arg(long, value_name = "FILE=HEX", value_parser = expected)]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::finding::{Findings, Severity};
 use crate::buffer::Buffer;
+use crate::container::part::Share;
 use crate::digest::{Compared, External};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{self, ExternalData};
@@ -16,11 +17,11 @@ use crate::files::model_files::{ModelFiles, WeightsFile};
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
 
-/// Adds what does not have its digest to `findings`, and returns what was compared. The `model` at
-/// `path` was decoded from `bytes`.
+/// Adds what of the `share` does not have its digest to `findings`, and returns what was compared.
+/// The `model` at `path` was decoded from `bytes`.
 pub(super) fn check(
     path: &Path,
-    (model, bytes): (&ModelProto, &Buffer),
+    (model, bytes, share): (&ModelProto, &Buffer, &Share),
     load: &LoadOptions,
     findings: &mut Findings,
 ) -> Result<Compared> {
@@ -36,7 +37,7 @@ pub(super) fn check(
     if let Some(error) = origins.not_covered() {
         findings.add(Severity::Advice, || error.with_path(path));
     }
-    let verified = origins.verify(model, |tensor| files.external(tensor), &mut compared);
+    let verified = origins.verify((model, share), |tensor| files.external(tensor), &mut compared);
     let Err(error) = verified else { return Ok(compared) };
     // That a file cannot be read is said once, and not of each tensor that is in it.
     let unread = findings.kept.iter().filter(|found| found.error.kind() == ErrorKind::Io);

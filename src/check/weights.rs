@@ -12,6 +12,7 @@ use super::contents::{ByteSource, first_set, meaningless};
 use super::finding::{Checked, Findings, Severity};
 use super::other_models::Survey;
 use super::ranges::UsedFile;
+use crate::container::part::Share;
 use crate::container::reader_limits;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,9 +26,10 @@ use crate::proto::TensorProto;
 /// The weights files of a model, as far as its tensors were looked at.
 pub(super) struct CheckedWeights<'a> {
     options: &'a LoadOptions,
+    /// Whether the contents of the tensor that is looked at are read.
     contents: bool,
-    /// Whether digests are compared: bytes that no tensor uses are read.
-    unused: bool,
+    /// Where digests are compared, what is: bytes of its files that no tensor uses are read.
+    unused: Option<&'a Share>,
     files: ModelFiles<'a, OpenFile>,
     /// Locations that tensors name whose other entries are wrong: what they use is not known.
     unclear: HashSet<String>,
@@ -44,16 +46,16 @@ struct OpenFile {
 }
 
 impl<'a> CheckedWeights<'a> {
-    /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose
+    /// Nothing is read of the files but their beginnings, except the contents of tensors whose
     /// bytes may have no meaning, and what is `unused` by tensors.
     pub(super) fn new(
         from: Option<&'a FilesFrom>,
         options: &'a LoadOptions,
-        (contents, unused): (bool, bool),
+        unused: Option<&'a Share>,
     ) -> Self {
         Self {
             options,
-            contents,
+            contents: false,
             unused,
             files: ModelFiles::new(from, &options.files),
             unclear: HashSet::new(),
@@ -61,8 +63,10 @@ impl<'a> CheckedWeights<'a> {
         }
     }
 
-    /// Checks the entries of the external tensor `name` and notes the bytes that it uses.
-    pub(super) fn tensor(&mut self, tensor: &TensorProto, name: &str) {
+    /// Checks the entries of the external tensor `name`, and its `contents` where they are asked
+    /// for, and notes the bytes that it uses.
+    pub(super) fn tensor(&mut self, tensor: &TensorProto, name: &str, contents: bool) {
+        self.contents = contents;
         if let Err(error) = self.entries(tensor, name) {
             self.unclear.extend(locations(tensor));
             self.report(Severity::Error, error.with_tensor(name));
@@ -86,7 +90,8 @@ impl<'a> CheckedWeights<'a> {
         let with_gaps = self.with_gaps(&mut files);
         let others = place.map(|(path, survey)| survey.others(path, &with_gaps, self.options));
         let mut others = others.unwrap_or_default();
-        for OpenFile { location, mut use_of, format, cut_off } in files {
+        for (number, file) in files.into_iter().enumerate() {
+            let OpenFile { location, mut use_of, format, cut_off } = file;
             checked.files += 1;
             checked.file_bytes = checked.file_bytes.saturating_add(use_of.len);
             if let Some(error) = cut_off.error(&use_of.path, format, use_of.len) {
@@ -98,7 +103,7 @@ impl<'a> CheckedWeights<'a> {
                 let others = others.remove(&location).unwrap_or_else(|| Ok(Default::default()));
                 self.findings.extend(use_of.gaps(others));
             }
-            if self.unused && all_known {
+            if all_known && self.unused.is_some_and(|share| share.has_file(number)) {
                 self.check_unused(&location, &use_of);
             }
         }
@@ -187,7 +192,7 @@ impl<'a> CheckedWeights<'a> {
     /// told that all is well.
     fn unknown_keys(&mut self, data: &ExternalData, name: &str) {
         let Some(key) = data.unknown_keys.first() else { return };
-        let severity = if self.unused { Severity::Error } else { Severity::Advice };
+        let severity = if self.unused.is_some() { Severity::Error } else { Severity::Advice };
         let mut reason = external_data::about_unknown_key(key);
         if data.unknown_keys.len() > 1 {
             reason += &format!(" (and {} more such keys)", data.unknown_keys.len() - 1);

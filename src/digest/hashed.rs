@@ -4,23 +4,26 @@ use super::jobs::{External, Jobs, Padding};
 use super::sha256::Digest;
 use super::tensors::digest;
 use crate::container::Container;
+use crate::container::part::Share;
 use crate::error::Result;
 use crate::graph::traversal::{self, Place};
 use crate::proto::{ModelProto, TensorProto};
 
-/// Every tensor with its place and its digest, in graph order. Where the elements of external ones
-/// are says `external`.
+/// The tensors of the `share` of `model`, in graph order, with their places and digests. Where the
+/// elements of external ones are says `external`.
 pub(super) fn hashed<'c>(
     model: &'c ModelProto,
+    share: &Share,
     mut external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
 ) -> impl Iterator<Item = (Place<'c>, &'c TensorProto, Result<Digest>)> {
-    let count = traversal::iter(model).count();
+    let tensors = || traversal::iter(model).filter(|(it, _)| share.has(it.position.index()));
+    let count = tensors().count();
     let (mut jobs, mut added) =
         (Jobs::with_room(Padding::Hashed, count), Vec::with_capacity(count));
-    added.extend(traversal::iter(model).map(|(_, tensor)| jobs.add_from(tensor, &mut external)));
+    added.extend(tensors().map(|(_, tensor)| jobs.add_from(tensor, &mut external)));
     jobs.sort();
     jobs.run();
-    traversal::iter(model).zip(added).map(move |((place, proto), job)| {
+    tensors().zip(added).map(move |((place, proto), job)| {
         let digest = job.and_then(|job| digest(proto, &jobs.result(job)?));
         (place, proto, digest)
     })

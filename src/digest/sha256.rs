@@ -122,3 +122,10 @@ impl serde::Serialize for Digest {
         to.collect_str(&format_args!("sha256:{self}"))
     }
 }
+
+#[cfg(feature = "jobs")]
+impl<'de> serde::Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}

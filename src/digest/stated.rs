@@ -11,6 +11,7 @@ use super::sha256::Digest;
 use super::verify::Compared;
 use super::whole::Whole;
 use crate::buffer::Buffer;
+use crate::container::part::Share;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{
     ExternalData, check_location, is_external, is_handle, is_stripped, without_dots,
@@ -167,13 +168,18 @@ impl Stated {
         }
     }
 
-    /// Reads each file once, several at a time, and compares it with what is stated about it. Adds
-    /// how many there were to `done`.
+    /// Reads each file of the `share` once, several at a time, and compares it with what is stated
+    /// about it. Adds how many there were to `done`.
     ///
     /// # Errors
     /// One error for all files: [`ErrorKind::WrongDigest`] for those that are others, and why a
     /// file cannot be read.
-    pub(crate) fn verify(&self, from: Option<&FilesFrom>, done: &mut Compared) -> Result<()> {
+    pub(crate) fn verify(
+        &self,
+        share: &Share,
+        from: Option<&FilesFrom>,
+        done: &mut Compared,
+    ) -> Result<()> {
         let found = Mutex::new(Vec::new());
         let count = AtomicUsize::new(0);
         let compare = |(number, file): (usize, &Statement)| {
@@ -185,7 +191,8 @@ impl Stated {
             Ok::<_, Error>(())
         };
         let threads = parallel::cores(self.files.len());
-        parallel::for_each(threads, self.files.iter().enumerate(), compare)?;
+        let files = self.files.iter().enumerate().filter(|(number, _)| share.has_file(*number));
+        parallel::for_each(threads, files, compare)?;
         done.files += count.into_inner();
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sort_by_key(|(number, _)| *number);

@@ -9,7 +9,9 @@ use super::jobs::External;
 use super::sha256::Digest;
 use super::stored::{Stored, StoredDigest};
 use super::structure;
+use crate::container::part::Share;
 use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::graph::traversal;
 use crate::proto::{ModelProto, TensorProto};
 
 /// Where the bytes of a tensor are: their file, and their range in it, as far as these are known.
@@ -45,23 +47,37 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Compares everything in `model` with the digests that are `stored` with it; there is at least
-/// one. `external` tells where the elements of an external tensor are, and `origin` where the bytes
-/// of a tensor are on disk, by its position, or the whole model. Adds to what was `compared`.
+/// Compares the `share` of `model` with the digests that are `stored` with it; there is at least
+/// one. Of other tensors the stored digests count, so that the digest of the model itself is
+/// compared by every share; those that have none are read for it. `external` tells where the
+/// elements of an external tensor are, and `origin` where the bytes of a tensor are on disk, by its
+/// position, or the whole model. Adds to what was `done`.
 ///
 /// # Errors
 /// One error for all tensors whose digest is another than the stored one, and for the model itself:
 /// [`ErrorKind::WrongDigest`]. Those of tensors that cannot be read.
 pub(crate) fn verify<'c>(
-    model: &'c ModelProto,
+    (model, share): (&'c ModelProto, &Share),
     stored: &Stored,
     external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
     origin: impl Fn(Option<usize>) -> Origin,
     done: &mut Compared,
 ) -> Result<()> {
     let (mut declared, mut errors, mut unread) = (Vec::new(), Errors::default(), false);
-    let tensors = hashed(model, external).zip(&stored.tensors);
-    for (position, ((place, proto, found), stored)) in tensors.enumerate() {
+    let of_model = matches!(stored.model, Ok(Some(_)));
+    let has_none = |position| matches!(stored.tensors.get(position), Some(Ok(None)));
+    let read = share.with(|position| of_model && has_none(position));
+    let mut hashed = hashed(model, &read, external);
+    let tensors = traversal::iter(model).zip(&stored.tensors);
+    for (position, ((place, proto), stored)) in tensors.enumerate() {
+        if !read.has(position) {
+            let stored = stored.ok().flatten();
+            unread |= stored.is_none();
+            declared.extend(stored);
+            continue;
+        }
+        let missing = || Error::internal("a tensor that was not hashed");
+        let (_, _, found) = hashed.next().ok_or_else(missing)?;
         let origin = || within(proto, origin(Some(position)));
         done.tensors += usize::from(matches!((stored, &found), (Ok(Some(_)), Ok(_))));
         match compared(stored, found, origin) {

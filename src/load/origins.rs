@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::buffer::Buffer;
 use crate::container::Container;
+use crate::container::part::Share;
 use crate::digest::{self, Compared, External, Origin, Stated, Stored};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::{self, ExternalData, is_external};
@@ -89,12 +90,12 @@ impl Origins {
         self.stored.is_empty() && !self.stated.is_empty()
     }
 
-    /// Compares `model`, whose external tensors have their elements where `external` says, with its
-    /// digests, and its files with what is stated about them. To have either is enough. Adds to
-    /// what was `done`.
+    /// Compares the `share` of `model`, whose external tensors have their elements where `external`
+    /// says, with its digests, and its files with what is stated about them. To have either is
+    /// enough. Adds to what was `done`.
     pub(crate) fn verify<'c>(
         &self,
-        model: &'c ModelProto,
+        (model, share): (&'c ModelProto, &Share),
         external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
         done: &mut Compared,
     ) -> Result<()> {
@@ -103,13 +104,13 @@ impl Origins {
             None => (None, self.len.map(|len| 0..len)),
         };
         let from = self.from.as_ref().map_err(Error::clone);
-        let files = from.and_then(|from| self.stated.verify(from.as_ref(), done));
+        let files = from.and_then(|from| self.stated.verify(share, from.as_ref(), done));
         if self.has_only_stated() {
             return files;
         }
         let tensors = match self.stored.is_empty() {
             true => Err(digest::no_digests()),
-            false => digest::verify(model, &self.stored, external, origin, done),
+            false => digest::verify((model, share), &self.stored, external, origin, done),
         };
         let errors = [tensors, files].into_iter().filter_map(Result::err);
         let each = errors.flat_map(|error| error.each().cloned().collect::<Vec<_>>());
@@ -121,7 +122,7 @@ impl Origins {
         let external = |tensor| {
             container.initializer_of(tensor).map(|(_, initializer)| External::of(initializer))
         };
-        self.verify(&container.model, external, &mut Compared::default())
+        self.verify((&container.model, &Share::ALL), external, &mut Compared::default())
     }
 }
 

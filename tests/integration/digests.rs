@@ -73,7 +73,7 @@ fn joined(message: &impl Message, record: &[u8]) -> Buffer {
 }
 
 /// A tensor in every place, strings and narrow elements among them.
-fn everything() -> ModelProto {
+pub fn everything() -> ModelProto {
     let mut model = tensors_everywhere();
     let main = model.graph.as_mut().unwrap();
     let mut texts = TensorProto::new("texts", TensorProto::STRING, [2]);

@@ -25,6 +25,8 @@ mod copies;
 mod damaged_files;
 mod dedup;
 mod descriptor;
+#[cfg(feature = "jobs")]
+mod digest_parts;
 mod digests;
 mod digests_files;
 mod digests_stored;

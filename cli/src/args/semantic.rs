@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use onnx_container::Part;
+
 use super::ReadArgs;
-use super::paths::model_to_read;
+use super::paths::{file, model_to_read};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -30,6 +32,14 @@ pub struct DigestArgs {
     /// With --semantic, print one line for each output, with its name
     #[arg(long, requires = "semantic")]
     pub outputs: bool,
+    /// Hash part K of N of the tensors, from 0 on, and print what --join joins, as JSON. Any number
+    /// of processes digest one model so, each a part
+    #[arg(long, value_name = "K/N", conflicts_with_all = ["tensors", "files", "semantic", "join", "json"])]
+    pub part: Option<Part>,
+    /// Make the digest of what --part has printed for each part; no weight is read
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["files", "semantic"],
+        value_parser = file())]
+    pub join: Vec<PathBuf>,
     /// Print the digests as JSON
     #[arg(long)]
     pub json: bool,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use glob::Pattern;
+use onnx_container::Part;
 
 use super::ReadArgs;
 use super::paths::model_to_read;
@@ -20,6 +21,10 @@ pub struct StatsArgs {
     /// Only the tensors whose names match one of these: 'layers.3.*'
     #[arg(value_name = "GLOB", value_parser = Pattern::new)]
     pub names: Vec<Pattern>,
+    /// Only the tensors of part K of N, from 0 on. Any number of processes go through one model so,
+    /// each through a part
+    #[arg(long, value_name = "K/N")]
+    pub part: Option<Part>,
     /// Print the statistics as JSON
     #[arg(long)]
     pub json: bool,

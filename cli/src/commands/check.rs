@@ -45,6 +45,10 @@ impl Execute for CheckArgs {
     }
 
     fn run(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        if self.part.is_some() && !self.digests && !self.finite {
+            let reason = "--part divides what --digests and --finite read: give one of these too";
+            return Err(Failure::Usage(reason.to_owned()));
+        }
         match &self.models[..] {
             [model] if !model.is_dir() => one_model(self, model, out),
             _ => several::run(self, out),
@@ -66,7 +70,11 @@ pub fn checker(args: &CheckArgs) -> Checker {
 fn options(args: &CheckArgs, load: LoadOptions) -> CheckOptions {
     // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
     // elements.
-    CheckOptions::from(load).contents(true).digests(args.digests)
+    let options = CheckOptions::from(load).contents(true).digests(args.digests);
+    match args.part {
+        Some(part) => options.part(part),
+        None => options,
+    }
 }
 
 /// Checks the model at `path`.

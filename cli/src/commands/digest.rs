@@ -1,9 +1,12 @@
-//! `digest MODEL...`: what models contain, their tensors or their files, as SHA-256.
+//! `digest MODEL...`: what models contain, their tensors or their files, as SHA-256; and the digest
+//! of one model by many processes, each of which hashes a part.
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use onnx_container::Error;
+use onnx_container::digest::PartialDigest;
+use onnx_container::{Error, LoadOptions, Part};
 use serde::Serialize;
 
 use crate::args::DigestArgs;
@@ -42,6 +45,9 @@ fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
                       takes several";
         return Err(Failure::Usage(reason.into()));
     }
+    if let Some(part) = args.part {
+        return print_part(args, part, out);
+    }
     let each = Each {
         command: "digest",
         models: &args.models,
@@ -51,6 +57,23 @@ fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
         spaced: false,
     };
     each.run(out)
+}
+
+/// Prints what `--join` joins.
+fn print_part(args: &DigestArgs, part: Part, out: &mut Output) -> Result<Outcome, Failure> {
+    let model = one_model(args)?;
+    let container = place::load(model, reading::of(&args.read))?;
+    let partial = container.partial_digest(part).and_then(|partial| partial.to_json());
+    out.line(partial.map_err(|error| error.with_path(model))?)?;
+    Ok(Outcome::Done)
+}
+
+/// The only model: parts are those of one.
+fn one_model(args: &DigestArgs) -> Result<&Path, Failure> {
+    match &args.models[..] {
+        [model] => Ok(model),
+        _ => Err(Failure::Usage("--part and --join take one model".into())),
+    }
 }
 
 /// What is said of one model.
@@ -101,8 +124,17 @@ struct Tensor {
 
 impl<'a> Content<'a> {
     fn new(args: &DigestArgs, model: &'a Path) -> Result<Self, Failure> {
-        let container = place::load(model, reading::of(&args.read))?;
-        let digest = container.digest().map_err(|error| error.with_path(model))?;
+        let digest = match args.join.is_empty() {
+            true => place::load(model, reading::of(&args.read))?.digest(),
+            false => {
+                one_model(args)?;
+                let graph = LoadOptions::from(reading::of(&args.read)).weights(false);
+                let parts = args.join.iter().map(|path| partial(path));
+                let parts = parts.collect::<Result<Vec<_>, _>>()?;
+                place::load(model, graph)?.digest_of_parts(parts)
+            }
+        };
+        let digest = digest.map_err(|error| error.with_path(model))?;
         let tensors = digest.tensors().iter();
         let tensors = tensors.map(|t| Tensor { name: t.name().into(), digest: t.to_string() });
         let tensors = args.tensors.then(|| tensors.collect());
@@ -120,6 +152,12 @@ impl<'a> Content<'a> {
         }
         Ok(())
     }
+}
+
+/// What `--part` has printed into the file at `path`.
+fn partial(path: &Path) -> Result<PartialDigest, Error> {
+    let text = fs::read_to_string(path).map_err(|error| Error::from(error).with_path(path))?;
+    PartialDigest::from_json(&text).map_err(|error| error.with_path(path))
 }
 
 /// The digests of a model file and its weights files.

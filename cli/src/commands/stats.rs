@@ -36,7 +36,10 @@ impl Execute for StatsArgs {
 fn run(args: &StatsArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let container = place::load(&args.model, reading::of(&args.read))?;
     refuse_idle(&container, &args.names)?;
-    let is_selected = |tensor: &TensorRef<'_>| is_selected(tensor.name(), &args.names);
+    let in_part = args.part.map(|part| part.selects(&container));
+    let is_selected = |tensor: &TensorRef<'_>| {
+        in_part.as_ref().is_none_or(|has| has(tensor)) && is_selected(tensor.name(), &args.names)
+    };
     let stats = container.stats(is_selected);
     let tensors = stats.map_err(|error| error.with_path(&args.model))?;
     if args.json {

@@ -331,3 +331,76 @@ fn whole_files_are_compared_without_being_told() {
         folder.run(&command).failed(&[]).says(&["its name among the blobs of a cache is"]);
     }
 }
+
+#[test]
+fn processes_make_a_digest_together() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--min-bytes=0", "--digests"]).done();
+    let whole = folder.run(&["digest", "p.onnx"]).done().stdout();
+    let tensors = folder.run(&["digest", "p.onnx", "--tensors"]).done().stdout();
+    for of in ["1", "3", "50"] {
+        let name = |number: usize| format!("{number}.json");
+        let numbers = 0..of.parse().unwrap();
+        for number in numbers.clone() {
+            let part = folder.run(&["digest", "p.onnx", "--part", &format!("{number}/{of}")]);
+            fs::write(folder.path(&name(number)), part.done().stdout()).unwrap();
+        }
+        let files: Vec<_> = numbers.map(name).collect();
+        let join = |model: &str, options: &[&str], files: &[String]| {
+            let files = files.iter().map(String::as_str);
+            let args = ["digest", model].into_iter().chain(options.iter().copied());
+            folder.run(&args.chain(["--join"]).chain(files).collect::<Vec<_>>())
+        };
+        assert_eq!(join("p.onnx", &[], &files).done().stdout(), whole);
+        assert_eq!(join("p.onnx", &["--tensors"], &files).done().stdout(), tensors);
+        let json = join("p.onnx", &["--json"], &files).done().json();
+        assert_eq!(json["digest"], whole[..71]);
+        // No weight is read, and parts of another model are refused.
+        fs::rename(folder.path("p.onnx.data"), folder.path("away")).unwrap();
+        join("p.onnx", &[], &files).done();
+        fs::rename(folder.path("away"), folder.path("p.onnx.data")).unwrap();
+        folder.run(&["edit", "p.onnx", "e.onnx", "--set-metadata", "a=b"]).done();
+        join("e.onnx", &[], &files).failed(&["e.onnx", "part 0/", "is of another model"]);
+        if of == "3" {
+            join("p.onnx", &[], &files[..2]).failed(&["these parts are missing: 2/3"]);
+            join("p.onnx", &[], &["gone.json".into()]).failed(&["gone.json"]);
+            join("p.onnx", &[], &["p.onnx".into()]).failed(&["p.onnx"]);
+        }
+    }
+    for (args, said) in [
+        ("digest p.onnx --part 3/3", "the last one is 2/3"),
+        ("digest p.onnx --part 1", "not a part"),
+        ("digest p.onnx m.onnx --part 0/3", "--part and --join take one model"),
+        ("digest p.onnx --part 0/3 --tensors", "--tensors"),
+        ("digest p.onnx --part 0/3 --json", "--json"),
+        ("digest p.onnx --part 0/3 --join 0.json", "--join"),
+        ("digest p.onnx --join", "--join"),
+        ("digest p.onnx --join 0.json --semantic", "--semantic"),
+        ("check p.onnx --part 0/3", "--part divides what --digests and --finite read"),
+    ] {
+        folder.run(&args.split(' ').collect::<Vec<_>>()).misused(&[said]);
+    }
+}
+
+#[test]
+fn processes_check_a_model_together() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--min-bytes=0", "--digests"]).done();
+    let codes = |options: &[&str]| {
+        let part = |number: usize| {
+            let part = format!("{number}/3");
+            let args = [&["check", "p.onnx", "--part", part.as_str()], options].concat();
+            folder.run(&args).code()
+        };
+        (0..3).map(part).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(&["--digests", "--finite"]), [0, 0, 0]);
+    let data = folder.path("p.onnx.data");
+    let good = fs::read(&data).unwrap();
+    // The first tensor is the longest one.
+    fs::write(&data, [&f32::NAN.to_le_bytes(), &good[4..]].concat()).unwrap();
+    assert_eq!(codes(&["--digests"]), [1, 0, 0]);
+    assert_eq!(codes(&["--finite"]), [1, 0, 0]);
+    fs::write(&data, good).unwrap();
+    folder.run(&["check", "p.onnx", "p.onnx", "--digests", "--part", "1/3"]).done();
+}

@@ -59,3 +59,24 @@ fn json_has_every_number_and_globs_choose() {
     folder.run(&["stats", "gone.onnx"]).failed(&["gone.onnx"]);
     folder.run(&["stats", "m.onnx", "["]).misused(&[]);
 }
+
+#[test]
+fn processes_describe_a_model_together() {
+    let folder = folder();
+    for globs in [&[][..], &["layers.*"]] {
+        let names = |options: &[&str]| {
+            let args = [&["stats", "m.onnx"], globs, &["--json"], options].concat();
+            let json = folder.run(&args).done().json();
+            let names = json["tensors"].as_array().unwrap().iter();
+            names.map(|tensor| tensor["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let parts = ["0/3", "1/3", "2/3"].map(|part| names(&["--part", part]));
+        assert!(parts.iter().all(|names| names.len() < 4), "{parts:?}");
+        let mut all = parts.concat();
+        all.sort();
+        let mut expected = names(&[]);
+        expected.sort();
+        assert_eq!(all, expected);
+    }
+    folder.run(&["stats", "m.onnx", "--part", "x"]).misused(&["not a part"]);
+}

@@ -42,6 +42,9 @@ fn commands_say_of_a_url_what_they_say_of_a_path() {
         "digest m.onnx",
         "digest m.onnx --files",
         "digest m.onnx --semantic",
+        "digest m.onnx --part 0/2",
+        "check m.onnx --digests --finite --part 0/2",
+        "stats m.onnx --part 0/2",
         "stats m.onnx",
         "inspect m.onnx --tree",
         "diff m.onnx other.onnx --stats",
@@ -248,6 +251,28 @@ fn a_model_goes_from_store_to_store_in_parts() {
         found.find(|(key, _)| key.ends_with(".data")).unwrap().1.0.clone()
     };
     assert!(data("x/") == data("y/"));
+}
+
+#[test]
+fn parts_of_a_model_in_a_store_are_joined() {
+    let folder = folder();
+    let mut graph = sum(0.0).graph.unwrap();
+    graph.initializer.extend((1..6).map(|i| weight(&format!("w{i}"), &[300 * i], 1.0)));
+    folder.save("inline.onnx", &ModelProto { graph: Some(graph), ..sum(0.0) });
+    folder.run(&["pack", "inline.onnx", "m.onnx", "--digests"]).done();
+    let server = Server::with_model(&folder);
+    let expected = folder.run(&["digest", "m.onnx"]).done().stdout();
+    let mut join = vec!["digest", URL, "--join"];
+    for (part, file) in [("0/2", "0.json"), ("1/2", "1.json")] {
+        server.run(&folder, &["check", URL, "--digests", "--part", part]).done();
+        let partial = server.run(&folder, &["digest", URL, "--part", part]).done();
+        fs::write(folder.path(file), partial.bytes()).unwrap();
+        join.push(file);
+    }
+    server.asked();
+    let joined = server.run(&folder, &join).done().stdout();
+    assert_eq!(joined[..71], expected[..71]);
+    assert_eq!(server.asked(), ["GET a é#%/m.onnx"]);
 }
 
 #[test]

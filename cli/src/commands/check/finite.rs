@@ -5,7 +5,7 @@ use std::path::Path;
 
 use onnx_container::check::Severity;
 use onnx_container::stats::TensorStats;
-use onnx_container::{DataType, Error, ErrorKind};
+use onnx_container::{DataType, Error, ErrorKind, TensorRef};
 
 use crate::args::CheckArgs;
 use crate::model::findings::PrintedFinding;
@@ -25,7 +25,11 @@ pub fn not_finite(args: &CheckArgs, path: &Path, is_wrong: bool) -> Vec<PrintedF
         Err(error) => return PrintedFinding::all(Severity::Error, &error),
     };
     let is_real = |dtype: DataType| dtype.is_float() || dtype.is_complex();
-    match container.stats(|tensor| tensor.dtype().is_ok_and(is_real)) {
+    let in_part = args.part.map(|part| part.selects(&container));
+    let is_read = |tensor: &TensorRef<'_>| {
+        tensor.dtype().is_ok_and(is_real) && in_part.as_ref().is_none_or(|has| has(tensor))
+    };
+    match container.stats(is_read) {
         Ok(stats) => stats.iter().filter_map(finding).flatten().collect(),
         Err(error) => PrintedFinding::all(Severity::Error, &error.with_path(path)),
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
+use onnx_container::recovery::is_of_job;
 use onnx_container::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
@@ -100,6 +101,11 @@ type Named = BTreeMap<String, (Version, BTreeSet<String>)>;
 /// Where the store cannot be listed, and where a model cannot be read: it may name any file.
 pub fn sweep(store: &Store, folder: &StoreUrl, options: &SweepOptions) -> Result<Sweep> {
     folder.refuse_read_only()?;
+    // What is there is known by what is beside it.
+    if folder.key().split('/').any(is_of_job) {
+        let reason = "this is the folder of a job: sweep that of its model";
+        return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(folder.to_string()));
+    }
     run(async {
         let listed = list(store, folder).await?;
         let models = read_models(store, folder, &listed, Named::new()).await?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use onnx_container::external_data::check_location;
 use onnx_container::recovery::is_of_job;
-use onnx_container::{DataType, Error, ErrorKind, Result};
+use onnx_container::{ByteSize, DataType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::folder::JobFolder;
@@ -15,6 +15,9 @@ use crate::publishing::{IfPresent, PublishOptions};
 use crate::runtime::run;
 use crate::store::Store;
 use crate::url::StoreUrl;
+
+/// The most bytes of an object: that of S3 for long, so that parts of it fit memory.
+const MOST_BYTES: u64 = 5 << 40;
 
 const FORMAT: &str = "onnx-container store job";
 const VERSION: u32 = 1;
@@ -300,8 +303,15 @@ impl Plan {
 }
 
 impl PlannedFile {
-    /// Refuses tensors that are not where a plan puts them: one behind the other in the file.
-    fn check(&self) -> Result<()> {
+    /// Refuses a file that no object can be, and tensors that are not where a plan puts them: one
+    /// behind the other in the file.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.bytes > MOST_BYTES {
+            let (bytes, most) = (ByteSize(self.bytes), ByteSize(MOST_BYTES));
+            let reason =
+                format!("a part has {bytes}, and an object at most {most}: ask for more parts");
+            return Err(Error::new(ErrorKind::TooLarge, reason));
+        }
         let outside = |name: &str| {
             let reason = format!("is not in the {} bytes of `{}`", self.bytes, self.name);
             Error::new(ErrorKind::InvalidModel, reason).with_tensor(name)

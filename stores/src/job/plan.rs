@@ -121,6 +121,7 @@ fn files(prepared: &Prepared) -> Result<Vec<PlannedFile>> {
         file.tensors.push(tensor(&piece)?);
     }
     add_shared(&mut files, &prepared.model()?)?;
+    files.iter().try_for_each(PlannedFile::check)?;
     Ok(files)
 }
 

@@ -372,6 +372,8 @@ fn a_sweep_beside_jobs(case: &Case) {
     let run = || sweep(&case.store, &folder_of(case), &all).unwrap();
     let job = plan(case, &container, 2);
     job.write_from(0, &container).unwrap();
+    let error = sweep(&case.store, &job.folder(), &all).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     // What a receipt names stays, and so do the objects of the job.
     let swept = run();
     assert_eq!((swept.models, swept.swept.len()), (0, 0), "{swept:?}");
@@ -456,6 +458,7 @@ fn a_description_that_no_plan_makes_is_refused() {
         (changed("\"dims\":[100]", "\"dims\":[-1]"), ErrorKind::Shape),
         (changed("\"dims\":[100]", "\"dims\":[9000000]"), ErrorKind::InvalidModel),
         (changed("\"offset\":0", "\"offset\":1000"), ErrorKind::InvalidModel),
+        (changed("\"bytes\":", "\"bytes\":1844674407370955"), ErrorKind::TooLarge),
         (changed("\"asked_parts\":1", "\"asked_parts\":100001"), ErrorKind::InvalidModel),
         (changed(job.id(), "../../../x"), ErrorKind::InvalidModel),
     ];
@@ -486,6 +489,18 @@ fn a_description_that_no_plan_makes_is_refused() {
     put("model.onnx", b"other".to_vec());
     let error = job.commit().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+}
+
+#[test]
+fn parts_that_no_object_can_be_are_refused() {
+    let case = in_memory("m.onnx");
+    let mut container = model(1, &[("w", 100)]);
+    let huge = Initializer::declared(DataType::Uint8, [6 << 40]).unwrap();
+    container.model_mut().graph.as_mut().unwrap().initializer[0].dims = vec![6 << 40];
+    container.insert("#w", huge).unwrap();
+    let error = RemoteJob::plan(&container, &case.url, &case.store, 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(case.place.name, "memory");
 }
 
 /// Receipts that name what is not there.

@@ -4,6 +4,7 @@ use onnx_container::LoadOptions;
 use onnx_container::WeightFiles;
 use onnx_container::external_data::ExternalData;
 use onnx_container::proto::{Message, ModelProto, TensorProto};
+use onnx_container_store::job::RemoteJob;
 use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
 use onnx_container_store::{PublishOptions, RemoteModel, StoreOptions, StoreUrl, publish_in};
 
@@ -98,4 +99,34 @@ fn a_tensor_without_a_length_needs_no_rest_of_its_file() {
     fake.log();
     opened.fetch(LoadOptions::new()).unwrap();
     assert_eq!(kinds(&fake), [Kind::Range]);
+}
+
+#[test]
+fn a_job_makes_few_requests() {
+    let fake = FakeS3::new();
+    let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+    let store = onnx_container_store::Store::open(&url, &trusting(&fake)).unwrap();
+    let container = model(1, &[("a", 9 * MIB), ("b", 5), ("c", 5)]);
+    let job = RemoteJob::plan(&container, &url, &store, 3).unwrap();
+    // The model that is there; the job, and its model.
+    assert_eq!(kinds(&fake), [Kind::Whole, Kind::Put, Kind::Put]);
+    let receipts: Vec<_> = job
+        .parts()
+        .map(|part| {
+            let receipt = job.write_from(part, &container).unwrap();
+            let found = kinds(&fake);
+            // The job and its model, the file, and the job after that; the receipt.
+            assert_eq!(found[..5], [[Kind::Head; 4].as_slice(), &[Kind::Whole]].concat());
+            // The file and the receipt; of a long one the parts.
+            assert_eq!(found.len(), if part == 0 { 5 + 5 } else { 5 + 2 }, "{part} {found:?}");
+            receipt
+        })
+        .collect();
+    job.commit_receipts(receipts).unwrap();
+    let found = kinds(&fake);
+    let count = |kind| found.iter().filter(|found| **found == kind).count();
+    // The job and the files, the mark of a commit and the model of the plan; then the model, and
+    // the end of the job.
+    assert_eq!((count(Kind::Head), count(Kind::Whole)), (3 + 2, 2), "{found:?}");
+    assert_eq!((count(Kind::Create), count(Kind::Put), count(Kind::List)), (1, 1, 1), "{found:?}");
 }

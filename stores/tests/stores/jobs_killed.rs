@@ -133,7 +133,9 @@ fn a_job_that_is_cut_ends_with_the_old_model_or_the_new() {
         for len in [SHORT, LONG] {
             scope.spawn(move || {
                 let jobs = Jobs::new(len);
-                for phase in jobs.phases() {
+                // How long a part is matters where one is written.
+                let is_told = |name: &str| len == SHORT || ["write", "stream"].contains(&name);
+                for phase in jobs.phases().into_iter().filter(|phase| is_told(phase.0)) {
                     let count = jobs.cut(&phase, (usize::MAX, Ends::BeforeTheStore));
                     assert!(count >= 3, "{}: {count}", phase.0);
                     for at in 0..count {

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options, _places
+from . import _core, _options, _places, _values
 from ._container import Container, _checking, findings
 from ._core import Error
 from ._scan import Orphan, Scan, scan
@@ -94,6 +94,7 @@ def check(
     strict: bool = False,
     digests: bool = False,
     finite: bool = False,
+    part: tuple[int, int] | None = None,
     **options: Unpack[LoadOptions],
 ) -> Checked:
     """Everything that is wrong with models: with one, several, or all below a folder, as :func:`scan` finds them; those in stores
@@ -105,6 +106,8 @@ def check(
         strict: advice counts as wrong.
         digests: also compares all weights with the digests that are stored with them.
         finite: also finds floats that are infinite or not a number, which reads all weights.
+        part: ``(3, 64)`` is the fourth of 64 parts of the tensors: of these alone elements are read. Where all parts are
+            ok, the model is.
 
     Raises:
         Error: a folder cannot be read.
@@ -116,18 +119,21 @@ def check(
     given = {"strict": strict, "finite": finite}
     given = _options.checked("check", given, dict.fromkeys(given, False))
     _checking("check", True, digests, dict(options))  # refuses options of other functions
+    part = _values.part("check", part)
+    if part and not (digests or options.get("verify_digests") or given["finite"]):
+        raise ValueError("check(): part divides what digests=True and finite=True read: give one of these too")
     checked: dict[tuple[str, str], CheckedModel] = {}
     folders: list[CheckedFolder] = []
 
     def add(path: Any) -> None:
         """Checks the model at ``path``, unless that was done."""
         if _is_stored(path, options):
-            checked.setdefault(("", path), _checked(path, digests, given["finite"], options))
+            checked.setdefault(("", path), _checked(path, digests, given["finite"], part, options))
             return
         folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
         key = folder, os.path.realpath(path)
         if key not in checked:
-            checked[key] = _checked(path, digests, given["finite"], options)
+            checked[key] = _checked(path, digests, given["finite"], part, options)
 
     for path in [models] if isinstance(models, (str, os.PathLike)) else models:
         if _is_stored(path, options) or not os.path.isdir(path):
@@ -149,18 +155,18 @@ def _of_scan(options: Any) -> Any:
     return {name: options[name] for name in ("paths", "limits") if name in options}
 
 
-def _checked(path: Any, digests: bool, finite: bool, options: Any) -> CheckedModel:
+def _checked(path: Any, digests: bool, finite: bool, part: tuple[int, int] | None, options: Any) -> CheckedModel:
     try:
-        found = findings(path, contents=True, digests=digests, **options)
+        found = findings(path, contents=True, digests=digests, part=part, **options)
     except Error as error:
         return CheckedModel(path, [], [], [], error)
     errors = [error for severity, error in found if severity == "error"]
     advice = [error for severity, error in found if severity == "advice"]
-    numbers = _not_finite(path, errors, options) if finite else []
+    numbers = _not_finite(path, errors, part, options) if finite else []
     return CheckedModel(path, errors, advice, numbers, None)
 
 
-def _not_finite(path: Any, errors: list[Error], options: Any) -> list[str]:
+def _not_finite(path: Any, errors: list[Error], part: tuple[int, int] | None, options: Any) -> list[str]:
     """The tensors with elements that are not finite. Why they cannot be read is one more of the errors of the check, unless
     the check has said it."""
     try:
@@ -171,7 +177,7 @@ def _not_finite(path: Any, errors: list[Error], options: Any) -> list[str]:
         return []
     with container:
         try:
-            return _core.not_finite(container._core)
+            return _core.not_finite(container._core, part)
         except Error as error:
             errors.append(error)
             return []

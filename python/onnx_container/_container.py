@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from . import _core, _log, _options, _origin, _patterns, _places, _progress, _stores
+from . import _core, _log, _options, _origin, _patterns, _places, _progress, _stores, _values
 from ._convert import arrays, initializer
 from ._dtypes import DataType
 from ._looks import Summary, ValueSummary, inspect, summary_of
@@ -996,15 +996,37 @@ class Container:
         """
         self._core.check()
 
-    def digest(self) -> str:
+    def digest(self, *, parts: Iterable[str] | None = None) -> str:
         """``sha256:`` and the digest of model and weights: the same however they are stored.
+
+        Args:
+            parts: what :meth:`partial_digest` has returned for each part, in any order. No weight is read then, and the
+                model may have been loaded with ``weights=False``.
+
+        Raises:
+            Error: parts are missing, or of another model.
 
             >>> container = Container.load("encoder.onnx")
             >>> _ = container.save("single.onnx", files="embedded")
             >>> Container.load("single.onnx").digest() == container.digest()
             True
         """
-        return self._core.digest()[0]
+        if isinstance(parts, str):
+            raise TypeError("digest(): parts is a list of what partial_digest() returned, not a str")
+        return self._core.digest(None if parts is None else list(parts))[0]
+
+    def partial_digest(self, part: int, of: int) -> str:
+        """The digests of part ``part`` of ``of`` of the tensors, from 0 on, as JSON. Any number of processes make the digest
+        of one model together: each has a part, and one of them joins the parts.
+
+            >>> container = Container.load("encoder.onnx")
+            >>> parts = [container.partial_digest(part, 4) for part in range(4)]
+            >>> container.digest(parts=parts) == container.digest()
+            True
+        """
+        chosen = _values.part("partial_digest", (part, of))
+        assert chosen is not None
+        return self._core.partial_digest(*chosen)
 
     def tensor_digests(self) -> list[tuple[str, str]]:
         """The names of all tensors and the digest of each."""
@@ -1277,7 +1299,12 @@ def merge(
 
 
 def findings(
-    path: Path, *, contents: bool = False, digests: bool = False, **options: Unpack[LoadOptions]
+    path: Path,
+    *,
+    contents: bool = False,
+    digests: bool = False,
+    part: tuple[int, int] | None = None,
+    **options: Unpack[LoadOptions],
 ) -> list[tuple[Literal["error", "advice"], _core.Error]]:
     """Every fault of the model at ``path``, with its weights: ``"error"`` or ``"advice"``, and what it is. They are not
     raised; :func:`check_model` raises the errors among them. Options are those of :meth:`Container.load`.
@@ -1285,6 +1312,7 @@ def findings(
     Args:
         contents: also reads elements that may have no meaning, such as BOOL that are neither 0 nor 1.
         digests: also compares all weights with the digests that are stored with them.
+        part: ``(3, 64)`` is the fourth of 64 parts of the tensors: of these alone elements are read.
 
     Raises:
         Error: the model cannot be read.
@@ -1293,8 +1321,9 @@ def findings(
         []
     """
     given, digests = _checking("findings", contents, digests, options)
+    part = _values.part("findings", part)
     place = _places.placed("findings", _a_path("findings", path), given)
-    return _core.check_model(place.path, given, contents, digests)[0]
+    return _core.check_model(place.path, given, contents, digests, part)[0]
 
 
 def check_model(

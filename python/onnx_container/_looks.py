@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
-from . import _core, _options, _patterns, _places
+from . import _core, _options, _patterns, _places, _values
 from ._shown import shown
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ def stats(
     model: Path | Container,
     names: str | Iterable[str] | None = None,
     *,
+    part: tuple[int, int] | None = None,
     mmap: bool = True,
     **options: Unpack[LoadOptions],
 ) -> dict[str, TensorStats]:
@@ -294,6 +295,7 @@ def stats(
 
     Args:
         names: patterns such as ``"layers.3.*"``; all tensors without. Each has to match a tensor.
+        part: ``(3, 64)`` is the fourth of 64 parts of the tensors, which as many processes go through.
 
         >>> found = stats("encoder.onnx", "*.qkv")
         >>> list(found), found["layer0.qkv"].nan
@@ -301,8 +303,9 @@ def stats(
     """
     from ._container import Container
 
+    part = _values.part("stats", part)
     container = model if isinstance(model, Container) else Container.load(model, mmap, **options)
-    found = json.loads(container._core.stats(_selected(container, names)))
+    found = json.loads(container._core.stats(_selected(container, names), part))
     return {it["name"]: _stats_of(it) for it in found}
 
 

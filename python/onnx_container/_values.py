@@ -36,6 +36,25 @@ def number(value: Any) -> int | None:
     return found if not isinstance(value, bool) and 0 <= found < 1 << 64 else None
 
 
+def part(function: str, value: Any) -> tuple[int, int] | None:
+    """The part of a model that ``value`` is: its number, and of how many.
+
+    Raises:
+        TypeError: it is no pair of numbers.
+        ValueError: there is no such part.
+    """
+    if value is None:
+        return None
+    numbers = [number(it) for it in value] if isinstance(value, (tuple, list)) else []
+    match numbers:
+        case [int(part), int(of)] if part < of:
+            return part, of
+        case [int(part), int(of)]:
+            last = f"the last one is {of - 1}" if of else "a model has at least one part"
+            raise ValueError(f"{function}(): there is no part {part} of {of}: {last}")
+    raise TypeError(f"{function}(): part is two numbers, such as (3, 64), not {value!r}")
+
+
 def flag(value: Any) -> Any:
     """``value`` as a bool of Python, where numpy has made it, which is not imported for this."""
     made = type(value)

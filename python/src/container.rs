@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use onnx_container::edit::{ConsolidateOptions, Kept, MatchOptions, Tied};
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
-use onnx_container::{Alignment, Handle, TensorRef, TensorStorage, traversal};
+use onnx_container::{Alignment, Handle, Part, TensorRef, TensorStorage, traversal};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -406,12 +406,23 @@ impl Container {
         Ok(cast_found(self.rework(py, |container| container.cast(to, options))?))
     }
 
-    /// The digest of model and weights, and those of the tensors with their names.
+    /// The digest of model and weights, which may be joined from parts, and those of the tensors
+    /// with their names.
+    #[pyo3(signature = (parts = None))]
     #[allow(clippy::type_complexity)]
-    fn digest(&self, py: Python<'_>) -> PyResult<(String, Vec<(String, String)>)> {
-        let digest = self.read(py, Inner::digest)?;
+    fn digest(
+        &self,
+        py: Python<'_>,
+        parts: Option<Vec<String>>,
+    ) -> PyResult<(String, Vec<(String, String)>)> {
+        let digest = self.read(py, |container| looks::digest(container, parts.as_deref()))?;
         let tensors = digest.tensors().iter().map(|it| (it.name().to_owned(), it.to_string()));
         Ok((digest.to_string(), tensors.collect()))
+    }
+
+    /// The digests of the tensors of a part, as JSON.
+    fn partial_digest(&self, py: Python<'_>, part: usize, of: usize) -> PyResult<String> {
+        self.read(py, |container| container.partial_digest(Part::new(part, of)?)?.to_json())
     }
 
     /// What is in the model, as JSON.
@@ -419,10 +430,16 @@ impl Container {
         self.read(py, looks::summary)
     }
 
-    /// What the elements of the tensors with these names are like, or those of all, as JSON.
-    #[pyo3(signature = (names = None))]
-    fn stats(&self, py: Python<'_>, names: Option<Vec<String>>) -> PyResult<String> {
-        self.read(py, |container| looks::stats(container, names.as_deref()))
+    /// What the elements of the tensors with these names are like, or those of all, as JSON; or of
+    /// those among them that a part has.
+    #[pyo3(signature = (names = None, part = None))]
+    fn stats(
+        &self,
+        py: Python<'_>,
+        names: Option<Vec<String>>,
+        part: Option<(usize, usize)>,
+    ) -> PyResult<String> {
+        self.read(py, |container| looks::stats(container, names.as_deref(), looks::part(part)?))
     }
 
     /// What differs from another container, as JSON.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use onnx_container::check::{Finding, Severity};
+use onnx_container::check::{CheckOptions, Finding, Severity};
 use onnx_container::proto::{Message, ModelProto};
 use onnx_container::save::EncodedFile;
 use onnx_container::{DataType, Error, SaveOptions};
@@ -12,12 +12,14 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::bytes::{Bytes, buffer};
 use crate::error::{OrRaise, exception};
 use crate::interrupt::detached;
+use crate::looks;
 use crate::options::{Inline, Load, mapping};
 use crate::saved::{inlined, names};
 
 /// Every fault of the model at `path`, which may be a URL: severity and error; and one error for
-/// all errors among them.
+/// all errors among them. Weights may be read of a part alone.
 #[pyfunction]
+#[pyo3(signature = (path, load, contents, digests, part = None))]
 #[allow(clippy::type_complexity)]
 pub fn check_model(
     py: Python<'_>,
@@ -25,9 +27,15 @@ pub fn check_model(
     load: Load,
     contents: bool,
     digests: bool,
+    part: Option<(usize, usize)>,
 ) -> PyResult<(Vec<(&'static str, Py<PyAny>)>, Option<Py<PyAny>>)> {
     let (place, options) = (load.place(path)?, load.options()?);
-    let checked = detached(py, || place.check(options, contents, digests))?;
+    let part = looks::part(part).or_raise()?;
+    let checks = |load| {
+        let checks = CheckOptions::from(load).contents(contents).digests(digests);
+        part.into_iter().fold(checks, CheckOptions::part)
+    };
+    let checked = detached(py, || place.check(options, checks))?;
     let findings = checked.findings.iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",

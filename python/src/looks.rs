@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use onnx_container::compare::{CompareOptions, Comparison, compare_models, compare_with};
+use onnx_container::digest::{ContentDigest, PartialDigest};
 use onnx_container::stats::TensorStats;
-use onnx_container::{Container, Error, Result, TensorRef, safetensors};
+use onnx_container::{Container, Error, Part, Result, TensorRef, safetensors};
 use pyo3::prelude::*;
 
 use crate::interrupt::detached;
@@ -33,11 +34,31 @@ pub fn summary(container: &Container) -> Result<String> {
     text(&container.summary()?)
 }
 
-/// What the elements of the tensors with these names are like, or those of all.
-pub fn stats(container: &Container, names: Option<&[String]>) -> Result<String> {
+/// The digest of the model, or what the digests of all parts, each as JSON, make of it.
+pub fn digest(container: &Container, parts: Option<&[String]>) -> Result<ContentDigest> {
+    let Some(parts) = parts else { return container.digest() };
+    let parts = parts.iter().map(|text| PartialDigest::from_json(text));
+    container.digest_of_parts(parts.collect::<Result<Vec<_>>>()?)
+}
+
+/// The part of this number, and of how many it is.
+pub fn part(given: Option<(usize, usize)>) -> Result<Option<Part>> {
+    given.map(|(number, of)| Part::new(number, of)).transpose()
+}
+
+/// What the elements of the tensors with these names are like, or those of all; or of those among
+/// them that a part has.
+pub fn stats(
+    container: &Container,
+    names: Option<&[String]>,
+    part: Option<Part>,
+) -> Result<String> {
     let names = names.map(|names| names.iter().map(String::as_str).collect::<HashSet<_>>());
-    let is_selected =
-        |tensor: &TensorRef<'_>| names.as_ref().is_none_or(|names| names.contains(tensor.name()));
+    let in_part = part.map(|part| part.selects(container));
+    let is_selected = |tensor: &TensorRef<'_>| {
+        in_part.as_ref().is_none_or(|has| has(tensor))
+            && names.as_ref().is_none_or(|names| names.contains(tensor.name()))
+    };
     let stats: Vec<TensorStats> = container.stats(is_selected)?;
     text(&stats)
 }

@@ -39,9 +39,13 @@ impl Place {
         Container::load(path, options)
     }
 
-    /// Every fault of the model.
-    pub fn check(&self, load: LoadOptions, contents: bool, digests: bool) -> Result<Checked> {
+    /// Every fault of the model that `checks` of a load look for.
+    pub fn check(
+        &self,
+        load: LoadOptions,
+        checks: impl Fn(LoadOptions) -> CheckOptions,
+    ) -> Result<Checked> {
         let Self::Path(path) = self;
-        check_model(path, CheckOptions::from(load).contents(contents).digests(digests))
+        check_model(path, checks(load))
     }
 }

@@ -133,13 +133,16 @@ impl Place {
         }
     }
 
-    /// Every fault of the model.
-    pub fn check(&self, load: LoadOptions, contents: bool, digests: bool) -> Result<Checked> {
-        let options = |load| CheckOptions::from(load).contents(contents).digests(digests);
+    /// Every fault of the model that `checks` of a load look for.
+    pub fn check(
+        &self,
+        load: LoadOptions,
+        checks: impl Fn(LoadOptions) -> CheckOptions,
+    ) -> Result<Checked> {
         match self {
-            Self::Path(path) => check_model(path, options(load)),
+            Self::Path(path) => check_model(path, checks(load)),
             Self::Stored(stored) => stored.read(|model| {
-                check_bytes(model.bytes().clone(), options(model.load_options(load.clone())?))
+                check_bytes(model.bytes().clone(), checks(model.load_options(load.clone())?))
             }),
         }
     }

@@ -133,6 +133,10 @@ def test_every_call_that_reads_a_model_reads_it_in_a_store(place: Place) -> None
     assert checked.ok and checked.exit_code == 0, checked
     assert oc.diff(url, url, **how).same and oc.diff(local, url, **how).same
     assert oc.stats(url, "*.qkv", **how).keys() == {"layer0.qkv", "layer1.qkv"}
+    parts = [loaded.partial_digest(part, 2) for part in range(2)]
+    assert Container.load(url, weights=False, **how).digest(parts=parts) == local.digest()
+    assert all(oc.check(url, finite=True, part=(part, 2), **how).ok for part in range(2))
+    assert sum(len(oc.stats(url, part=(part, 2), **how)) for part in range(2)) == len(oc.stats(local))
     structure = Container.load(ENCODER, weights=False)
     structure.strip()
     structure.attach(url, **how)

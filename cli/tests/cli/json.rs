@@ -34,7 +34,7 @@ const PREPARATIONS: [&str; 9] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 96] = [
+const CASES: [&str; 98] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -122,6 +122,8 @@ const CASES: [&str; 96] = [
     "recover . --jobs",
     "recover none",
     "digest tied.onnx --tensors",
+    "digest tied.onnx --part 0/2",
+    "digest tied.onnx --join m.onnx",
     "digest p.onnx --files",
     "digest --semantic functions.onnx",
     "digest --semantic broken.onnx",

@@ -256,9 +256,10 @@ fn a_model_goes_from_store_to_store_in_parts() {
 #[test]
 fn parts_of_a_model_in_a_store_are_joined() {
     let folder = folder();
-    let mut graph = sum(0.0).graph.unwrap();
+    let mut model = sum(0.0);
+    let graph = model.graph.as_mut().unwrap();
     graph.initializer.extend((1..6).map(|i| weight(&format!("w{i}"), &[300 * i], 1.0)));
-    folder.save("inline.onnx", &ModelProto { graph: Some(graph), ..sum(0.0) });
+    folder.save("inline.onnx", &model);
     folder.run(&["pack", "inline.onnx", "m.onnx", "--digests"]).done();
     let server = Server::with_model(&folder);
     let expected = folder.run(&["digest", "m.onnx"]).done().stdout();

@@ -112,8 +112,7 @@ impl ContentDigest {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`](crate::ErrorKind::MissingTensor) for a tensor without a sum,
-    /// and those of tensors in the model.
+    /// [`ErrorKind::MissingTensor`] for a tensor without a sum, and those of tensors in the model.
     pub fn of_sums(
         model: &ModelProto,
         mut sum_of: impl FnMut(&TensorProto) -> Option<[u8; 32]>,

@@ -183,7 +183,8 @@ fn what_does_not_belong_together_is_not_joined() {
     let halves = digests(&container, 2);
     let many: Vec<_> = digests(&container_of(30), 30).into_iter().take(3).collect();
     let with = |extra: &PartialDigest| [&good[..], std::slice::from_ref(extra)].concat();
-    let cases: [(Vec<PartialDigest>, Result<(), (ErrorKind, &str)>); 11] = [
+    type Expected<'t> = Result<(), (ErrorKind, &'t str)>;
+    let cases: [(Vec<PartialDigest>, Expected<'_>); 11] = [
         (good.clone(), Ok(())),
         (with(&good[1]), Ok(())),
         (vec![], Err((ErrorKind::MissingTensor, "no parts to join"))),

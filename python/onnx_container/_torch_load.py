@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from . import _ranks
+from . import _places, _ranks
 from ._container import Container
 from ._dtypes import DataType, to_torch
 from ._tensor import Tensor
@@ -27,12 +27,12 @@ __all__ = ["OnnxReader"]
 class OnnxReader(StorageReader):
     """Reads the weights of an ONNX model into the state dicts of several ranks, for ``torch.distributed.checkpoint.load``.
 
-    Weights files are mapped, and each rank reads the rows that it needs, however its tensors are sharded. Any model will do,
+    Weights files are mapped, or in a store (``s3://...``) read by range, and each rank reads the rows that it needs, however its tensors are sharded. Any model will do,
     and inline tensors are weights as others are. Types that torch does not have are not among them.
     """
 
     def __init__(self, path: Path, *, rename: Mapping[str, str] | Callable[[str], str] | None = None, **options: Unpack[LoadOptions]) -> None:
-        """A reader of the model ``path``.
+        """A reader of the model ``path``, a path or a URL.
 
         Args:
             rename: as of :class:`OnnxWriter`: names in the state dict, and the tensors that they are for.
@@ -49,8 +49,8 @@ class OnnxReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Whether there is a file of this name."""
-        return os.path.isfile(checkpoint_id)
+        """Whether there is a file of this name, or this is a URL of a store."""
+        return _places.is_url(os.fspath(checkpoint_id)) or os.path.isfile(checkpoint_id)
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
         """Begins a load, of ``checkpoint_id`` from now on if it is given."""
@@ -69,7 +69,10 @@ class OnnxReader(StorageReader):
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """The plan of a rank, with what its model is."""
-        _, _, _, digest, stamps = self._opened().__reduce__()[1]
+        container = self._opened()
+        if container.e_tag is not None:  # of the model in its store, whose weights files are never others
+            return dataclasses.replace(plan, storage_data=container.e_tag)
+        _, _, _, digest, stamps = container.__reduce__()[1]
         return dataclasses.replace(plan, storage_data=(digest, stamps))
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:

@@ -127,6 +127,11 @@ def test_a_model_in_a_store_is_that_of_one_process(group, stored, case: str) -> 
     assert swept.swept == [] and swept.named == ranks
 
 
+@pytest.mark.parametrize("case", ["loaded", "loaded_by_rows"])
+def test_ranks_load_a_model_of_a_store(group, stored, case: str) -> None:
+    assert {it[f"{case} in a store"] for it in group[1]} == {None}, group[1]
+
+
 def test_a_save_to_a_store_that_fails_leaves_the_old_model(group, stored) -> None:
     folder, told = group
     assert {it["store_fails in a store"] for it in told} == {None}, told

@@ -426,6 +426,7 @@ def another_group(ranks: Ranks) -> None:
 
 IN_STORE: list[Callable[[Ranks], None]] = [
     every_form, nested_and_renamed, async_save, small_pieces, tied_otherwise, two_ranks, a_rank_alone, kept, sharded_tensors, fsdp,
+    loaded, loaded_by_rows,
     many_faults, no_model, unlike_ties, store_fails, no_store, another_group,
 ]  # fmt: skip
 """Cases whose models are in a store."""

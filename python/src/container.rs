@@ -18,7 +18,7 @@ use crate::convert::{Declared, Weights, by_name, declarations};
 use crate::error::{OrRaise, exception};
 use crate::initializer::Initializer;
 use crate::interrupt::{detached, interruptible};
-use crate::looks;
+use crate::looks::{self, Digests};
 use crate::mapping::WeightMapping;
 use crate::options::{Cast, Fill, Inline, Load, Save, dtype, externalizing};
 use crate::saved::{CastFound, cast_found, filled, inlined, names, saved};
@@ -406,18 +406,10 @@ impl Container {
         Ok(cast_found(self.rework(py, |container| container.cast(to, options))?))
     }
 
-    /// The digest of model and weights, which may be joined from parts, and those of the tensors
-    /// with their names.
+    /// The digest of model and weights, or what parts make of it, and those of the tensors.
     #[pyo3(signature = (parts = None))]
-    #[allow(clippy::type_complexity)]
-    fn digest(
-        &self,
-        py: Python<'_>,
-        parts: Option<Vec<String>>,
-    ) -> PyResult<(String, Vec<(String, String)>)> {
-        let digest = self.read(py, |container| looks::digest(container, parts.as_deref()))?;
-        let tensors = digest.tensors().iter().map(|it| (it.name().to_owned(), it.to_string()));
-        Ok((digest.to_string(), tensors.collect()))
+    fn digest(&self, py: Python<'_>, parts: Option<Vec<String>>) -> PyResult<Digests> {
+        self.read(py, |container| looks::digest(container, parts.as_deref()))
     }
 
     /// The digests of the tensors of a part, as JSON.
@@ -430,8 +422,7 @@ impl Container {
         self.read(py, looks::summary)
     }
 
-    /// What the elements of the tensors with these names are like, or those of all, as JSON; or of
-    /// those among them that a part has.
+    /// What the elements of the tensors with these names, or of all, are like; or those of a part.
     #[pyo3(signature = (names = None, part = None))]
     fn stats(
         &self,

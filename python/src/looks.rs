@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use onnx_container::compare::{CompareOptions, Comparison, compare_models, compare_with};
-use onnx_container::digest::{ContentDigest, PartialDigest};
+use onnx_container::digest::PartialDigest;
 use onnx_container::stats::TensorStats;
 use onnx_container::{Container, Error, Part, Result, TensorRef, safetensors};
 use pyo3::prelude::*;
@@ -34,11 +34,20 @@ pub fn summary(container: &Container) -> Result<String> {
     text(&container.summary()?)
 }
 
-/// The digest of the model, or what the digests of all parts, each as JSON, make of it.
-pub fn digest(container: &Container, parts: Option<&[String]>) -> Result<ContentDigest> {
-    let Some(parts) = parts else { return container.digest() };
-    let parts = parts.iter().map(|text| PartialDigest::from_json(text));
-    container.digest_of_parts(parts.collect::<Result<Vec<_>>>()?)
+/// The digest of a model, and the names and digests of its tensors.
+pub type Digests = (String, Vec<(String, String)>);
+
+/// The digests of the model, or what those of all parts, each as JSON, make of it.
+pub fn digest(container: &Container, parts: Option<&[String]>) -> Result<Digests> {
+    let digest = match parts {
+        None => container.digest()?,
+        Some(parts) => {
+            let parts = parts.iter().map(|text| PartialDigest::from_json(text));
+            container.digest_of_parts(parts.collect::<Result<Vec<_>>>()?)?
+        }
+    };
+    let tensors = digest.tensors().iter().map(|it| (it.name().to_owned(), it.to_string()));
+    Ok((digest.to_string(), tensors.collect()))
 }
 
 /// The part of this number, and of how many it is.

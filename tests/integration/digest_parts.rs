@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use onnx_container::check::{CheckOptions, check_model};
 use onnx_container::digest::PartialDigest;
 use onnx_container::edit::ExternalizeOptions;
-use onnx_container::proto::{Message, ModelProto, TensorProto};
+use onnx_container::proto::{Message, ModelProto, StringStringEntryProto, TensorProto};
 use onnx_container::{
     Buffer, Container, DataType, Error, ErrorKind, Initializer, LoadOptions, MmapChoice, Part,
-    Result, SaveOptions, WeightFiles, WeightSource, traversal,
+    Result, SaveOptions, WeightFiles, WeightSource,
 };
 
 use crate::digests::everything;
@@ -183,8 +183,8 @@ fn what_does_not_belong_together_is_not_joined() {
     let halves = digests(&container, 2);
     let many: Vec<_> = digests(&container_of(30), 30).into_iter().take(3).collect();
     let with = |extra: &PartialDigest| [&good[..], std::slice::from_ref(extra)].concat();
-    type Expected<'t> = Result<(), (ErrorKind, &'t str)>;
-    let cases: [(Vec<PartialDigest>, Expected<'_>); 11] = [
+    type Case = (Vec<PartialDigest>, Result<(), (ErrorKind, &'static str)>);
+    let cases: [Case; 11] = [
         (good.clone(), Ok(())),
         (with(&good[1]), Ok(())),
         (vec![], Err((ErrorKind::MissingTensor, "no parts to join"))),
@@ -322,110 +322,73 @@ fn edit(path: &Path, change: impl FnOnce(&mut ModelProto)) {
     fs::write(path, message.encode_to_vec().unwrap()).unwrap();
 }
 
-/// Removes the stored digest of the first tensor.
-fn forget_first(model: &mut ModelProto) {
-    let (_, tensor) = traversal::iter_mut(model).next().unwrap();
-    tensor.metadata_props.clear();
+/// The metadata of the initializer of this number, where its digest is stored.
+fn stored(model: &mut ModelProto, number: usize) -> &mut Vec<StringStringEntryProto> {
+    &mut model.graph.as_mut().unwrap().initializer[number].metadata_props
+}
+
+/// The bytes of a weights file, with another first byte.
+fn damaged(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+    bytes[0] ^= 1;
+    Some(bytes)
 }
 
 #[test]
 fn checks_of_all_parts_find_what_the_whole_check_finds() {
-    fn data(path: &Path, at: usize) {
-        let file = path.with_extension("onnx.data");
-        let mut bytes = fs::read(&file).unwrap();
-        bytes[at] ^= 1;
-        fs::write(file, bytes).unwrap();
-    }
-    type Damage = fn(&Path);
-    // What is done to the model, and how many of three parts find something.
-    let cases: [(&str, Damage, usize); 11] = [
-        ("nothing", |_| {}, 0),
-        ("graph", |path| edit(path, |model| model.domain = Some("other".into())), 3),
-        (
-            "stored digest",
-            |path| {
-                edit(path, |model| {
-                    let graph = model.graph.as_mut().unwrap();
-                    let digest = graph.initializer[1].metadata_props.clone();
-                    graph.initializer[2].metadata_props = digest;
-                })
-            },
-            3,
-        ),
-        (
-            "malformed digest",
-            |path| {
-                edit(path, |model| {
-                    let graph = model.graph.as_mut().unwrap();
-                    graph.initializer[1].metadata_props[0].value = Some("0".into());
-                })
-            },
-            3,
-        ),
-        ("no digest of a tensor", |path| edit(path, forget_first), 0),
-        (
-            "no digest, another weight",
-            |path| {
-                edit(path, forget_first);
-                data(path, 0);
-            },
-            3,
-        ),
-        ("no digest of the model", |path| edit(path, |model| model.metadata_props.clear()), 3),
-        (
-            "no digests",
-            |path| {
-                edit(path, |model| {
-                    onnx_container::traversal::tensors_mut(model, |_, tensor| {
-                        tensor.metadata_props.clear();
-                        Ok(())
-                    })
-                    .unwrap();
-                    model.metadata_props.clear();
-                })
-            },
-            1,
-        ),
-        (
-            "bytes of no tensor",
-            |path| {
-                let file = path.with_extension("onnx.data");
-                fs::write(&file, [fs::read(&file).unwrap(), vec![7]].concat()).unwrap();
-            },
-            3,
-        ),
-        (
-            "file cut off",
-            |path| {
-                let file = path.with_extension("onnx.data");
-                fs::write(&file, &fs::read(&file).unwrap()[..6000]).unwrap();
-            },
-            3,
-        ),
-        ("no file", |path| fs::remove_file(path.with_extension("onnx.data")).unwrap(), 3),
+    // What is done to the model and to its weights file, and how many of three parts find it.
+    type Case = (fn(&mut ModelProto), fn(Vec<u8>) -> Option<Vec<u8>>, usize);
+    let cases: [Case; 11] = [
+        (|_| {}, Some, 0),
+        (|_| {}, damaged, 1),
+        (|model| model.domain = Some("other".into()), Some, 3),
+        (|model| *stored(model, 2) = stored(model, 1).clone(), Some, 3),
+        // The part of the tensor cannot read its digest; all find that no digest covers it.
+        (|model| stored(model, 1)[0].value = Some("0".into()), Some, 3),
+        // Every part reads the tensor, to compare the model.
+        (|model| stored(model, 0).clear(), Some, 0),
+        (|model| stored(model, 0).clear(), damaged, 3),
+        (|model| model.metadata_props.clear(), Some, 3),
+        (|_| {}, |bytes| Some([bytes, vec![7]].concat()), 3),
+        (|_| {}, |bytes| Some(bytes[..6000].to_vec()), 3),
+        (|_| {}, |_| None, 3),
     ];
-    for (name, damage, finders) in cases {
+    for (number, (change, damage, finders)) in cases.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
-        let options = SaveOptions::new().digests(true).checksums(name == "no digests");
-        container_of(5).save(&path, options).unwrap();
-        damage(&path);
-        if name == "no digests" {
-            // Files have checksums: one part reads the file.
-            assert!(whole(&path).iter().all(|error| error.kind() == ErrorKind::WrongDigest));
-            data(&path, 0);
+        container_of(5).save(&path, SaveOptions::new().digests(true)).unwrap();
+        edit(&path, change);
+        let data = path.with_extension("onnx.data");
+        match damage(fs::read(&data).unwrap()) {
+            Some(bytes) => fs::write(data, bytes).unwrap(),
+            None => fs::remove_file(data).unwrap(),
         }
         let (whole, found) = (whole(&path), checks(&path, 3));
-        let errors = |found: &Error| found.to_string().contains("SHA-1 of the file");
-        let parts: BTreeSet<_> = match name {
-            "no digests" => found.iter().filter(|it| errors(&it.1)).map(|it| it.0).collect(),
-            _ => found.iter().map(|it| it.0).collect(),
-        };
-        assert_eq!(parts.len(), finders, "{name}: {found:?}");
-        // Where one tensor is wrong and the model is compared by what is stored for it, parts say
-        // the same as the check of the model.
-        assert_eq!(texts(found.iter().map(|it| &it.1)), texts(whole.iter()), "{name}");
+        let parts: BTreeSet<_> = found.iter().map(|(part, _)| part).collect();
+        assert_eq!(parts.len(), finders, "{number}: {found:?}");
+        assert_eq!(texts(found.iter().map(|it| &it.1)), texts(whole.iter()), "{number}");
     }
+}
+
+#[test]
+fn a_file_with_a_checksum_is_read_by_one_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let options = SaveOptions::from(WeightFiles::PerTensor).checksums(true);
+    let saved = container_of(5).save(&path, options).unwrap();
+    let files = saved.files.iter().filter(|file| file.name.ends_with(".weight"));
+    let mut finders = Vec::new();
+    for file in files {
+        let file = folder.path().join(&file.name);
+        let good = fs::read(&file).unwrap();
+        fs::write(&file, damaged(good.clone()).unwrap()).unwrap();
+        let mut found = checks(&path, 3);
+        found.retain(|(_, error)| error.to_string().contains("SHA-1 of the file"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        finders.push(found[0].0);
+        fs::write(&file, good).unwrap();
+    }
+    finders.sort_unstable();
+    assert_eq!(finders, [0, 0, 1, 1, 2]);
 }
 
 #[test]

@@ -86,6 +86,8 @@ pub struct Publication {
     options: PublishOptions,
     /// The model that is replaced.
     old: Option<Replaced>,
+    /// What is to be done where another one is there by then.
+    way_out: &'static str,
 }
 
 /// A model that is replaced.
@@ -148,7 +150,7 @@ impl Publication {
             store.publishes(url, old.is_some())?;
         }
         let (store, url, options) = (store.clone(), url.clone(), options.clone());
-        Ok(Self { store, url, options, old })
+        Ok(Self { store, url, options, old, way_out: "Load it and publish again" })
     }
 
     /// Puts the weights files there that are not, then the model.
@@ -206,7 +208,8 @@ impl Publication {
         old: Option<Version>,
     ) -> Self {
         let old = old.map(|version| Replaced { version, locations: BTreeSet::new() });
-        Self { store: store.clone(), url: url.clone(), options, old }
+        let way_out = "Abort the job and plan it again";
+        Self { store: store.clone(), url: url.clone(), options, old, way_out }
     }
 
     /// The version of the model that is replaced; `None` where there is none.
@@ -328,7 +331,8 @@ impl Publication {
                 let before = self.old.as_ref().and_then(Replaced::e_tag).unwrap_or("none");
                 let reason = format!(
                     "another writer published this model meanwhile: its tag was {before}, and is \
-                     {now}. Load it and publish again"
+                     {now}. {}",
+                    self.way_out
                 );
                 Err(Error::new(ErrorKind::Changed, reason).with_path(shown))
             }

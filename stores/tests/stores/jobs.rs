@@ -326,6 +326,7 @@ fn another_publication_meanwhile(case: &Case) {
         case.publish(&other, PublishOptions::new());
         let error = job.commit().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Changed, "{is_there} {error}");
+        assert!(error.to_string().ends_with("Abort the job and plan it again"), "{error}");
         assert_same(&case.load(), &other);
         job.abort().unwrap();
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from ._dtypes import DataType
 from ._job import Job, Receipt
@@ -108,29 +108,25 @@ def size_of(group: Any) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
-_MADE: dict[tuple[Any, tuple[int, ...]], Any] = {}
-"""The groups for messages, by the group of all ranks and by their own. They stay: torch gives another one the same name, and that
-would meet what is left of the first."""
-
-
 class Messages:
-    """Messages between the ranks of ``group``, in a group of its own that has the memory of the CPU, apart from those of the
-    training. All its ranks make one. Those of two saves at once are told apart by the name of their jobs."""
+    """Messages between the ranks of ``group``, in the memory of the CPU and apart from those of the training. All its ranks make one
+    for each ``job``, and keep it until all have got what was sent to them.
+
+    torch does not know this group: it numbers its own, so that all ranks have to make all of them, and in one order. A save may be
+    of some ranks, or in a thread beside the training.
+    """
 
     def __init__(self, group: Any, job: str) -> None:
-        ranks = tuple(dist.get_process_group_ranks(group or dist.group.WORLD))
-        made = dist.group.WORLD, ranks
-        if made not in _MADE:
-            _MADE[made] = dist.new_group(list(ranks), backend="gloo", timeout=_PATIENCE, use_local_synchronization=True)
-        self._group, self._tag = _MADE[made], zlib.crc32(job.encode()) >> 1
+        store = dist.PrefixStore(f"onnx-container job {job}", distributed_c10d._get_default_store())
+        self._group = dist.ProcessGroupGloo(store, dist.get_rank(group), dist.get_world_size(group), timeout=_PATIENCE)
 
     def send(self, message: torch.Tensor, to: int) -> Any:
         """Begins to send a message; ``to`` is a rank of the group."""
-        return dist.isend(message, group=self._group, tag=self._tag, group_dst=to)
+        return self._group.send([message], to, 0)
 
     def receive(self, message: torch.Tensor, source: int) -> None:
         """Waits for a message."""
-        dist.recv(message, group=self._group, tag=self._tag, group_src=source)
+        self._group.recv([message], source, 0).wait()
 
 
 def gather(

@@ -102,9 +102,10 @@ class OnnxWriter(StorageWriter):
         self._process_group = process_group
         self._begun: _Begun | None = None
         self._kept: tuple[Container, list[str]] | None = None
+        self._messages: _torch_owners.Messages | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_begun": None, "_kept": None, "saved": None}
+        return {**self.__dict__, "_begun": None, "_kept": None, "_messages": None, "saved": None}
 
     @property
     def checkpoint_id(self) -> str:
@@ -226,9 +227,10 @@ class OnnxWriter(StorageWriter):
             assert task.part is not None
             return task.job.reached_by(**self._reached).write(task.part, ask)
 
-        messages = _torch_owners.Messages(self._process_group, task.job.id) if task.has_others else None
+        # They stay until the next save: another rank may still be reading.
+        self._messages = _torch_owners.Messages(self._process_group, task.job.id) if task.has_others else None
         owned = write if task.part is not None else None
-        return _torch_owners.gather(task.steps, task.rank, messages, find, owned, failure)
+        return _torch_owners.gather(task.steps, task.rank, self._messages, find, owned, failure)
 
     def _slices(
         self, task: _Task, items: list[WriteItem], planner: SavePlanner

@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,8 @@ def two_ranks(ranks: Ranks) -> None:
         model = skeleton(*(WEIGHTS.keys() - {"rows", "plain"}))
         among = {"process_group": ranks.pair} if ranks.in_store else {}
         dcp.save(state, storage_writer=OnnxWriter(path, model, **among), process_group=ranks.pair)
+    # torch numbers its groups: where some ranks have made one more, the next one of all never comes.
+    dist.barrier(dist.new_group(timeout=timedelta(seconds=30)))
 
 
 def a_rank_alone(ranks: Ranks) -> None:

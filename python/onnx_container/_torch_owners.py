@@ -12,9 +12,10 @@ import queue
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
@@ -70,10 +71,6 @@ class Step:
     itemsize: int
     pieces: tuple[Piece, ...]
 
-    def concerns(self, rank: int) -> bool:
-        """Whether ``rank`` owns the tensor or has a piece of it."""
-        return self.owner == rank or any(piece.rank == rank for piece in self.pieces)
-
 
 def owners(job: Job, pieces: Mapping[str, Iterable[Piece]], world: int) -> list[int]:
     """The rank that writes each part: of those that write none yet, the one that has most of its elements."""
@@ -83,24 +80,38 @@ def owners(job: Job, pieces: Mapping[str, Iterable[Piece]], world: int) -> list[
             has[tensor.part, piece.rank] += piece.count
     parts = len(job.parts)
     found: dict[int, int] = {}
+    taken: set[int] = set()
     pairs = sorted(((part, rank) for part in range(parts) for rank in range(world)), key=lambda pair: (-has[pair], pair))
     for part, rank in pairs:
-        if part not in found and rank not in found.values():
+        if part not in found and rank not in taken:
             found[part] = rank
+            taken.add(rank)
     return [found[part] for part in range(parts)]
 
 
-def steps(job: Job, pieces: Mapping[str, tuple[Piece, ...]], shapes: Mapping[str, tuple[tuple[int, ...], int]], world: int) -> list[Step]:
-    """The steps of all ranks: the tensors of each part in the order of its file, and those of the parts in turns. ``shapes`` has
-    shapes as torch has them, and the bytes of an element."""
-    owner = owners(job, pieces, world)
+def steps(
+    job: Job, pieces: Mapping[str, tuple[Piece, ...]], shapes: Mapping[str, tuple[tuple[int, ...], int]], owner: list[int], world: int
+) -> list[list[Step]]:
+    """The steps of each rank, all in one order: the tensors of each part in the order of its file, and those of the parts in turns.
+    ``owner`` has the rank of each part, ``shapes`` has shapes as torch has them, and the bytes of an element."""
     by_part: dict[int, list[Step]] = defaultdict(list)
     for tensor in job.tensors:
         shape, itemsize = shapes[tensor.name]
         step = Step(tensor.name, owner[tensor.part], tensor.dtype, tensor.shape, shape, itemsize, pieces[tensor.name])
         by_part[tensor.part].append(step)
-    longest = max(map(len, by_part.values()), default=0)
-    return [of_part[turn] for turn in range(longest) for of_part in by_part.values() if turn < len(of_part)]
+    of_ranks: list[list[Step]] = [[] for _ in range(world)]
+    for step in filter(None, chain.from_iterable(zip_longest(*by_part.values()))):
+        for rank, known in _known(step).items():
+            of_ranks[rank].append(known)
+    return of_ranks
+
+
+def _known(step: Step) -> dict[int, Step]:
+    """What each rank knows of a step that it takes: its owner all of it, others their own pieces."""
+    own: dict[int, list[Piece]] = defaultdict(list)
+    for piece in step.pieces:
+        own[piece.rank].append(piece)
+    return {**{rank: replace(step, pieces=tuple(has)) for rank, has in own.items()}, step.owner: step}
 
 
 def size_of(group: Any) -> int:

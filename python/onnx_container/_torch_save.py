@@ -329,14 +329,14 @@ def _with_steps(tasks: list[SavePlan], job: Job, planned: Mapping[str, str], tie
             pieces[tensor.name] = [_torch_owners.Piece(0, None, (0,), (tensor.nbytes,))]
             shapes[tensor.name] = (tensor.nbytes,), 1
     whole = {name: tuple(of_tensor) for name, of_tensor in pieces.items()}
-    steps = _torch_owners.steps(job, whole, shapes, len(tasks))
     owners = _torch_owners.owners(job, whole, len(tasks))
+    steps = _torch_owners.steps(job, whole, shapes, owners, len(tasks))
     return [
         dataclasses.replace(
             plan,
             storage_data=dataclasses.replace(
                 plan.storage_data,
-                steps=[step for step in steps if step.concerns(rank)],
+                steps=steps[rank],
                 part=owners.index(rank) if rank in owners else None,
                 has_others=len(tasks) > 1,
             ),

@@ -24,7 +24,7 @@ import onnx_container  # noqa: E402
 import s3  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch_ranks  # noqa: E402
-from onnx_container import Container, DataType, Job, recover  # noqa: E402
+from onnx_container import Container, DataType, Job, _torch_owners, recover  # noqa: E402
 from onnx_container.torch import OnnxReader, OnnxWriter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:TypedStorage")
@@ -110,6 +110,21 @@ def test_files_are_those_of_one_process(group, tmp_path: Path, case: str) -> Non
     for name in os.listdir(tmp_path):
         assert (folder / case / name).read_bytes() == (tmp_path / name).read_bytes(), name
     assert Container.load(folder / case / "m.onnx").digest()[0] == alone.digest()[0]
+
+
+def test_a_rank_is_told_the_pieces_that_it_sends_or_gathers(tmp_path: Path) -> None:
+    names, world = ["a", "b", "c"], 4
+    container = Container(models.add(*((name, DataType.FLOAT, (8, 2)) for name in names)), {f"#{name}": np.ones((8, 2), "f4") for name in names})
+    job = Job.plan(container, tmp_path / "m.onnx", parts=world)
+    pieces = {name: tuple(_torch_owners.Piece(rank, (name, rank), (2 * rank, 0), (2, 2)) for rank in range(world)) for name in names}
+    owners = _torch_owners.owners(job, pieces, world)
+    steps = _torch_owners.steps(job, pieces, dict.fromkeys(names, ((8, 2), 4)), owners, world)
+    assert len(set(owners)) == len(job.parts) == 3
+    for rank, of_rank in enumerate(steps):
+        assert [step.name for step in of_rank] == [step.name for step in steps[0]] and len(of_rank) == len(names)
+        for step in of_rank:
+            assert step.pieces == (pieces[step.name] if step.owner == rank else pieces[step.name][rank : rank + 1])
+    job.abort()
 
 
 @pytest.mark.parametrize("case", [it for it in SAVES if it not in ("shards", "over_an_old_one")])

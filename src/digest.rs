@@ -106,7 +106,7 @@ impl ContentDigest {
     /// container.insert("#w", vec![1_u8, 2, 3])?;
     ///
     /// let sum = Sha256::digest([1, 2, 3]).into();
-    /// let digest = ContentDigest::of_sums(&container.model, |_| Some(sum))?;
+    /// let digest = ContentDigest::of_sums(container.model(), |_| Some(sum))?;
     /// assert_eq!(digest, container.digest()?);
     /// # Ok::<(), onnx_container::Error>(())
     /// ```

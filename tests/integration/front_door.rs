@@ -22,6 +22,7 @@ const NAMES: &[&str] = &[
     "LoadOptions",
     "MmapChoice",
     "Outline",
+    "Part",
     "Result",
     "SaveOptions",
     "Saved",

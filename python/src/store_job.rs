@@ -141,8 +141,8 @@ impl StoreJob {
         receipt.to_json().or_raise()
     }
 
-    /// How far the job is: parts that are written, parts that are not, writers of slices, which
-    /// there are none of, bytes that are written, all bytes.
+    /// How far the job is: parts that are written, parts that are not, writers of slices
+    /// (always empty), bytes that are written, all bytes.
     #[allow(clippy::type_complexity)]
     fn status(&self, py: Python<'_>) -> PyResult<(Vec<usize>, Vec<usize>, Vec<String>, u64, u64)> {
         let RemoteJobStatus { done, missing, bytes_written, bytes, .. } =

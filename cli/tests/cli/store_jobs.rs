@@ -413,7 +413,7 @@ fn xargs_writes_the_parts() {
     assert_eq!(stored(&server, &folder, HALF), tensors(&folder.path("m.onnx")));
 }
 
-/// Whoever commits, the model is there: by one that ended, or by one that finds it ended.
+/// The model is there after any of the commits: one publishes it, or finds it published.
 #[test]
 fn a_commit_of_several_at_once_publishes_one_model() {
     let folder = folder();

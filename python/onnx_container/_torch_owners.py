@@ -14,7 +14,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -161,8 +160,13 @@ def gather(
                 for piece in step.pieces:
                     if piece.rank == rank and piece.count:
                         sent.send(failed.bytes_of(find, step, piece), step.owner)
+                        sent.send(torch.tensor([failed.error is not None], dtype=torch.uint8), step.owner)
             elif upload is not None:
-                upload.put(step, _gathered(step, rank, messages, partial(failed.bytes_of, find, step)))
+                whole = _gathered(step, rank, messages, find, failed)
+                if failed.error is None:
+                    upload.put(step, whole)
+                else:  # A part of other bytes would have a receipt, by which anybody may commit the job.
+                    upload.give_up()
         sent.wait(0)
     except BaseException:
         if upload is not None:
@@ -175,24 +179,34 @@ def gather(
     return None if upload is None else upload.end()
 
 
-def _gathered(step: Step, rank: int, messages: Messages | None, own: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
+def _gathered(
+    step: Step, rank: int, messages: Messages | None, find: Callable[[Step, Piece], torch.Tensor], failed: _Failed
+) -> torch.Tensor:
     """All bytes of a tensor, with an axis for those of an element."""
     whole = torch.empty((*step.shape, step.itemsize), dtype=torch.uint8)
     for piece in step.pieces:
         if not piece.count:
             continue
         if piece.rank == rank:
-            flat = own(piece)
+            flat = failed.bytes_of(find, step, piece)
         else:
-            flat = torch.empty(piece.count * step.itemsize, dtype=torch.uint8)
-            for message in flat.split(_MESSAGE):
-                assert messages is not None
-                messages.receive(message, piece.rank)
+            assert messages is not None
+            flat = _received(step, piece, messages, failed)
         place = whole
         for axis, (start, size) in enumerate(zip(piece.start, piece.sizes, strict=True)):
             place = place.narrow(axis, start, size)
         place.copy_(flat.reshape(place.shape))
     return whole
+
+
+def _received(step: Step, piece: Piece, messages: Messages, failed: _Failed) -> torch.Tensor:
+    """The bytes of a piece of another rank, which says behind them whether they are zeros in place of what it has not."""
+    flat, has_failed = torch.empty(piece.count * step.itemsize, dtype=torch.uint8), torch.empty(1, dtype=torch.uint8)
+    for message in (*flat.split(_MESSAGE), has_failed):
+        messages.receive(message, piece.rank)
+    if has_failed.item() and failed.error is None:
+        failed.error = RuntimeError(f"{step.name}: rank {piece.rank} has failed, which has a part of it")
+    return flat
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -202,7 +216,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Failed:
-    """The first error of what a rank has. Others wait for its bytes, so zeros are sent in their place."""
+    """The first error of what a rank has, or gets. Others wait for its bytes, so zeros are sent in their place."""
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error

@@ -410,6 +410,11 @@ def store_fails(ranks: Ranks) -> None:
         raise AssertionError("saved")
     except dcp.api.CheckpointException as error:
         assert "the device is gone" in str(error), error
+    if ranks.rank == 0:
+        # The job is there until the writer goes: nobody may commit it without what that rank had.
+        assert writer._begun is not None
+        job = writer._begun.job
+        assert {it.part for it in job.tensors if WEIGHTS[it.name][2] in (ROWS, COLUMNS)} <= {*job.status().missing}
     dist.barrier()
     assert Container.load(ranks.path("store_fails")).e_tag == before
     dist.barrier()

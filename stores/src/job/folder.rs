@@ -28,8 +28,9 @@ const COMMITTED: &str = "committed.json";
 
 /// How many names are tried before something else is wrong.
 const MOST_NAMES: usize = 100;
-/// The most bytes of a small object. A job has some 100 for each tensor.
-const MOST_BYTES: u64 = 1 << 30;
+/// The most bytes of an object of a job. A model is a Protobuf message, which is shorter; a
+/// description has some 100 bytes for each tensor.
+const MOST_BYTES: u64 = 1 << 31;
 
 const GONE: &str = "the job is not there: it was committed or aborted";
 const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. \
@@ -278,7 +279,7 @@ async fn get(store: &Store, path: &Path) -> Result<Option<Vec<u8>>> {
     match again(read).await {
         Ok(Ok(bytes)) => Ok(Some(bytes.into())),
         Ok(Err(size)) => {
-            let reason = format!("{size} bytes are too many for a description of a job");
+            let reason = format!("{size} bytes are too many for an object of a job");
             Err(Error::new(ErrorKind::TooLarge, reason).with_path(shown()))
         }
         Err(StoreError::NotFound { .. }) => Ok(None),

@@ -153,7 +153,11 @@ async fn files_of_jobs(store: &Store, listed: &[ObjectMeta]) -> Result<BTreeSet<
     });
     let read = receipts.map(|(job, path)| async move {
         // What was committed meanwhile is named by its model, which is read again.
-        let text = read_text(store, path).await?;
+        let text = match read_text(store, path).await {
+            // What is no text is no receipt.
+            Err(error) if error.kind() == ErrorKind::Decode => None,
+            text => text?,
+        };
         let receipt = text.and_then(|text| PartReceipt::from_json(&text).ok());
         let name = receipt.and_then(|receipt| receipt.file).map(|file| file.name);
         let folder = job.rsplit_once('/').map(|(folder, _)| folder);

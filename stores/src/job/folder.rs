@@ -122,6 +122,19 @@ impl JobFolder {
         put(&self.store, &self.object(MODEL), model.into()).await
     }
 
+    /// Puts a receipt there, unless there is one; returns whether it is there now.
+    pub(super) async fn add_receipt(&self, part: usize, json: String) -> Result<bool> {
+        let receipt = self.receipt(part);
+        let (path, bytes) = (receipt.path()?, PutPayload::from(json.clone()));
+        match self.store.objects().put_opts(&path, bytes, PutMode::Create.into()).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::AlreadyExists { .. }) => Ok(false),
+            // A store without conditions, or an answer that is lost.
+            Err(_) => self.put_receipt(part, json).await.map(|()| true),
+        }
+    }
+
+    /// Puts a receipt there, in place of what is there.
     pub(super) async fn put_receipt(&self, part: usize, json: String) -> Result<()> {
         put(&self.store, &self.receipt(part), json.into()).await
     }

@@ -82,8 +82,15 @@ impl RemoteJob {
             return Ok(receipt);
         }
         let (stored, infinite) = write(file)?;
-        let receipt = PartReceipt { job, part, file: Some(stored), infinite };
-        run(folder.put_receipt(part, receipt.to_json()?))?;
+        let mut receipt = PartReceipt { job, part, file: Some(stored), infinite };
+        let json = receipt.to_json()?;
+        if !run(folder.add_receipt(part, json.clone()))? {
+            // The receipt of another run of this part counts, as a commit may have seen it.
+            match self.stored(part)?.filter(|receipt| self.is_there(receipt, file)) {
+                Some(first) => receipt = first,
+                None => run(folder.put_receipt(part, json))?,
+            }
+        }
         // A receipt that is put after the end of its job stays.
         if let Err(error) = run(folder.check_there()) {
             drop(run(folder.remove_receipt(part)));

@@ -215,6 +215,22 @@ fn weights_that_are_made_once(case: &Case) {
     let committed = job.commit().unwrap();
     assert_eq!(case.load().digest().unwrap(), committed.digest);
 
+    // Of two runs at once the receipt of the first counts, for both.
+    let job = plan(case, &container, 2);
+    let inner = elsewhere(case, &job);
+    let first = std::sync::Mutex::new(None);
+    let late = |name: &str| {
+        let mut first = first.lock().unwrap();
+        if first.is_none() {
+            *first = Some(inner.write_from(0, &make).unwrap());
+        }
+        make(name)
+    };
+    let second = job.write_from(0, &late).unwrap();
+    assert_eq!(Some(second), first.into_inner().unwrap());
+    job.write_from(1, &make).unwrap();
+    assert_eq!(job.commit().unwrap().digest, case.load().digest().unwrap());
+
     // Weights of another type or shape, and a producer that fails.
     let job = plan(case, &container, 2);
     let wrong: [(&(dyn Fn() -> Result<Initializer> + Sync), _); 3] = [

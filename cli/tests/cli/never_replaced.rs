@@ -361,6 +361,7 @@ const READ: [(&str, &str); 66] = [
     ("diff", "a"),
     ("diff", "b"),
     ("digest", "models"),
+    ("digest", "join"),
     ("edit", "input"),
     ("embed", "input"),
     ("export-safetensors", "model"),

@@ -352,7 +352,7 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
 }
 
 /// The options that take a path and write nothing there.
-const READ: [(&str, &str); 66] = [
+const READ: [(&str, &str); 67] = [
     ("attach", "model"),
     ("attach", "weights"),
     ("cast", "input"),

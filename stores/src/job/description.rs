@@ -238,12 +238,15 @@ impl RemoteJob {
         let (id, model) = folder.names()?;
         let text = run(folder.job())?;
         let mut plan = Plan::from_json(&text).map_err(|error| error.with_path(folder.shown()))?;
-        if plan.id != id || plan.key != model.key() {
+        // One whose root is a folder of the bucket calls the same object by another key.
+        let is_here = plan.key == model.key()
+            || format!("{}/{}", plan.root, plan.key) == model.to_string();
+        if plan.id != id || !is_here {
             let reason = "the folder has the description of another job";
             return Err(Error::new(ErrorKind::Changed, reason).with_path(folder.shown()));
         }
         // A store may have several names, and the job is where it was found.
-        plan.root = model.root().to_owned();
+        (plan.root, plan.key) = (model.root().to_owned(), model.key().to_owned());
         Self::new(plan, stores)
     }
 

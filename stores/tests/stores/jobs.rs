@@ -13,7 +13,9 @@ use onnx_container::{
     WeightFiles,
 };
 use onnx_container_store::job::{PartReceipt, RemoteJob, RemoteJobOptions, Stores, jobs_in};
-use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
+use onnx_container_store::object_store::memory::InMemory;
+use onnx_container_store::object_store::prefix::PrefixStore;
+use onnx_container_store::object_store::{ObjectStore, ObjectStoreExt, path::Path};
 use onnx_container_store::{IfPresent, PublishOptions, Store, StoreUrl, SweepOptions, sweep};
 
 use crate::behaviour::{Behaviour, Case, wait};
@@ -518,6 +520,26 @@ fn parts_that_no_object_can_be_are_refused() {
     let error = RemoteJob::plan(&container, &case.url, &case.store, 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     assert_eq!(case.place.name, "memory");
+}
+
+/// A store whose root is a folder of the bucket has other keys.
+#[test]
+fn a_job_is_opened_from_a_store_with_another_root() {
+    let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let bucket = Store::new(memory.clone(), "s3://memory");
+    let folder = Store::new(Arc::new(PrefixStore::new(memory, "a")), "s3://memory/a");
+    let container = model(1, &[("w", 100)]);
+    let roots = [(&bucket, "a/m.onnx", &folder, "m.onnx"), (&folder, "m.onnx", &bucket, "a/m.onnx")];
+    for (planned, key, opened, other) in roots {
+        let url = StoreUrl::of(planned.root(), key).unwrap();
+        let job = RemoteJob::plan(&container, &url, planned, 1).unwrap();
+        let there = StoreUrl::of(opened.root(), other).unwrap();
+        let there = there.beside(job.folder().name()).unwrap();
+        let found = RemoteJob::open(&there, opened).unwrap();
+        found.write_from(0, &container).unwrap();
+        found.commit().unwrap();
+        assert_same(&fetched(planned, &url), &container);
+    }
 }
 
 /// Receipts that name what is not there.

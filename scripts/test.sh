@@ -412,7 +412,7 @@ run_python_with_torch() {
     else
         printf '!!! SKIPPED in part: too little memory for 4 GB of weights, so they are 256 MiB\n'
     fi
-    pytest "$interpreter" python/tests/test_torch.py python/tests/test_torch_writer.py python/tests/test_pipelines.py python/tests/test_match.py python/tests/test_cookbook.py
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python pytest "$interpreter" python/tests/test_torch.py python/tests/test_torch_writer.py python/tests/test_pipelines.py python/tests/test_match.py python/tests/test_cookbook.py
 }
 
 # Jobs on Ray, with the wheel of the section before, and stores on moto of the Python environment.

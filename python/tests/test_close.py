@@ -72,6 +72,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "export_safetensors": ("x.safetensors",),
     "extract_model": (["x"], ["y"]),
     "fill": ({},),
+    "partial_digest": (0, 1),
     "find": ("*",),
     "get": ("#a",),
     "match": ({},),

@@ -22,7 +22,7 @@ use crate::util::shares::shares;
 /// One of several parts of a model, of about the same length in bytes: `3/64` is the fourth of 64.
 /// Numbers begin at 0.
 ///
-/// [`Container::partial_digest`], [`CheckOptions::part`](crate::check::CheckOptions::part) and
+/// `Container::partial_digest`, [`CheckOptions::part`](crate::check::CheckOptions::part) and
 /// [`Container::stats`] read the tensors of one part. Each tensor is in one part; where there are
 /// more parts than tensors, some are empty. All processes have to read the model from the same
 /// files: the same model in other files may be divided in another way.

@@ -34,9 +34,8 @@ fn rewrite(source: &str, target: &StoreUrl, parts: usize) -> Result<(), Box<dyn 
     let job = RemoteJob::rewrite(source, target, Stores::new(), recast, parts)?;
     let folder = job.folder().to_string();
     let program = std::env::current_exe()?;
-    let write = |part: usize| {
-        Command::new(&program).args(["--write", &folder, &part.to_string()]).spawn()
-    };
+    let write =
+        |part: usize| Command::new(&program).args(["--write", &folder, &part.to_string()]).spawn();
     let writers: Vec<_> = job.parts().map(write).collect::<Result<_, _>>()?;
     for mut writer in writers {
         // What a process did not write is written again by any other.

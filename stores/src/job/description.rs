@@ -239,8 +239,8 @@ impl RemoteJob {
         let text = run(folder.job())?;
         let mut plan = Plan::from_json(&text).map_err(|error| error.with_path(folder.shown()))?;
         // One whose root is a folder of the bucket calls the same object by another key.
-        let is_here = plan.key == model.key()
-            || format!("{}/{}", plan.root, plan.key) == model.to_string();
+        let is_here =
+            plan.key == model.key() || format!("{}/{}", plan.root, plan.key) == model.to_string();
         if plan.id != id || !is_here {
             let reason = "the folder has the description of another job";
             return Err(Error::new(ErrorKind::Changed, reason).with_path(folder.shown()));

@@ -529,7 +529,8 @@ fn a_job_is_opened_from_a_store_with_another_root() {
     let bucket = Store::new(memory.clone(), "s3://memory");
     let folder = Store::new(Arc::new(PrefixStore::new(memory, "a")), "s3://memory/a");
     let container = model(1, &[("w", 100)]);
-    let roots = [(&bucket, "a/m.onnx", &folder, "m.onnx"), (&folder, "m.onnx", &bucket, "a/m.onnx")];
+    let roots =
+        [(&bucket, "a/m.onnx", &folder, "m.onnx"), (&folder, "m.onnx", &bucket, "a/m.onnx")];
     for (planned, key, opened, other) in roots {
         let url = StoreUrl::of(planned.root(), key).unwrap();
         let job = RemoteJob::plan(&container, &url, planned, 1).unwrap();

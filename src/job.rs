@@ -38,5 +38,7 @@ pub use receipt::{Receipt, WrittenTensor};
 pub use slice::TensorSlice;
 pub use slices::SliceWriter;
 pub use source::RewriteSource;
+#[doc(hidden)] // for the jobs of stores
+pub use source::changed;
 pub use status::{JobStatus, abort_job, jobs_in, jobs_of};
 pub use write::Weights;

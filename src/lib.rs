@@ -239,10 +239,13 @@ pub use {
     util::byte_size::ByteSize,
 };
 
-/// Work that [`Cancel`] ends, on several threads, for the crates above this one.
+/// What the crates above this one need: work that [`Cancel`] ends, on several threads, and kinds of
+/// JSON.
 #[doc(hidden)]
 pub mod work {
     pub use crate::util::cancel::{advance, begin, check};
+    #[cfg(any(feature = "jobs", feature = "safetensors"))]
+    pub use crate::util::json_kind::JsonKind;
     pub use crate::util::parallel::{cores, for_each};
 }
 

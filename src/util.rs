@@ -4,6 +4,8 @@
 #[cfg(feature = "serde")]
 pub(crate) mod as_text;
 pub(crate) mod did_you_mean;
+#[cfg(any(feature = "jobs", feature = "safetensors"))]
+pub(crate) mod json_kind;
 pub(crate) mod names;
 pub(crate) mod shares;
 

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::hashed::hashed;
@@ -19,9 +18,10 @@ use crate::container::part::Part;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::graph::traversal;
 use crate::proto::ModelProto;
+use crate::util::json_kind::JsonKind;
 
-const FORMAT: &str = "onnx-container partial digest";
-const VERSION: u32 = 1;
+const KIND: JsonKind =
+    JsonKind { format: "onnx-container partial digest", version: 1, name: "a partial digest" };
 /// How many parts that are missing are named.
 const FEW: usize = 20;
 
@@ -72,8 +72,8 @@ impl PartialDigest {
     /// # Errors
     /// [`ErrorKind::Internal`].
     pub fn to_json(&self) -> Result<String> {
-        let format = FORMAT.to_owned();
-        let stamped = Stamped { format, version: VERSION, partial_digest: self };
+        let (format, version) = (KIND.format.to_owned(), KIND.version);
+        let stamped = Stamped { format, version, partial_digest: self };
         serde_json::to_string(&stamped).map_err(Error::internal)
     }
 
@@ -83,24 +83,12 @@ impl PartialDigest {
     /// [`ErrorKind::Decode`] for text that is no such JSON, [`ErrorKind::Unsupported`] for another
     /// version of it.
     pub fn from_json(text: &str) -> Result<Self> {
-        let not_one = |reason: String| {
-            Error::new(ErrorKind::Decode, format!("not a partial digest: {reason}"))
-        };
-        let wrong = |error: serde_json::Error| not_one(error.to_string());
-        // The version first: what else there is depends on it.
-        let stamped: Stamped<IgnoredAny> = serde_json::from_str(text).map_err(wrong)?;
-        if stamped.format != FORMAT {
-            return Err(not_one(format!("its format is {:?}, not {FORMAT:?}", stamped.format)));
-        }
-        if stamped.version != VERSION {
-            let reason =
-                format!("version {} of a partial digest; {VERSION} is known", stamped.version);
-            return Err(Error::new(ErrorKind::Unsupported, reason));
-        }
-        let stamped: Stamped<Self> = serde_json::from_str(text).map_err(wrong)?;
+        KIND.check(text)?;
+        let stamped: Stamped<Self> =
+            serde_json::from_str(text).map_err(|error| KIND.not_one(error))?;
         let found = stamped.partial_digest;
         if !found.tensors.is_sorted_by(|one, next| one.position < next.position) {
-            return Err(not_one("its tensors are not in graph order".to_owned()));
+            return Err(KIND.not_one("its tensors are not in graph order"));
         }
         Ok(found)
     }

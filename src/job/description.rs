@@ -16,9 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::check_location;
 use crate::files::recovery::{is_job_id, is_of_job, job_name};
 use crate::save::{SaveOptions, SavedFile};
+use crate::util::json_kind::JsonKind;
 
-const FORMAT: &str = "onnx-container job";
-const VERSION: u32 = 1;
+const KIND: JsonKind = JsonKind { format: "onnx-container job", version: 1, name: "a job" };
 
 /// A save that many processes write together: each writes its part into files of full length, and
 /// one commit puts all of them in place.
@@ -233,7 +233,7 @@ impl Job {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] where the path of the model is not UTF-8.
     pub fn to_json(&self) -> Result<String> {
-        let stamped = Stamped { format: FORMAT.to_owned(), version: VERSION, job: self };
+        let stamped = Stamped { format: KIND.format.to_owned(), version: KIND.version, job: self };
         serde_json::to_string(&stamped).map_err(|_| {
             let reason = "the path is not UTF-8, and a job is JSON";
             Error::new(ErrorKind::InvalidArgument, reason).with_path(&self.directory)
@@ -246,20 +246,9 @@ impl Job {
     /// [`ErrorKind::Decode`] for text that is no such JSON, [`ErrorKind::Unsupported`] for another
     /// version of it, [`ErrorKind::InvalidModel`] for places that are not within the files.
     pub fn from_json(text: &str) -> Result<Self> {
-        let wrong =
-            |error: serde_json::Error| Error::new(ErrorKind::Decode, format!("not a job: {error}"));
-        // The version first: what else there is depends on it.
-        let Stamped { format, version, .. }: Stamped<serde::de::IgnoredAny> =
-            serde_json::from_str(text).map_err(wrong)?;
-        if format != FORMAT {
-            let reason = format!("not a job: its format is `{format}`, not `{FORMAT}`");
-            return Err(Error::new(ErrorKind::Decode, reason));
-        }
-        if version != VERSION {
-            let reason = format!("version {version} of a job; {VERSION} is known");
-            return Err(Error::new(ErrorKind::Unsupported, reason));
-        }
-        let Stamped { job, .. }: Stamped<Self> = serde_json::from_str(text).map_err(wrong)?;
+        KIND.check(text)?;
+        let Stamped { job, .. }: Stamped<Self> =
+            serde_json::from_str(text).map_err(|error| KIND.not_one(error))?;
         job.check()?;
         Ok(job)
     }

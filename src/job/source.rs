@@ -95,14 +95,25 @@ impl RewriteSource {
         Ok((container, opened))
     }
 
-    fn changed(&self, mut container: Container) -> Result<(Container, Option<CastReport>)> {
-        let recast = self.recast.as_ref();
-        let report = recast.map(|recast| recast.apply(&mut container)).transpose()?;
-        if let Some(options) = self.externalize {
-            container.externalize(options)?;
-        }
-        Ok((container, report))
+    fn changed(&self, container: Container) -> Result<(Container, Option<CastReport>)> {
+        changed(container, self.recast.as_ref(), self.externalize)
     }
+}
+
+/// The container that parts of a rewrite are written from, and what its cast did.
+///
+/// # Errors
+/// Those of [`Container::cast`] and of [`Container::externalize`].
+pub fn changed(
+    mut container: Container,
+    recast: Option<&Recast>,
+    externalize: Option<ExternalizeOptions>,
+) -> Result<(Container, Option<CastReport>)> {
+    let report = recast.map(|recast| recast.apply(&mut container)).transpose()?;
+    if let Some(options) = externalize {
+        container.externalize(options)?;
+    }
+    Ok((container, report))
 }
 
 /// The files of a folder, which notes those that it has opened.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{Folder, Run, floats, tensors, weight};
 
 /// `m.onnx` of eight weights and their file; of each the last one is the smallest.
-fn folder() -> Folder {
+pub fn folder() -> Folder {
     let folder = Folder::new();
     let mut graph = GraphProto::new("g");
     for number in 0..8 {

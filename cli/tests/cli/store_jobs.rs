@@ -3,29 +3,14 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use onnx_container::proto::{GraphProto, ModelProto};
 use serde_json::Value;
 
+use crate::job::folder;
 use crate::store_server::Server;
-use crate::support::{Folder, Run, floats, tensors, weight};
+use crate::support::{Folder, Run, tensors};
 
 /// Where the models are.
 const HALF: &str = "s3://b/models/m16.onnx";
-
-/// `m.onnx` of eight weights and their file; of each the last one is the smallest.
-fn folder() -> Folder {
-    let folder = Folder::new();
-    let mut graph = GraphProto::new("g");
-    for number in 0..8 {
-        graph.initializer.push(weight(&format!("w{number}"), &[8 - number, 300], number as f32));
-    }
-    graph.initializer.push(floats("small", 4));
-    let mut model = ModelProto::new(graph).with_operator_set("", 17);
-    model.ir_version = Some(8);
-    folder.save("inline.onnx", &model);
-    folder.run(&["pack", "inline.onnx", "m.onnx"]).done();
-    folder
-}
 
 /// A store that has `m.onnx` of the folder.
 fn store(folder: &Folder) -> Server {

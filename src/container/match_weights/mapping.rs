@@ -3,11 +3,12 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::util::json_kind::JsonKind;
 
 /// What the JSON says of itself.
-const FORMAT: &str = "onnx-container.weight-mapping";
-const VERSION: u32 = 1;
+const KIND: JsonKind =
+    JsonKind { format: "onnx-container.weight-mapping", version: 1, name: "a mapping of weights" };
 
 /// Which weights of a checkpoint each tensor of a model is, found by [`Container::match_weights`].
 ///
@@ -138,7 +139,8 @@ impl WeightMapping {
     /// # Errors
     /// None that a mapping of names that are text can have.
     pub fn to_json(&self) -> Result<String> {
-        let stamped = Stamped { format: FORMAT.to_owned(), version: VERSION, mapping: self };
+        let (format, version) = (KIND.format.to_owned(), KIND.version);
+        let stamped = Stamped { format, version, mapping: self };
         serde_json::to_string_pretty(&stamped).map_err(Error::internal)
     }
 
@@ -148,22 +150,9 @@ impl WeightMapping {
     /// [`ErrorKind::Decode`] for text that is no such JSON; [`ErrorKind::Unsupported`] for another
     /// version of it.
     pub fn from_json(text: &str) -> Result<Self> {
-        let wrong = |error: serde_json::Error| {
-            Error::new(ErrorKind::Decode, format!("not a mapping of weights: {error}"))
-        };
-        // The version first: what else there is depends on it.
-        let Stamped { format, version, .. }: Stamped<de::IgnoredAny> =
-            serde_json::from_str(text).map_err(wrong)?;
-        if format != FORMAT {
-            let reason =
-                format!("not a mapping of weights: its format is `{format}`, not `{FORMAT}`");
-            return Err(Error::new(ErrorKind::Decode, reason));
-        }
-        if version != VERSION {
-            let reason = format!("version {version} of a mapping of weights; {VERSION} is known");
-            return Err(Error::new(ErrorKind::Unsupported, reason));
-        }
-        let stamped: Stamped<Self> = serde_json::from_str(text).map_err(wrong)?;
+        KIND.check(text)?;
+        let stamped: Stamped<Self> =
+            serde_json::from_str(text).map_err(|error| KIND.not_one(error))?;
         Ok(stamped.mapping)
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use onnx_container::external_data::check_location;
 use onnx_container::recovery::is_of_job;
+use onnx_container::work::JsonKind;
 use onnx_container::{ByteSize, DataType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,8 @@ use crate::url::StoreUrl;
 /// The most bytes of an object: that of S3 for long, so that parts of it fit memory.
 const MOST_BYTES: u64 = 5 << 40;
 
-const FORMAT: &str = "onnx-container store job";
-const VERSION: u32 = 1;
+const KIND: JsonKind =
+    JsonKind { format: "onnx-container store job", version: 1, name: "a job of a store" };
 
 /// A model of a store that many processes write together: each puts its part there, a weights file,
 /// and one commit publishes the model.
@@ -252,32 +253,20 @@ impl RemoteJob {
 
     /// Whether `text` is the description of a job in a store, and not of one in a folder.
     pub fn is_json_of(text: &str) -> bool {
-        let stamped = serde_json::from_str::<Stamped<serde::de::IgnoredAny>>(text);
-        stamped.is_ok_and(|stamped| stamped.format == FORMAT)
+        KIND.is_of(text)
     }
 }
 
 impl Plan {
     pub(super) fn to_json(&self) -> Result<String> {
-        let stamped = Stamped { format: FORMAT.to_owned(), version: VERSION, job: self };
+        let stamped = Stamped { format: KIND.format.to_owned(), version: KIND.version, job: self };
         serde_json::to_string(&stamped).map_err(Error::internal)
     }
 
     fn from_json(text: &str) -> Result<Self> {
-        let wrong =
-            |error: serde_json::Error| Error::new(ErrorKind::Decode, format!("not a job: {error}"));
-        // The version first: what else there is depends on it.
-        let Stamped { format, version, .. }: Stamped<serde::de::IgnoredAny> =
-            serde_json::from_str(text).map_err(wrong)?;
-        if format != FORMAT {
-            let reason = format!("not a job of a store: its format is `{format}`, not `{FORMAT}`");
-            return Err(Error::new(ErrorKind::Decode, reason));
-        }
-        if version != VERSION {
-            let reason = format!("version {version} of a job; {VERSION} is known");
-            return Err(Error::new(ErrorKind::Unsupported, reason));
-        }
-        let Stamped { job, .. }: Stamped<Self> = serde_json::from_str(text).map_err(wrong)?;
+        KIND.check(text)?;
+        let Stamped { job, .. }: Stamped<Self> =
+            serde_json::from_str(text).map_err(|error| KIND.not_one(error))?;
         job.check()?;
         Ok(job)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use onnx_container::edit::{CastReport, ExternalizeOptions};
-use onnx_container::job::{Recast, RewriteSource};
+use onnx_container::job::{Recast, RewriteSource, changed};
 use onnx_container::{Container, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -111,12 +111,7 @@ impl StoredSource {
         self.changed(container)
     }
 
-    fn changed(&self, mut container: Container) -> Result<(Container, Option<CastReport>)> {
-        let recast = self.recast.as_ref();
-        let report = recast.map(|recast| recast.apply(&mut container)).transpose()?;
-        if let Some(options) = self.externalize {
-            container.externalize(options)?;
-        }
-        Ok((container, report))
+    fn changed(&self, container: Container) -> Result<(Container, Option<CastReport>)> {
+        changed(container, self.recast.as_ref(), self.externalize)
     }
 }

@@ -147,8 +147,8 @@ impl WeightMapping {
     /// The mapping of a JSON text.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] for text that is no such JSON; [`ErrorKind::Unsupported`] for another
-    /// version of it.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) for text that is no such JSON;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for another version of it.
     pub fn from_json(text: &str) -> Result<Self> {
         KIND.check(text)?;
         let stamped: Stamped<Self> =

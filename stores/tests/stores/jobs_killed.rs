@@ -1,4 +1,5 @@
-//! Jobs whose connection ends at every request in turn: of the plan, of each part, of the commit.
+//! Jobs whose connection ends at every request in turn: of the plan, of each part, of the commit,
+//! of an abort.
 //!
 //! Each phase is done again after that, by a process that knows the job alone.
 
@@ -52,6 +53,7 @@ impl Jobs {
         };
         let committed: Phase =
             |_, store, job| RemoteJob::from_json(job, store)?.commit().map(|_| ());
+        let aborted: Phase = |_, store, job| RemoteJob::from_json(job, store)?.abort();
         let nothing = self.fake.objects();
         let job = self.plan(&store).unwrap();
         let text = job.to_json().unwrap();
@@ -62,6 +64,7 @@ impl Jobs {
             ("plan", nothing, text.clone(), planned),
             ("write", begun.clone(), text.clone(), written),
             ("stream", begun, text.clone(), streamed),
+            ("abort", complete.clone(), text.clone(), aborted),
             ("commit", complete, text, committed),
         ]
     }
@@ -92,8 +95,8 @@ impl Jobs {
         let direct = self.fake.store();
         let folder = StoreUrl::parse("s3://models").unwrap();
         let job = match name {
-            "plan" => {
-                // A plan that was cut is aborted by its folder.
+            "plan" | "abort" => {
+                // A plan or an abort that was cut is ended by the folder of the job.
                 for left in jobs_in(&direct, &folder).unwrap() {
                     RemoteJob::abort_at(&direct, &left).unwrap();
                 }

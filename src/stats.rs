@@ -1,13 +1,14 @@
 //! What the elements of tensors are like, in one pass over them: [`Container::stats`].
 //!
 //! All cores take pieces of a few MiB, and what they find is joined in the order of the pieces, so
-//! that the result is the same on every machine. `numbers` adds up floats, `short` those of 16 bits
-//! and short integers, `moments` joins means and deviations, `histogram` makes bins that grow,
+//! that the result is the same on every machine. `numbers` adds up floats and long integers, `short`
+//! floats of 16 bits, `integers` short integers, `moments` joins means and deviations, `histogram` makes bins that grow,
 //! `codes` counts elements of at most eight bits, and `elements` chooses between them by the type.
 
 mod codes;
 mod elements;
 mod histogram;
+mod integers;
 mod moments;
 mod number;
 mod numbers;
@@ -67,7 +68,7 @@ pub struct TensorStats {
     /// Whether there are elements, and all are equal. Zeros of both signs are.
     pub all_equal: bool,
     /// How the finite elements are distributed; `None` without any. Of a tensor with more than 2^20
-    /// elements, every eighth block of 4096 elements (of 4 bits: 8192) is counted, and all are of
+    /// elements, every sixteenth block of 4096 elements (of 4 bits: 8192) is counted, and all are of
     /// floats of at most 8 bits, BOOL and types of 2 bits.
     pub histogram: Option<Histogram>,
 }
@@ -76,7 +77,7 @@ pub struct TensorStats {
 /// histogram: more would change nothing that can be seen in 64 bins, and take the time of all else.
 const COUNTED_WHOLE: u64 = 1 << 20;
 /// Of so many such blocks one is counted.
-const STEP: usize = 8;
+const STEP: usize = 16;
 /// The length of a piece in bytes: whole elements of every type fill it.
 const PIECE: u64 = 3 << 20;
 

@@ -7,6 +7,7 @@ pub(crate) mod did_you_mean;
 #[cfg(any(feature = "jobs", feature = "safetensors"))]
 pub(crate) mod json_kind;
 pub(crate) mod names;
+pub(crate) mod prefetch;
 pub(crate) mod shares;
 
 pub(crate) use onnx_container_proto::internal::util::{byte_size, cancel, parallel, retry};

@@ -1,7 +1,7 @@
 //! The elements of one tensor of any type, added up piece by piece.
 //!
-//! Floats of 16 bits are added up as floats of 32 bits, integers of more than eight bits as floats
-//! of 64 bits. Of the longest integers the smallest and the largest one are kept as they are,
+//! Floats of 16 bits are added up as floats of 32 bits, integers of more than 16 bits as floats of
+//! 64 bits. Of the longest integers the smallest and the largest one are kept as they are,
 //! because such floats have only 53 bits for them.
 
 use half::{bf16, f16};
@@ -10,7 +10,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::codes::{self, Codes, FewCodes, Tables};
 use super::number::Number;
 use super::numbers::{BLOCK, Blocks, Numbers, Real, Summand};
-use super::short::{self, ByteSums};
+use super::{integers, short};
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::Tensor;
@@ -39,10 +39,15 @@ impl Elements {
             DataType::Float16 => (shorts(&piece.to_slice::<f16>()?, step, half)?, None),
             DataType::Bfloat16 => (shorts(&piece.to_slice::<bf16>()?, step, brain)?, None),
             DataType::Int8 | DataType::Uint8 | DataType::Int4 | DataType::Uint4 => {
-                (integers(piece, step)?, None)
+                (bytes(piece, step)?, None)
             }
-            DataType::Int16 => (each(piece, step, |x: i16| f32::from(x))?.0, None),
-            DataType::Uint16 => (each(piece, step, |x: u16| f32::from(x))?.0, None),
+            DataType::Int16 => {
+                let above = |number: i16| number.cast_unsigned() ^ SIGN;
+                (words(&piece.to_slice::<i16>()?, step, SIGN, above, f32::from)?, None)
+            }
+            DataType::Uint16 => {
+                (words(&piece.to_slice::<u16>()?, step, 0, |number| number, f32::from)?, None)
+            }
             DataType::Int32 => (each(piece, step, |x: i32| f64::from(x))?.0, None),
             DataType::Uint32 => (each(piece, step, |x: u32| f64::from(x))?.0, None),
             #[allow(clippy::cast_precision_loss)] // the range is kept beside
@@ -127,40 +132,60 @@ fn shorts<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Resu
     let (mut blocks, mut block, arch) = (Blocks::new(step), [0.0_f32; BLOCK], Arch::new());
     for elements in elements.chunks(BLOCK) {
         #[allow(clippy::cast_possible_truncation)] // any number that is near
-        let pivot = blocks.pivot().map(|pivot| pivot as f32).filter(|_| !blocks.is_counted());
+        let pivot = blocks.pivot().map(|pivot| pivot as f32);
         let sums = pivot.and_then(|pivot| short::sums(arch, elements, &wide, pivot));
-        if let Some((pivot, sums)) = pivot.zip(sums) {
-            blocks.add_sums(pivot.into(), &sums, || &[]);
-            continue;
+        match pivot.zip(sums).map(|(pivot, sums)| sums.found(pivot.into())) {
+            Some(found) => {
+                blocks.add_found(&found, || widened(arch, elements, &wide, &mut block));
+            }
+            None => blocks.add(widened(arch, elements, &wide, &mut block)),
         }
-        arch.dispatch(Widened { elements, wide: &wide, to: &mut block });
-        blocks.add(block.get(..elements.len()).unwrap_or_default());
+    }
+    cancel::check()?;
+    Ok(blocks.finish())
+}
+
+/// The sign of an integer of 16 bits.
+const SIGN: u16 = 1 << 15;
+
+/// Adds up integers of 16 bits. `above` adds `offset` to one, so that none is negative. A block that
+/// is counted in bins is converted by `wide`.
+fn words<T: Copy>(
+    words: &[T],
+    step: usize,
+    offset: u16,
+    above: impl Fn(T) -> u16,
+    wide: impl Fn(T) -> f32,
+) -> Result<Numbers> {
+    let (mut blocks, mut block, arch) = (Blocks::new(step), [0.0_f32; BLOCK], Arch::new());
+    for words in words.chunks(BLOCK) {
+        let Some(found) = integers::of_words(arch, words, offset, &above) else { break };
+        blocks.add_found(&found, || widened(arch, words, &wide, &mut block));
     }
     cancel::check()?;
     Ok(blocks.finish())
 }
 
 /// Adds up integers of four or eight bits, of which every `step`th block is counted in bins.
-fn integers(piece: &Tensor, step: usize) -> Result<Numbers> {
+fn bytes(piece: &Tensor, step: usize) -> Result<Numbers> {
     let whole = piece.element_count() * usize::from(codes::bits(piece.dtype())?) / 8;
     let parts = piece.as_bytes().and_then(|bytes| bytes.split_at_checked(whole));
     let (whole, half) = parts.ok_or_else(|| Error::internal("a tensor without its bytes"))?;
     let (mut numbers, mut tables, arch) = (Numbers::default(), Tables::default(), Arch::new());
     for block in whole.chunks(BLOCK * step) {
-        let sums = match piece.dtype() {
-            DataType::Int8 => [ByteSums::of::<u32>(arch, block, 128, |byte| byte ^ 128), None],
-            DataType::Uint8 => [ByteSums::of::<u32>(arch, block, 0, |byte| byte), None],
-            DataType::Int4 => [
-                ByteSums::of::<u16>(arch, block, 8, |byte| (byte & 15) ^ 8),
-                ByteSums::of::<u16>(arch, block, 8, |byte| (byte >> 4) ^ 8),
-            ],
-            DataType::Uint4 => [
-                ByteSums::of::<u16>(arch, block, 0, |byte| byte & 15),
-                ByteSums::of::<u16>(arch, block, 0, |byte| byte >> 4),
-            ],
+        let found = match piece.dtype() {
+            DataType::Int8 => integers::of_bytes::<u32, 1>(arch, block, 128, |byte| [byte ^ 128]),
+            DataType::Uint8 => integers::of_bytes::<u32, 1>(arch, block, 0, |byte| [byte]),
+            DataType::Int4 => {
+                let both = |byte: u8| [(byte & 15) ^ 8, (byte >> 4) ^ 8];
+                integers::of_bytes::<u16, 2>(arch, block, 8, both)
+            }
+            DataType::Uint4 => {
+                integers::of_bytes::<u16, 2>(arch, block, 0, |byte| [byte & 15, byte >> 4])
+            }
             other => return Err(no_numbers(other)),
         };
-        sums.iter().flatten().for_each(|sums| sums.add_to(&mut numbers));
+        found.into_iter().for_each(|found| found.add_to(&mut numbers));
         tables.add(block.get(..BLOCK).unwrap_or(block));
     }
     let mut counted = Codes::new();
@@ -175,7 +200,17 @@ fn integers(piece: &Tensor, step: usize) -> Result<Numbers> {
     Ok(numbers)
 }
 
-/// Converts a block, in vectors of the processor.
+/// The elements of a block, converted in vectors of the processor.
+fn widened<'b, T: Copy, R>(
+    arch: Arch,
+    elements: &[T],
+    wide: &impl Fn(T) -> R,
+    to: &'b mut [R; BLOCK],
+) -> &'b [R] {
+    arch.dispatch(Widened { elements, wide, to });
+    to.get(..elements.len()).unwrap_or_default()
+}
+
 struct Widened<'e, T, R, F> {
     elements: &'e [T],
     wide: &'e F,
@@ -206,10 +241,7 @@ fn each<T: Element + Summand + Ord, R: Real>(
         let Some((pivot, sums)) = blocks.sums(elements) else { break };
         let (min, max) = range.unwrap_or((sums.min, sums.max));
         range = Some((min.min(sums.min), max.max(sums.max)));
-        blocks.add_sums(pivot, &sums, || {
-            arch.dispatch(Widened { elements, wide: &convert, to: &mut block });
-            block.get(..elements.len()).unwrap_or_default()
-        });
+        blocks.add_found(&sums.found(pivot), || widened(arch, elements, &convert, &mut block));
     }
     cancel::check()?;
     Ok((blocks.finish(), range))

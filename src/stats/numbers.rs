@@ -9,11 +9,16 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::histogram::{BINS, Bins, width};
 use super::moments::Moments;
+use crate::util::prefetch;
 
 /// The most elements of a block.
 pub(super) const BLOCK: usize = 4096;
 /// The sums that are kept side by side: as many as a wide processor adds at once.
 pub(super) const LANES: usize = 16;
+/// The numbers of each lane between two requests for memory.
+const RUN: usize = 16;
+/// How far ahead memory is asked for, in bytes: a page, as the next one may not be mapped yet.
+pub(super) const AHEAD: usize = 4096;
 
 /// What is known of some numbers.
 #[derive(Debug, Clone, Default)]
@@ -117,8 +122,6 @@ macro_rules! summand {
 summand! {
     f32, f32::INFINITY, f32::NEG_INFINITY, 0.0;
     f64, f64::INFINITY, f64::NEG_INFINITY, 0.0;
-    i16, i16::MAX, i16::MIN, 0;
-    u16, u16::MAX, u16::MIN, 0;
     i32, i32::MAX, i32::MIN, 0;
     u32, u32::MAX, u32::MIN, 0;
     i64, i64::MAX, i64::MIN, 0;
@@ -151,6 +154,24 @@ macro_rules! real {
 
 real!(f32, u32, 23);
 real!(f64, u64, 52);
+
+/// What was found of some finite numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) moments: Moments,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) zeros: u64,
+}
+
+impl Found {
+    /// Adds this to `numbers`, without counting in bins.
+    pub(super) fn add_to(&self, numbers: &mut Numbers) {
+        numbers.moments.merge(self.moments);
+        numbers.zeros += self.zeros;
+        numbers.widen(self.min, self.max);
+    }
+}
 
 /// Adds up blocks of one type.
 pub(super) struct Blocks<T> {
@@ -186,7 +207,7 @@ impl<T: Real> Blocks<T> {
     pub(super) fn add(&mut self, elements: &[T]) {
         let Some((pivot, sums)) = self.sums(elements) else { return };
         if sums.are_finite() {
-            self.add_sums(pivot, &sums, || elements);
+            self.add_found(&sums.found(pivot), || elements);
         } else {
             self.add_others(elements);
         }
@@ -209,7 +230,7 @@ impl<T: Real> Blocks<T> {
             }
         }
         match finite.first().map(|first| first.wide()) {
-            Some(pivot) => self.add_sums(pivot, &Sums::of(&finite, pivot), || &finite),
+            Some(pivot) => self.add_found(&Sums::of(&finite, pivot).found(pivot), || &finite),
             None => self.blocks += 1,
         }
         self.finite = finite;
@@ -220,30 +241,18 @@ impl<T: Real> Blocks<T> {
         (self.numbers.moments.count > 0).then_some(self.numbers.moments.mean)
     }
 
-    /// Whether the next block is counted in bins.
-    pub(super) fn is_counted(&self) -> bool {
-        self.blocks.is_multiple_of(self.step.max(1))
-    }
-
-    /// Adds a block of finite elements by its sums. `elements` makes them if they are counted in
-    /// bins.
-    pub(super) fn add_sums<'e, E: Summand>(
-        &mut self,
-        pivot: f64,
-        sums: &Sums<E>,
-        elements: impl FnOnce() -> &'e [T],
-    ) where
+    /// Adds what was found of a block of finite elements. `elements` makes them if they are counted
+    /// in bins.
+    pub(super) fn add_found<'e>(&mut self, found: &Found, elements: impl FnOnce() -> &'e [T])
+    where
         T: 'e,
     {
-        let (min, max) = (sums.min.wide(), sums.max.wide());
-        self.numbers.moments.merge(Moments::about(pivot, sums.count, sums.sum, sums.squares));
-        self.numbers.zeros += sums.zeros;
-        self.numbers.widen(min, max);
-        if self.is_counted() {
-            if !self.numbers.bins.holds(min, max) || self.pending >= MOST_PENDING {
+        found.add_to(&mut self.numbers);
+        if self.blocks.is_multiple_of(self.step.max(1)) {
+            if !self.numbers.bins.holds(found.min, found.max) || self.pending >= MOST_PENDING {
                 self.flush();
             }
-            self.numbers.bins.admit(min, max);
+            self.numbers.bins.admit(found.min, found.max);
             self.count(elements());
         }
         self.blocks += 1;
@@ -342,23 +351,26 @@ impl<T: Summand> Sums<T> {
     fn of(elements: &[T], pivot: f64) -> Self {
         let (mut min, mut max) = ([T::LARGEST; LANES], [T::SMALLEST; LANES]);
         let (mut zeros, mut sums, mut squares) = ([0_u32; LANES], [0.0; LANES], [0.0; LANES]);
-        let mut chunks = elements.chunks_exact(LANES);
-        for chunk in &mut chunks {
-            let lanes = min.iter_mut().zip(&mut max).zip(&mut zeros).zip(&mut sums);
-            for (((((min, max), zeros), sum), square), element) in
-                lanes.zip(&mut squares).zip(chunk)
-            {
-                *min = if *element < *min { *element } else { *min };
-                *max = if *element > *max { *element } else { *max };
-                *zeros += element.is_zero();
-                let apart = element.wide() - pivot;
-                *sum += apart;
-                *square += apart * apart;
+        let (chunks, rest) = elements.as_chunks::<LANES>();
+        for run in chunks.chunks(RUN) {
+            prefetch::behind(run, AHEAD);
+            for chunk in run {
+                let lanes = min.iter_mut().zip(&mut max).zip(&mut zeros).zip(&mut sums);
+                for (((((min, max), zeros), sum), square), element) in
+                    lanes.zip(&mut squares).zip(chunk)
+                {
+                    *min = if *element < *min { *element } else { *min };
+                    *max = if *element > *max { *element } else { *max };
+                    *zeros += element.is_zero();
+                    let apart = element.wide() - pivot;
+                    *sum += apart;
+                    *square += apart * apart;
+                }
             }
         }
         let (mut least, mut most) = (T::LARGEST, T::SMALLEST);
         let mut all = (0_u64, 0.0, 0.0);
-        for element in chunks.remainder() {
+        for element in rest {
             least = if *element < least { *element } else { least };
             most = if *element > most { *element } else { most };
             let apart = element.wide() - pivot;
@@ -372,6 +384,12 @@ impl<T: Summand> Sums<T> {
         let sum = sums.iter().sum::<f64>() + all.1;
         let squares = squares.iter().sum::<f64>() + all.2;
         Self { count: elements.len() as u64, min: least, max: most, zeros, sum, squares }
+    }
+
+    /// The same as numbers; the sums are about `pivot`.
+    pub(super) fn found(&self, pivot: f64) -> Found {
+        let moments = Moments::about(pivot, self.count, self.sum, self.squares);
+        Found { moments, min: self.min.wide(), max: self.max.wide(), zeros: self.zeros }
     }
 
     fn are_finite(&self) -> bool {

@@ -2,8 +2,9 @@
 //!
 //! All cores take pieces of a few MiB, and what they find is joined in the order of the pieces, so
 //! that the result is the same on every machine. `numbers` adds up floats and long integers, `short`
-//! floats of 16 bits, `integers` short integers, `moments` joins means and deviations, `histogram` makes bins that grow,
-//! `codes` counts elements of at most eight bits, and `elements` chooses between them by the type.
+//! floats of 16 bits, and `integers` short integers; `moments` joins means and deviations,
+//! `histogram` makes bins that grow, `codes` counts elements of at most eight bits, and `elements`
+//! chooses between them by the type.
 
 mod codes;
 mod elements;
@@ -68,8 +69,8 @@ pub struct TensorStats {
     /// Whether there are elements, and all are equal. Zeros of both signs are.
     pub all_equal: bool,
     /// How the finite elements are distributed; `None` without any. Of a tensor with more than 2^20
-    /// elements, every sixteenth block of 4096 elements (of 4 bits: 8192) is counted, and all are of
-    /// floats of at most 8 bits, BOOL and types of 2 bits.
+    /// elements, every sixteenth block of 4096 elements (of 4 bits: 8192) is counted, and all
+    /// elements of floats of at most 8 bits, of BOOL and of types of 2 bits.
     pub histogram: Option<Histogram>,
 }
 

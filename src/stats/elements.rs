@@ -148,8 +148,8 @@ fn shorts<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Resu
 /// The sign of an integer of 16 bits.
 const SIGN: u16 = 1 << 15;
 
-/// Adds up integers of 16 bits. `above` adds `offset` to one, so that none is negative. A block that
-/// is counted in bins is converted by `wide`.
+/// Adds up integers of 16 bits. `above` adds `offset` to one, so that none is negative. A block
+/// that is counted in bins is converted by `wide`.
 fn words<T: Copy>(
     words: &[T],
     step: usize,

@@ -39,7 +39,7 @@ impl Sums {
 }
 
 /// What is found of the integers of 16 bits in `words`, at most 2^24 of them; `None` without any.
-/// The function `number` reads an integer from a word and adds `offset`, so that it is not negative.
+/// The function `number` reads an integer from a word and adds `offset`, so that none is negative.
 pub(super) fn of_words<T: Copy>(
     arch: Arch,
     words: &[T],

@@ -50,11 +50,12 @@ wanted() {
 
 # section NAME COMMAND...: run one part in a shell of its own and note how it ended.
 section() {
-    local name=$1 status start=$SECONDS
+    local name=$1 status start=$SECONDS shell=$BASHPID before
     shift
     wanted "$name" || return 0
     say "$name"
     set +e
+    before=$(cpu_of_children "$shell")
     (set -euo pipefail && "$@")
     status=$?
     set -e
@@ -63,7 +64,12 @@ section() {
         "$SKIP") skipped+=("$name") ;;
         *) failed+=("$name") && printf '!!! FAILED: %s\n' "$name" ;;
     esac
-    printf -- '--- %s: %d s\n' "$name" $((SECONDS - start))
+    printf -- '--- %s: %d s, %d s of CPU\n' "$name" $((SECONDS - start)) $(($(cpu_of_children "$shell") - before))
+}
+
+# cpu_of_children PROCESS: the seconds of CPU that its ended children took, with their own children.
+cpu_of_children() {
+    awk '{ sub(/.*\) /, ""); print int(($14 + $15) / ticks) }' ticks="$(getconf CLK_TCK)" "/proc/$1/stat" 2>/dev/null || printf '0\n'
 }
 
 installed() { rustup toolchain list 2>/dev/null | grep -q "^$1"; }
@@ -163,13 +169,36 @@ announce_shared() {
 # shellcheck disable=SC2086 # several words
 test_workspace() { cargo test $WORKSPACE "$@"; }
 
+# What a kill, a call that fails and a power cut leave: tests that wait for processes most of the
+# time, so they run beside the others.
+CRASH_TESTS=(killed power_cut)
+
+run_crash_tests() { test_workspace "${CRASH_TESTS[@]/#/--test=}"; }
+
+# Every other test program, as options of cargo.
+other_test_programs() {
+    cargo metadata --no-deps --format-version 1 | "$(python)" -c '
+import json, sys
+targets = [t for p in json.load(sys.stdin)["packages"] for t in p["targets"] if t["kind"] == ["test"]]
+print(*sorted({"--test=" + t["name"] for t in targets} - {"--test=" + name for name in sys.argv[1:]}))
+' "${CRASH_TESTS[@]}"
+}
+
+# Everything that tests of the workspace run.
+compile_tests() {
+    # shellcheck disable=SC2086 # several words
+    cargo test $WORKSPACE --no-run --lib --bins --tests --examples
+    build_programs
+}
+
 # Most of the library is the same with every set of features: the first set runs all tests, the
 # others those of the library itself, and that of libtorch those of its tensors. That all of them
 # compile is checked by clippy.
 run_tests() {
     if [[ $* == "$WORKSPACE" ]]; then
         announce_shared
-        cargo test --lib --bins --tests --examples "$@" -- --skip onnxruntime:: # a section of its own
+        # shellcheck disable=SC2046 # several words
+        cargo test --lib --bins --examples $(other_test_programs) "$@" -- --skip onnxruntime:: # a section of its own
         return
     fi
     printf 'only the tests of the library itself, and of tensors of torch where they are\n'
@@ -270,7 +299,7 @@ run_on_processors() {
     local program other process triple=aarch64-unknown-linux-gnu table=every_operator_gives running=()
     [[ $HOST == x86_64-unknown-linux-gnu ]] || skip "other processors are emulated on x86-64 Linux, and this is $HOST"
     if ! { command -v qemu-x86_64 && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc; } && [[ ${CI:-} == true ]]; then
-        as_root apt-get update -qq && as_root apt-get install -y -qq qemu-user gcc-aarch64-linux-gnu >/dev/null || true
+        apt_install qemu-user gcc-aarch64-linux-gnu
     fi
     command -v qemu-x86_64 && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc ||
         offline 'no qemu-user or gcc-aarch64-linux-gnu: other processors are not tested'
@@ -296,7 +325,7 @@ test_program() {
 run_in_shells() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
     if ! { command -v zsh && command -v fish; } && [[ ${CI:-} == true ]]; then
-        as_root apt-get update -qq && as_root apt-get install -y -qq zsh fish >/dev/null || true
+        apt_install zsh fish
     fi
     command -v bash && command -v zsh && command -v fish || offline 'no zsh or fish: completions are not tried in them'
     build_programs
@@ -306,7 +335,7 @@ run_in_shells() {
 # Pages of reports in a real browser: what is there, by mouse and keys, and that they ask for nothing.
 run_browser() {
     if ! find_chromium >/dev/null && [[ ${CI:-} == true ]]; then
-        as_root apt-get update -qq && as_root apt-get install -y -qq chromium >/dev/null || true
+        apt_install chromium
     fi
     find_chromium || offline 'no Chromium: pages of reports are not tested in a browser'
     CHROMIUM=$(find_chromium) test_workspace --test browser -- --ignored --nocapture --test-threads=1
@@ -323,6 +352,14 @@ find_chromium() {
     done
     return 1
 }
+
+# apt_install PACKAGE...: where there are such packages. Two at once wait for each other.
+apt_install() (
+    mkdir -p "$BUILD"
+    exec 8>"$BUILD/apt.lock"
+    flock 8
+    as_root apt-get update -qq && as_root apt-get install -y -qq "$@" >/dev/null || true
+)
 
 as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
 
@@ -469,7 +506,7 @@ run_on_other_disks() {
     [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
         skip 'only root can mount a file system: sharing extents, a full disk and coarse clocks are not tested'
     if [[ ${CI:-} == true ]]; then
-        apt-get install -y -qq xfsprogs btrfs-progs e2fsprogs dosfstools >/dev/null || true
+        apt_install xfsprogs btrfs-progs e2fsprogs dosfstools
     fi
     command -v mkfs.xfs && command -v mkfs.btrfs || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
     folder=$(mktemp -d)
@@ -608,9 +645,8 @@ list() {
 
 # What has a folder of its own for what it builds, so that it runs at the same time as the others.
 # The tests of Python and Miri take one core: they come early, when the others compile, and what
-# takes all cores comes last, when the others may have ended. FILE gets how it ended.
-run_beside() {
-    passed=() failed=() skipped=()
+# takes all cores comes last, when the others may have ended.
+with_own_builds() {
     section 'stated Rust version' check_msrv
     section 'Python package' run_python_package
     section 'Python with the oldest packages' run_python_with_oldest
@@ -619,20 +655,39 @@ run_beside() {
     section 'Miri' run_interpreted
     section 'address sanitizer' run_sanitized
     section 'fuzz' run_fuzz
-    declare -p passed failed skipped >"$1"
 }
 
-# Waits for `run_beside`, and prints what it said.
-join_beside() {
+# What runs programs that are compiled, and waits for them or for Python.
+with_compiled_programs() {
+    section 'tests of crashes' run_crash_tests
+    section 'interop' run_interop
+    section 'onnxruntime' run_with_onnxruntime
+    section 'stores' run_stores
+    section 'node tests' run_node_tests
+    section 'shells' run_in_shells
+    section 'browser' run_browser
+}
+
+# start_lane FUNCTION: run its sections beside this shell.
+start_lane() {
+    (
+        passed=() failed=() skipped=()
+        "$1"
+        declare -p passed failed skipped >"$lanes/$1.ended"
+    ) >"$lanes/$1.said" 2>&1 &
+    running[$1]=$!
+}
+
+# join_lane FUNCTION: wait for it, and print what it said.
+join_lane() {
     local all_passed=("${passed[@]}") all_failed=("${failed[@]}") all_skipped=("${skipped[@]}")
-    wait "$1" || true
-    cat "$2/said"
-    passed=() failed=('what runs beside the others') skipped=()
-    # shellcheck disable=SC1091 # made by `run_beside`
-    [[ ! -e $2/ended ]] || eval "$(sed 's/^declare -a/declare -ga/' "$2/ended")"
+    wait "${running[$1]}" || true
+    cat "$lanes/$1.said"
+    passed=() failed=("$1, which did not end") skipped=()
+    # shellcheck disable=SC1090 # made by `start_lane`
+    [[ ! -e $lanes/$1.ended ]] || eval "$(sed 's/^declare -a/declare -ga/' "$lanes/$1.ended")"
     passed=("${all_passed[@]}" "${passed[@]}") failed=("${all_failed[@]}" "${failed[@]}")
     skipped=("${all_skipped[@]}" "${skipped[@]}")
-    rm -r "$2"
 }
 
 summary() {
@@ -653,12 +708,14 @@ only=("$@")
 section 'feature sets' check_feature_sets
 section 'format' cargo fmt --all --check
 section 'models' fetch_models
-beside=$(mktemp -d)
-run_beside "$beside/ended" >"$beside/said" 2>&1 &
-beside_process=$!
+declare -A running=()
+lanes=$(mktemp -d)
+start_lane with_own_builds
 section 'libtorch' fetch_libtorch
 section 'Python environment' make_venv
 section 'words' check_words
+section 'test programs' compile_tests
+start_lane with_compiled_programs
 section 'clippy' for_each_feature_set lint
 section 'tests' for_each_feature_set run_tests
 section 'other disks' run_on_other_disks
@@ -666,13 +723,9 @@ section 'doc tests' for_each_feature_set run_doc_tests
 section 'docs' build_all_docs
 section 'book' build_book
 section 'dependencies' check_dependencies
-section 'interop' run_interop
-section 'onnxruntime' run_with_onnxruntime
-section 'stores' run_stores
-section 'node tests' run_node_tests
-section 'shells' run_in_shells
 section 'processors' run_on_processors
-section 'browser' run_browser
 section 'PyTorch interop' with_libtorch run_torch_interop
-join_beside "$beside_process" "$beside"
+join_lane with_compiled_programs
+join_lane with_own_builds
+rm -r "$lanes"
 summary

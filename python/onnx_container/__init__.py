@@ -54,7 +54,7 @@ from ._patch import Patch, patch
 from ._report import report
 from ._scan import EqualWeights, Orphan, Scan, ScannedModel, scan
 from ._signing import Signed, VerifiedSignature, sign, verify_signature
-from ._stores import Published, PublishedFile, StoreAbilities, Sweep, SweptObject, probe, publish, rollback, sweep, versions
+from ._stores import OpenJob, Published, PublishedFile, StoreAbilities, Sweep, SweptObject, probe, publish, rollback, sweep, versions
 from ._tensor import Tensor
 from .external_data_helper import (
     convert_model_from_external_data,
@@ -137,6 +137,7 @@ __all__ = [
     "ModelContainer",
     "ModelDiff",
     "ModelFiles",
+    "OpenJob",
     "Orphan",
     "Patch",
     "PlannedTensor",

@@ -354,7 +354,13 @@ def strip(
 ) -> tuple[int, int, int, int, list[tuple[str, int, str]], list[str]]: ...
 def sweep(
     url: str, older_than: timedelta, delete: bool, reached: Any
-) -> tuple[int, int, list[tuple[str, int, float]], list[tuple[str, int, float]]]: ...
+) -> tuple[
+    int,
+    int,
+    list[tuple[str, int, float]],
+    list[tuple[str, int, float]],
+    list[tuple[str, str, float, int]],
+]: ...
 def torch_memory(storage: Any, start: int, len: int) -> Bytes: ...
 def scan(
     folder: Any, equal: bool, min_equal_bytes: int, load: Any

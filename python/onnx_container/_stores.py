@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._options import Path, PublishOptions
 
 __all__ = [
+    "OpenJob",
     "Published",
     "PublishedFile",
     "StoreAbilities",
@@ -82,6 +83,20 @@ class SweptObject:
 
 
 @dataclass(frozen=True)
+class OpenJob:
+    """A job that was neither committed nor aborted: a sweep leaves what it has written."""
+
+    url: str
+    """The URL of its folder, which :meth:`Job.open` takes."""
+    model: str
+    """Where its model will be."""
+    age: timedelta
+    """How long ago it was planned."""
+    written: int
+    """The number of its parts that are written."""
+
+
+@dataclass(frozen=True)
 class Sweep:
     """What a sweep found."""
 
@@ -93,6 +108,8 @@ class Sweep:
     """Files that no model names and that are old enough: deleted, where that was asked for."""
     young: list[SweptObject]
     """Files that no model names and that are younger."""
+    jobs: list[OpenJob]
+    """The jobs below the URL that nobody has ended: their files are in neither list."""
     deleted: bool
     """Whether files were deleted."""
 
@@ -100,7 +117,8 @@ class Sweep:
         what = "deleted" if self.deleted else "would be deleted"
         lines = [f"{what}: {it.url} ({_core.size_text(it.nbytes)})" for it in self.swept]
         told = f"{self.models} models name {self.named} files; {len(self.swept)} {what}, {len(self.young)} are too young"
-        return "\n".join([*map(shown, lines), told])
+        jobs = [f"open job: {it.url} ({it.age.days} days old)" for it in self.jobs]
+        return "\n".join([*map(shown, lines), *map(shown, jobs), told])
 
 
 @dataclass(frozen=True)
@@ -216,7 +234,8 @@ def sweep(
     store_options: Mapping[str, str | int | bool] | None = None,
 ) -> Sweep:
     """Finds weights files below ``url`` that :func:`publish` made and that no model names, such as those of replaced models.
-    Nothing is deleted without ``delete=True``, and other objects never.
+    Nothing is deleted without ``delete=True``, and other objects never. What an open :class:`Job` has written stays, and
+    ``jobs`` of the result names it.
 
     Args:
         older_than: how old a file has to be: seconds, or a text such as ``"12h"`` or ``"7d"``. Less than a week is safe only
@@ -229,8 +248,9 @@ def sweep(
     delete = _options.checked("sweep", {"delete": delete}, {"delete": False})["delete"]
     how = _places.reached("sweep", store, store_options)
     place, age = _places.in_store("sweep", url, store), _age("sweep", older_than)
-    models, named, swept, young = _core.sweep(place, age, delete, how)
-    return Sweep(models, named, [_swept(*it) for it in swept], [_swept(*it) for it in young], delete)
+    models, named, swept, young, jobs = _core.sweep(place, age, delete, how)
+    old, new = ([_swept(*it) for it in files] for files in (swept, young))
+    return Sweep(models, named, old, new, [_open(*it) for it in jobs], delete)
 
 
 def probe(
@@ -270,6 +290,10 @@ def _published(report: dict[str, Any]) -> Published:
 
 def _swept(url: str, nbytes: int, seconds: float) -> SweptObject:
     return SweptObject(url, nbytes, timedelta(seconds=seconds))
+
+
+def _open(url: str, model: str, seconds: float, written: int) -> OpenJob:
+    return OpenJob(url, model, timedelta(seconds=seconds), written)
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

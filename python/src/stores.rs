@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use onnx_container::Cancel;
 use onnx_container_store::{
-    Abilities, IfPresent, Publication, PublishOptions, Published, StoreUrl, Sweep, SweepOptions,
-    SweptObject,
+    Abilities, IfPresent, OpenJob, Publication, PublishOptions, Published, StoreUrl, Sweep,
+    SweepOptions, SweptObject,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -148,9 +148,11 @@ pub fn versions(py: Python<'_>, url: &str, reached: Reached) -> PyResult<Vec<Str
 
 /// An object: URL, length in bytes, age in seconds.
 type Swept = (String, u64, f64);
+/// An open job: its folder, its model, age in seconds, written parts.
+type Open = (String, String, f64, usize);
 
 /// Finds, or deletes, what no model below a URL names, and is older than so many seconds: how many
-/// models were read, how many files they name, old files, young ones.
+/// models were read, how many files they name, old files, young ones, open jobs.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn sweep(
@@ -159,16 +161,20 @@ pub fn sweep(
     older_than: Duration,
     delete: bool,
     reached: Reached,
-) -> PyResult<(usize, usize, Vec<Swept>, Vec<Swept>)> {
+) -> PyResult<(usize, usize, Vec<Swept>, Vec<Swept>, Vec<Open>)> {
     let Stored { store, url } = reached.at(url).or_raise()?;
     let options = SweepOptions::new().older_than(older_than).delete(delete);
     let found = detached(py, || onnx_container_store::sweep(&store, &url, &options))?;
-    let Sweep { models, named, swept, young, .. } = found;
-    Ok((models, named, told(&swept), told(&young)))
+    let Sweep { models, named, swept, young, jobs, .. } = found;
+    Ok((models, named, told(&swept), told(&young), jobs.iter().map(open).collect()))
 }
 
 fn told(swept: &[SweptObject]) -> Vec<Swept> {
     swept.iter().map(|it| (it.url.to_string(), it.bytes, it.age.as_secs_f64())).collect()
+}
+
+fn open(job: &OpenJob) -> Open {
+    (job.url.to_string(), job.model.to_string(), job.age.as_secs_f64(), job.written)
 }
 
 /// What the store of a URL can do.

@@ -9,6 +9,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -242,8 +243,11 @@ def test_a_sweep_keeps_what_a_job_has_written(place: Place) -> None:  # noqa: F8
     job.write(0, arrays())
     folder = place.at("") if place.start != "models/" else "models"
     time.sleep(1.1)  # the times that servers tell have seconds
-    assert oc.sweep(folder, older_than=1, delete=True, **place.how).swept == []
+    found = oc.sweep(folder, older_than=1, delete=True, **place.how)
+    assert found.swept == [] and [(it.url, it.written) for it in found.jobs] == [(str(job.folder), 1)]
+    assert found.jobs[0].age >= timedelta(seconds=1) and "open job: " in repr(found)
     assert job.commit().digest == filled().digest()
+    assert oc.sweep(folder, **place.how).jobs == []
 
 
 # Refusals

@@ -27,7 +27,7 @@ mod write;
 
 pub use commit::RemoteCommitted;
 pub use description::{FileTensor, RemoteJob};
-pub(crate) use folder::{JobObject, job_of, read_text};
+pub(crate) use folder::{JobObject, job_of, model_key, read_text};
 pub use options::RemoteJobOptions;
 pub use receipt::{HashedRange, PartReceipt, StoredFile};
 pub use status::{RemoteJobStatus, jobs_in};

@@ -49,7 +49,7 @@ pub use publishing::{IfPresent, PublishOptions, Published, PublishedFile};
 pub use remote::{RemoteModel, fetch, load, read, read_in};
 pub use rollback::rollback;
 pub use store::Store;
-pub use sweep::{Sweep, SweepOptions, SweptObject, sweep};
+pub use sweep::{OpenJob, Sweep, SweepOptions, SweptObject, sweep};
 pub use url::{Scheme, StoreUrl, is_url};
 
 /// Compiles the example of the README.

@@ -6,6 +6,8 @@
 //! sends its bytes under another name. Before a file is deleted, the models that changed meanwhile
 //! are read again, and the file is looked at again.
 
+mod jobs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::again::again;
 use crate::errors::from_store;
-use crate::job::{JobObject, PartReceipt, job_of, read_text};
+use crate::job::job_of;
 use crate::missing::DEFAULT_AGE;
 use crate::names::is_published_name;
 use crate::object::{AT_ONCE, Object, Version};
@@ -26,6 +28,8 @@ use crate::remote::RemoteModel;
 use crate::runtime::run;
 use crate::store::Store;
 use crate::url::{StoreUrl, path_of};
+
+pub use jobs::OpenJob;
 
 /// MiB of models that are in memory at once; a longer one is there alone.
 const IN_MEMORY: usize = 512;
@@ -77,6 +81,9 @@ pub struct Sweep {
     pub swept: Vec<SweptObject>,
     /// Files that no model names and that are younger.
     pub young: Vec<SweptObject>,
+    /// The jobs below the folder that were neither committed nor aborted. Their files are in
+    /// neither list, and stay until somebody ends the job.
+    pub jobs: Vec<OpenJob>,
 }
 
 /// An object that no model names.
@@ -95,7 +102,8 @@ pub struct SweptObject {
 type Named = BTreeMap<String, (Version, BTreeSet<String>)>;
 
 /// Finds weights files below `folder` that a [publication](crate::publish) made and that no model
-/// names, and deletes them where that is asked for. Other objects are never touched.
+/// names, and deletes them where that is asked for. Other objects are never touched. What an
+/// [open job](OpenJob) has written stays.
 ///
 /// # Errors
 /// Where the store cannot be listed, and where a model cannot be read: it may name any file.
@@ -109,15 +117,16 @@ pub fn sweep(store: &Store, folder: &StoreUrl, options: &SweepOptions) -> Result
     run(async {
         let listed = list(store, folder).await?;
         let models = read_models(store, folder, &listed, Named::new()).await?;
-        let jobs = files_of_jobs(store, &listed).await?;
-        let (old, young) = candidates(folder, &listed, (&models, &jobs), options.older_than);
+        let of_jobs = jobs::files_of(store, &listed).await?;
+        let (old, young) = candidates(folder, &listed, (&models, &of_jobs), options.older_than);
+        let jobs = jobs::told(folder, &listed);
         let named: BTreeSet<_> = models.values().flat_map(|(_, files)| files).collect();
         let (models_read, named) = (models.len(), named.len());
         let swept = match options.delete && !old.is_empty() {
             true => delete(store, folder, old, models, options).await?,
             false => old,
         };
-        Ok(Sweep { models: models_read, named, swept, young })
+        Ok(Sweep { models: models_read, named, swept, young, jobs })
     })
 }
 
@@ -142,39 +151,6 @@ async fn list(store: &Store, folder: &StoreUrl) -> Result<Vec<ObjectMeta>> {
 
 fn is_model(key: &str) -> bool {
     key.ends_with(".onnx") && job_of(key).is_none()
-}
-
-/// The weights files that jobs have written which may still be committed, by their receipts.
-async fn files_of_jobs(store: &Store, listed: &[ObjectMeta]) -> Result<BTreeSet<String>> {
-    let open = open_jobs(listed);
-    let receipts = listed.iter().filter_map(|meta| match job_of(meta.location.as_ref()) {
-        Some(JobObject::Receipt(job)) if open.contains(job) => Some((job, &meta.location)),
-        _ => None,
-    });
-    let read = receipts.map(|(job, path)| async move {
-        // What was committed meanwhile is named by its model, which is read again.
-        let text = match read_text(store, path).await {
-            // What is no text is no receipt.
-            Err(error) if error.kind() == ErrorKind::Decode => None,
-            text => text?,
-        };
-        let receipt = text.and_then(|text| PartReceipt::from_json(&text).ok());
-        let name = receipt.and_then(|receipt| receipt.file).map(|file| file.name);
-        let folder = job.rsplit_once('/').map(|(folder, _)| folder);
-        let key = |name| folder.map_or_else(|| String::clone(&name), |it| format!("{it}/{name}"));
-        Ok::<_, Error>(name.map(key))
-    });
-    let files: Vec<Option<String>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
-    Ok(files.into_iter().flatten().collect())
-}
-
-/// The folders of jobs that have a description.
-fn open_jobs(listed: &[ObjectMeta]) -> BTreeSet<&str> {
-    let found = listed.iter().filter_map(|meta| match job_of(meta.location.as_ref()) {
-        Some(JobObject::Description(job)) => Some(job),
-        _ => None,
-    });
-    found.collect()
 }
 
 /// The models among `listed`, of which those in `known` were read before.
@@ -225,7 +201,7 @@ fn candidates(
 ) -> (Vec<SweptObject>, Vec<SweptObject>) {
     let of_models = models.values().flat_map(|(_, files)| files);
     let named: BTreeSet<&str> = of_models.chain(jobs).map(String::as_str).collect();
-    let open = open_jobs(listed);
+    let open = jobs::open_jobs(listed);
     let ours = listed.iter().filter(|meta| {
         let key = meta.location.as_ref();
         if let Some(object) = job_of(key) {
@@ -254,7 +230,7 @@ async fn delete(
 ) -> Result<Vec<SweptObject>> {
     let listed = list(store, folder).await?;
     // Jobs first: one that is committed meanwhile is named by its model.
-    let jobs = files_of_jobs(store, &listed).await?;
+    let jobs = jobs::files_of(store, &listed).await?;
     let models = read_models(store, folder, &listed, models).await?;
     let (still, _) = candidates(folder, &listed, (&models, &jobs), options.older_than);
     let still: BTreeSet<String> =

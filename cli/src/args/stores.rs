@@ -109,7 +109,7 @@ pub struct VersionsArgs {
 #[command(after_help = "\
 Only files are removed that publish made, by their names. Every model below URL is read first, and those of the \
 folders above: where one cannot be read, nothing is removed. Less than a week is safe only where nobody publishes \
-meanwhile.")]
+meanwhile. Jobs that nobody has committed or aborted are named, and what they have written stays.")]
 pub struct SweepArgs {
     /// The folder
     #[arg(value_name = "URL", value_parser = url())]

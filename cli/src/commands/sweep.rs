@@ -1,7 +1,7 @@
 //! `sweep URL`: weights files in a store that no model names.
 
 use onnx_container::ByteSize;
-use onnx_container_store::{Store, StoreUrl, SweepOptions, SweptObject, sweep};
+use onnx_container_store::{OpenJob, Store, StoreUrl, SweepOptions, SweptObject, sweep};
 use serde::Serialize;
 
 use crate::args::SweepArgs;
@@ -43,6 +43,7 @@ fn run(args: &SweepArgs, out: &mut Output) -> Result<Outcome, Failure> {
         named: found.named,
         swept: listed(&found.swept),
         young: listed(&found.young),
+        jobs: found.jobs.iter().map(Job::from).collect(),
     };
     if args.json {
         out.json(&report)?;
@@ -61,6 +62,23 @@ struct Report {
     named: usize,
     swept: Vec<Swept>,
     young: Vec<Swept>,
+    jobs: Vec<Job>,
+}
+
+/// An open job.
+#[derive(Serialize)]
+struct Job {
+    folder: String,
+    model: String,
+    age_seconds: u64,
+    written: usize,
+}
+
+impl From<&OpenJob> for Job {
+    fn from(job: &OpenJob) -> Self {
+        let (folder, model) = (job.url.to_string(), job.model.to_string());
+        Self { folder, model, age_seconds: job.age.as_secs(), written: job.written }
+    }
 }
 
 #[derive(Serialize)]
@@ -95,10 +113,32 @@ impl Report {
         for Swept { url, bytes, .. } in &self.swept {
             out.line(format_args!("{bytes:>12}  {url}"))?;
         }
-        if self.young.is_empty() {
+        if !self.young.is_empty() {
+            let (files, size) = (count(self.young.len(), "file"), bytes(&self.young));
+            out.row("young", format_args!("{files} ({size}) that no model needs, which stay"))?;
+        }
+        self.print_jobs(out)
+    }
+
+    fn print_jobs(&self, out: &mut Output) -> std::io::Result<()> {
+        if self.jobs.is_empty() {
             return Ok(());
         }
-        let (files, size) = (count(self.young.len(), "file"), bytes(&self.young));
-        out.row("young", format_args!("{files} ({size}) that no model needs, which stay"))
+        let jobs = count(self.jobs.len(), "job");
+        let until = "their files stay until `job commit` or `job abort`";
+        out.row("open", format_args!("{jobs}: {until}"))?;
+        for Job { folder, age_seconds, written, .. } in &self.jobs {
+            let (age, parts) = (age(*age_seconds), count(*written, "part"));
+            out.folded_row("", format_args!("{folder}: {age} old, {parts} written"))?;
+        }
+        Ok(())
     }
+}
+
+/// A time in its longest unit: `3 days`.
+fn age(seconds: u64) -> String {
+    let units = [(86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
+    let longest = units.into_iter().find(|(length, _)| seconds >= *length);
+    let (length, unit) = longest.unwrap_or((1, "second"));
+    count(usize::try_from(seconds / length).unwrap_or(usize::MAX), unit)
 }

@@ -136,7 +136,7 @@ const CASES: [&str; 98] = [
 ];
 
 /// Cases of commands that write to stores or look at them.
-const STORES: [&str; 19] = [
+const STORES: [&str; 20] = [
     "inspect s3://models/m.onnx",
     "publish p.onnx s3://models/m.onnx --keep 1 --dry-run",
     "publish p.onnx s3://models/p.onnx",
@@ -145,6 +145,7 @@ const STORES: [&str; 19] = [
     "job list s3://models/",
     "job write s.job 0-1",
     "job status s.job",
+    "sweep s3://models/ --older-than 1d",
     "job commit s.job",
     "versions s3://models/m.onnx",
     "versions s3://models/m.onnx --store-option x=1",

@@ -416,3 +416,28 @@ fn a_commit_of_several_at_once_publishes_one_model() {
     assert_eq!(stored(&server, &folder, HALF), tensors(&folder.path("m.onnx")));
     assert_eq!(of_jobs(&server), [""; 0]);
 }
+
+#[test]
+fn a_sweep_names_the_jobs_that_nobody_has_ended() {
+    let folder = folder();
+    let server = store(&folder);
+    let sweep = |args: &[&str]| server.run(&folder, &[&["sweep", "s3://b/"], args].concat()).done();
+    assert!(!sweep(&[]).stdout().contains("open"));
+    let job = planned(&server, &folder, &format!("m.onnx {HALF} --parts 3"));
+    server.run(&folder, &["job", "write", &job, "1"]).done();
+    let other = planned(&server, &folder, "m.onnx s3://b/other/o.onnx");
+    sweep(&[]).says(&["open      2 jobs", "`job abort`", &job, "old, 1 part written", &other]);
+    let told = sweep(&["--delete", "--older-than", "0s", "--json"]).json()["jobs"].clone();
+    let mut expected = [(&*job, HALF, 1), (&*other, "s3://b/other/o.onnx", 0)];
+    expected.sort();
+    assert_eq!(told.as_array().unwrap().len(), expected.len(), "{told}");
+    for (told, (folder, model, written)) in told.as_array().unwrap().iter().zip(expected) {
+        let same = (told["folder"] == folder, told["model"] == model, told["written"] == written);
+        assert_eq!(same, (true, true, true), "{told}");
+        assert!(told["age_seconds"].as_u64().is_some(), "{told}");
+    }
+    for job in [job, other] {
+        server.run(&folder, &["job", "abort", &job]).done();
+    }
+    assert_eq!(sweep(&["--json"]).json()["jobs"], Value::Array(Vec::new()));
+}

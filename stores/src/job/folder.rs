@@ -340,6 +340,13 @@ pub(crate) fn job_of(key: &str) -> Option<JobObject<'_>> {
     is_receipt.then_some(JobObject::Receipt(folder))
 }
 
+/// The key of the model of the job whose folder has this key.
+pub(crate) fn model_key(folder: &str) -> Option<String> {
+    let (above, name) = folder.rsplit_once('/').map_or((None, folder), |(it, at)| (Some(it), at));
+    let model = name.strip_prefix('.')?.rsplit_once(".job-")?.0;
+    Some(above.map_or_else(|| model.to_owned(), |above| format!("{above}/{model}")))
+}
+
 /// Whether a job of a model has a folder of this key.
 fn is_folder(key: &str) -> bool {
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);

@@ -16,7 +16,9 @@ use onnx_container_store::job::{PartReceipt, RemoteJob, RemoteJobOptions, Stores
 use onnx_container_store::object_store::memory::InMemory;
 use onnx_container_store::object_store::prefix::PrefixStore;
 use onnx_container_store::object_store::{ObjectStore, ObjectStoreExt, path::Path};
-use onnx_container_store::{IfPresent, PublishOptions, Store, StoreUrl, SweepOptions, sweep};
+use onnx_container_store::{
+    IfPresent, PublishOptions, Store, StoreUrl, Sweep, SweepOptions, sweep,
+};
 
 use crate::behaviour::{Behaviour, Case, wait};
 use crate::models::{MIB, assert_same, bytes, model};
@@ -385,6 +387,12 @@ fn an_abort(case: &Case) {
     }
 }
 
+/// The folder and the model of each open job, and how many parts are written.
+fn open_jobs(swept: &Sweep) -> Vec<(StoreUrl, StoreUrl, usize)> {
+    let told = swept.jobs.iter().map(|job| (job.url.clone(), job.model.clone(), job.written));
+    told.collect()
+}
+
 fn a_sweep_beside_jobs(case: &Case) {
     let container = model(1, &TENSORS);
     let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
@@ -393,12 +401,19 @@ fn a_sweep_beside_jobs(case: &Case) {
     job.write_from(0, &container).unwrap();
     let error = sweep(&case.store, &job.folder(), &all).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    // What a receipt names stays, and so do the objects of the job.
+    // What a receipt names stays, and so do the objects of the job, which is named.
     let swept = run();
     assert_eq!((swept.models, swept.swept.len()), (0, 0), "{swept:?}");
+    assert_eq!(open_jobs(&swept), [(job.folder(), case.url.clone(), 1)]);
+    let other = plan(case, &container, 3);
+    let mut both = [(job.folder(), case.url.clone(), 1), (other.folder(), case.url.clone(), 0)];
+    both.sort_by(|a, b| a.0.key().cmp(b.0.key()));
+    assert_eq!(open_jobs(&run()), both);
+    other.abort().unwrap();
     job.write_from(1, &container).unwrap();
     job.commit().unwrap();
-    assert_eq!(run().swept.len(), 0);
+    let swept = run();
+    assert_eq!((swept.swept.len(), open_jobs(&swept)), (0, Vec::new()));
     assert_same(&case.load(), &container);
 
     let job = plan(case, &model(2, &TENSORS), 2);

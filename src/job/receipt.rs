@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::slice::TensorSlice;
 use crate::error::{Error, ErrorKind, Result};
+use crate::util::json_kind::JsonKind;
+
+const KIND: JsonKind =
+    JsonKind { format: "onnx-container job receipt", version: 1, name: "a receipt of a job" };
 
 /// What one writer of a job has written: the answer of [`Job::write`](super::Job::write). It was
 /// flushed to the disk unless the job was planned without that.
@@ -42,22 +46,46 @@ pub struct WrittenTensor {
     pub sha256: Option<String>,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Stamped<R> {
+    format: String,
+    version: u32,
+    receipt: R,
+}
+
 impl Receipt {
     /// The receipt as JSON.
     ///
     /// # Errors
     /// None that a receipt of names that are text can have.
     pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(Error::internal)
+        let (format, version) = (KIND.format.to_owned(), KIND.version);
+        let stamped = Stamped { format, version, receipt: self };
+        serde_json::to_string(&stamped).map_err(Error::internal)
     }
 
     /// The receipt of a JSON text.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] for any other text.
+    /// [`ErrorKind::Decode`] for text that is no such JSON, [`ErrorKind::Unsupported`] for another
+    /// version of it.
     pub fn from_json(text: &str) -> Result<Self> {
-        let wrong = |error| Error::new(ErrorKind::Decode, format!("no receipt of a job: {error}"));
-        serde_json::from_str(text).map_err(wrong)
+        KIND.check(text)?;
+        let Stamped { receipt, .. }: Stamped<Self> =
+            serde_json::from_str(text).map_err(|error| KIND.not_one(error))?;
+        Ok(receipt)
+    }
+
+    /// The receipt of a text in the folder of a job. What is no receipt stands for nothing: its
+    /// part is written again. One of another version says what this program cannot read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for another version.
+    pub(super) fn of_stored(text: &str) -> Result<Option<Self>> {
+        match Self::from_json(text) {
+            Err(error) if error.kind() == ErrorKind::Decode => Ok(None),
+            read => read.map(Some),
+        }
     }
 }
 

@@ -151,7 +151,8 @@ impl Job {
             Err(error) if is_other(&error) => None,
             text => text?,
         };
-        let Some(receipt) = text.and_then(|text| Receipt::from_json(&text).ok()) else {
+        let receipt = text.map_or(Ok(None), |text| Receipt::of_stored(&text));
+        let Some(receipt) = receipt.map_err(|error| error.with_path(self.folder()))? else {
             return Ok(None);
         };
         if receipt.job == self.id && receipt.writer == writer {

@@ -187,9 +187,9 @@ async fn read_models(
     Ok(read.into_iter().flatten().collect())
 }
 
-/// The error of a model that may name any file.
+/// The error of a model, or of a receipt, that may name any file.
 fn not_known(error: Error) -> Error {
-    error.because("nothing is swept, as it is not known which files this model names")
+    error.because("nothing is swept, as it is not known which files this names")
 }
 
 /// Files that no model names: old ones, and young ones.

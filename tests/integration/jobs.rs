@@ -510,8 +510,33 @@ fn what_is_no_job_is_refused() {
         assert_eq!(error.kind(), kind, "{text}: {error}");
     }
     assert_eq!(Job::open(folder.path()).unwrap_err().kind(), ErrorKind::MissingFile);
-    for text in ["", "{}", "[]"] {
-        assert_eq!(Receipt::from_json(text).unwrap_err().kind(), ErrorKind::Decode);
+}
+
+#[test]
+fn the_json_of_a_receipt_says_what_it_is() {
+    let receipt = r#"{"job":"a1B2c3","writer":"part-00000","bytes":4,"tensors":[{"name":"w"}]}"#;
+    let stamped = |format: &str, version: u32| {
+        format!(r#"{{"format":"{format}","version":{version},"receipt":{receipt}}}"#)
+    };
+    for (text, expected) in [
+        (stamped("onnx-container job receipt", 1), None),
+        (stamped("onnx-container job receipt", 2), Some(ErrorKind::Unsupported)),
+        (stamped("onnx-container store job receipt", 1), Some(ErrorKind::Decode)),
+        (stamped("onnx-container job", 1), Some(ErrorKind::Decode)),
+        (receipt.to_owned(), Some(ErrorKind::Decode)),
+        (
+            stamped("onnx-container job receipt", 1).replace("4", "4,\"more\":1"),
+            Some(ErrorKind::Decode),
+        ),
+        (String::new(), Some(ErrorKind::Decode)),
+        ("{}".to_owned(), Some(ErrorKind::Decode)),
+        ("[]".to_owned(), Some(ErrorKind::Decode)),
+    ] {
+        match (Receipt::from_json(&text), expected) {
+            (Ok(read), None) => assert_eq!(read.to_json().unwrap(), text),
+            (Err(error), Some(kind)) => assert_eq!(error.kind(), kind, "{text}: {error}"),
+            (read, _) => panic!("{text}: {read:?}"),
+        }
     }
 }
 
@@ -1051,6 +1076,15 @@ fn protected_files_stay_as_in_a_save() {
     }
 }
 
+/// Writes the receipt of part 1 again as `change` has it.
+fn rewrite_receipt(job: &Job, change: impl Fn(&str) -> String) {
+    let path = job.folder().join("receipts/part-00001.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let changed = change(&text);
+    assert_ne!(changed, text);
+    fs::write(path, changed).unwrap();
+}
+
 /// A job that is written, of a model that is there, which is cast to another type.
 fn cast_in_place(folder: &Path) -> Job {
     let path = folder.join("m.onnx");
@@ -1064,7 +1098,7 @@ fn cast_in_place(folder: &Path) -> Job {
 #[test]
 fn a_job_that_was_damaged_replaces_nothing() {
     type Damage = fn(&Job, &Path);
-    let cases: [(&str, Damage, ErrorKind); 7] = [
+    let cases: [(&str, Damage, ErrorKind); 9] = [
         (
             "no model",
             |job, _| fs::write(job.folder().join("model.onnx"), "").unwrap(),
@@ -1103,6 +1137,16 @@ fn a_job_that_was_damaged_replaces_nothing() {
             ErrorKind::MissingTensor,
         ),
         (
+            "a receipt without a format",
+            |job, _| rewrite_receipt(job, |text| text.replace("\"format\"", "\"form\"")),
+            ErrorKind::MissingTensor,
+        ),
+        (
+            "a receipt of a later version",
+            |job, _| rewrite_receipt(job, |text| text.replace("\"version\":1", "\"version\":2")),
+            ErrorKind::Unsupported,
+        ),
+        (
             "a receipt of no part",
             |job, _| {
                 let receipts = job.folder().join("receipts");
@@ -1127,7 +1171,7 @@ fn a_job_that_was_damaged_replaces_nothing() {
         assert_eq!(error.kind(), kind, "{case}: {error}");
         assert!(contents(folder.path()) == before, "{case}");
         match case {
-            "half a receipt" | "a receipt that is no text" => {
+            "half a receipt" | "a receipt that is no text" | "a receipt without a format" => {
                 assert_eq!(job.status().unwrap().missing, [1]);
                 job.write(1).unwrap();
                 job.commit().unwrap();

@@ -141,8 +141,10 @@ impl RemoteJob {
             let asked = known.map(|part| folder.stored_receipt(part));
             stream::iter(asked).buffered(AT_ONCE).try_collect().await
         })?;
-        // What is no receipt stands for nothing: its part is not written.
-        let receipts = texts.iter().flatten().filter_map(|text| PartReceipt::from_json(text).ok());
+        let shown = folder.shown();
+        let texts = texts.iter().flatten();
+        let receipts = texts.map(|text| PartReceipt::of_stored(text, &shown));
+        let receipts = receipts.collect::<Result<Vec<_>>>()?.into_iter().flatten();
         Ok(receipts.filter(|receipt| self.is_mine(receipt)).collect())
     }
 

@@ -1,7 +1,14 @@
 //! [`PartReceipt`]: what was written of a job, and the digests of it.
 
+use onnx_container::work::JsonKind;
 use onnx_container::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
+
+const KIND: JsonKind = JsonKind {
+    format: "onnx-container store job receipt",
+    version: 1,
+    name: "a receipt of a job of a store",
+};
 
 /// What one writer of a part has written. It is stored beside the job too, so no engine has to
 /// carry it.
@@ -51,21 +58,45 @@ pub struct HashedRange {
     pub sha256: String,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Stamped<R> {
+    format: String,
+    version: u32,
+    receipt: R,
+}
+
 impl PartReceipt {
     /// The receipt as JSON.
     ///
     /// # Errors
     /// None that a receipt of names that are text can have.
     pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(Error::internal)
+        let (format, version) = (KIND.format.to_owned(), KIND.version);
+        let stamped = Stamped { format, version, receipt: self };
+        serde_json::to_string(&stamped).map_err(Error::internal)
     }
 
     /// The receipt of a JSON text.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] for any other text.
+    /// [`ErrorKind::Decode`] for text that is no such JSON, [`ErrorKind::Unsupported`] for another
+    /// version of it.
     pub fn from_json(text: &str) -> Result<Self> {
-        let wrong = |error| Error::new(ErrorKind::Decode, format!("no receipt of a job: {error}"));
-        serde_json::from_str(text).map_err(wrong)
+        KIND.check(text)?;
+        let Stamped { receipt, .. }: Stamped<Self> =
+            serde_json::from_str(text).map_err(|error| KIND.not_one(error))?;
+        Ok(receipt)
+    }
+
+    /// The receipt of the object at `shown`. What is no receipt stands for nothing: its part is
+    /// written again. One of another version names a file that this program does not know.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for another version.
+    pub(crate) fn of_stored(text: &str, shown: &str) -> Result<Option<Self>> {
+        match Self::from_json(text) {
+            Err(error) if error.kind() == ErrorKind::Decode => Ok(None),
+            read => read.map(Some).map_err(|error| error.with_path(shown)),
+        }
     }
 }

@@ -102,8 +102,10 @@ impl RemoteJob {
     /// The receipt of `part` that is stored. What is no receipt stands for nothing: its part is
     /// written again.
     pub(super) fn stored(&self, part: usize) -> Result<Option<PartReceipt>> {
-        let text = run(self.job_folder().stored_receipt(part))?;
-        let receipt = text.and_then(|text| PartReceipt::from_json(&text).ok());
+        let folder = self.job_folder();
+        let text = run(folder.stored_receipt(part))?;
+        let read = |text: String| PartReceipt::of_stored(&text, &folder.shown());
+        let receipt = text.map_or(Ok(None), read)?;
         Ok(receipt.filter(|receipt| self.is_mine(receipt) && receipt.part == part))
     }
 

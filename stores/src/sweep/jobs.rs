@@ -8,6 +8,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectMeta;
 use onnx_container::{Error, ErrorKind, Result};
 
+use super::not_known;
 use crate::job::{JobObject, PartReceipt, job_of, model_key, read_text};
 use crate::object::{AT_ONCE, Version};
 use crate::store::Store;
@@ -77,7 +78,9 @@ pub(super) async fn files_of(store: &Store, listed: &[ObjectMeta]) -> Result<BTr
             Err(error) if error.kind() == ErrorKind::Decode => None,
             text => text?,
         };
-        let receipt = text.and_then(|text| PartReceipt::from_json(&text).ok());
+        let shown = store.shown(meta.location.as_ref());
+        let receipt = text.map_or(Ok(None), |text| PartReceipt::of_stored(&text, &shown));
+        let receipt = receipt.map_err(not_known)?;
         let name = receipt.and_then(|receipt| receipt.file).map(|file| file.name);
         let folder = job.rsplit_once('/').map(|(folder, _)| folder);
         let key = |name| folder.map_or_else(|| String::clone(&name), |it| format!("{it}/{name}"));

@@ -15,10 +15,12 @@
 
 mod begun;
 mod commit;
+mod committed;
 mod description;
 mod disk;
 mod files;
 mod folder;
+mod mark;
 mod options;
 mod plan;
 mod receipt;
@@ -30,7 +32,8 @@ mod stamp;
 mod status;
 mod write;
 
-pub use commit::Committed;
+pub use commit::commit_job;
+pub use committed::Committed;
 pub use description::{Job, PlannedTensor};
 pub use folder::remove_ended_jobs;
 pub use options::{JobOptions, Recast};

@@ -84,6 +84,8 @@ class Committed:
     """The tag that the store gave it."""
     version: str | None = None
     """The URL of the version of the model that stays beside it."""
+    already: bool = False
+    """Whether an earlier call had committed the job. In a folder, what that has removed is then not known."""
 
 
 class Job:
@@ -342,14 +344,16 @@ class Job:
     def commit(self, receipts: Iterable[Receipt] | None = None) -> Committed:
         """Puts the model and its weights files in place, and removes the folder of the job.
 
-        The model that was there when the job was planned is replaced, and no other. A commit that was killed is done again. In a
-        store the weights files of the old model stay for a :func:`sweep`.
+        The model that was there when the job was planned is replaced, and no other. A commit that was killed is done again, and
+        one that was done is found (``already``): in a folder on Linux, as long as its weights files are in place, in a store
+        until the next :func:`sweep`. In a store the weights files of the old model stay for a sweep.
 
         Args:
             receipts: those that an engine has carried, which are in the folder too; None for all of those.
 
         Raises:
             Error: tensors that are not written or written twice; the model was replaced by another save meanwhile.
+            MissingFileError: the job was aborted, or it cannot be told how it ended.
         """
         given = None if receipts is None else [receipt.json for receipt in receipts]
         committed = Committed(**self._core.commit(given))

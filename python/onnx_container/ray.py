@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _options, _progress
 from ._container import Container
+from ._core import MissingFileError
 from ._job import Committed, Job, Receipt
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def run(
 ) -> Committed | list[Receipt]:
     """Writes the parts of ``job`` that are not written, each by a task of Ray, and commits it. Starts Ray where that was not done.
 
-    Where the driver is killed, or a part fails, what is written stays: ``run(Job.open(job.folder))`` goes on. Workers reach the
+    Where the driver is killed, or a part fails, what is written stays: ``run(Job.open(job.folder))`` goes on, and ``run(job)``
+    also says what was committed. Workers reach the
     folder by its path, and a store by their environment, such as ``runtime_env={"env_vars": {...}}``.
 
     Args:
@@ -83,7 +85,13 @@ def run(
     _options.refuse_progress("ray.run", progress)
     if not ray.is_initialized():
         ray.init()
-    status = job.status()
+    try:
+        status = job.status()
+    except MissingFileError:
+        if not commit:
+            raise
+        # A driver that was killed may have committed it.
+        return job.commit()
     if in_flight is None:
         in_flight = max(1, int(2 * ray.cluster_resources().get("CPU", 1)))
     if in_flight < 1:

@@ -9,6 +9,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def test_a_job_publishes_the_model(place: Place, given: Callable[[], Any]) -> No
     assert committed.files[-1][0] == "m.onnx" and len(committed.files) == 4
     assert committed.nbytes == sum(nbytes for _, nbytes in committed.files)
     assert (committed.removed, committed.left_behind, committed.infinite, committed.warnings) == ([], [], [], [])
-    with pytest.raises(oc.MissingFileError, match="it was committed or aborted"):
+    assert job.commit() == replace(committed, already=True)
+    with pytest.raises(oc.MissingFileError, match="it was committed$"):
         job.status()
 
 
@@ -107,8 +109,9 @@ def test_what_a_job_is(place: Place) -> None:  # noqa: F811
     for it in job.tensors:
         assert (it.dtype, it.shape, it.nbytes, it.file) == (oc.DataType.FLOAT, SHAPE, 16384, job.files[it.part][0])
     job.abort()
-    with pytest.raises(oc.MissingFileError, match="it was committed or aborted"):
-        Job.open(job.folder, **place.how)
+    for ended in (lambda: Job.open(job.folder, **place.how), job.commit):
+        with pytest.raises(oc.MissingFileError, match="it was aborted$"):
+            ended()
 
 
 def test_a_commit_needs_all_parts_and_is_refused_by_another_model(place: Place) -> None:  # noqa: F811

@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{File, Metadata};
+use std::path::Path;
 
 use super::begun;
+use super::committed::{Committed, gone};
 use super::description::Job;
-use super::disk::read_text;
+use super::disk::{kind_at, read_text};
+use super::folder::JobFolder;
+use super::mark::Mark;
 use super::plan::sha256;
 use super::receipt::{Receipt, WrittenTensor, part_of};
 use super::slice::{TensorSlice, check_cover};
@@ -15,35 +19,13 @@ use crate::buffer::{Buffer, MmapChoice};
 use crate::buffers::FileIdentity;
 use crate::digest::ContentDigest;
 use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::files::external_data::directory_of;
+use crate::graph::stored_digests::remove_digests;
 use crate::proto::{Message, ModelProto};
 use crate::save::{
     Done, EncodedFile, EncodedSave, Existing, ModelFolder, SaveTarget, SavedFile, file_ids,
     give_access_of, is_copy,
 };
-
-/// What a commit has put in place.
-#[derive(Debug, Clone, serde::Serialize)]
-#[non_exhaustive]
-pub struct Committed {
-    /// The files, the model last.
-    pub files: Vec<SavedFile>,
-    /// The length of all of them in bytes.
-    pub bytes: u64,
-    /// The [digest](crate::Container::digest) of the model, known from the receipts without
-    /// reading a weight. Of slices it is known where the job stores digests: they are read then.
-    pub digest: Option<ContentDigest>,
-    /// Old weights files that were removed.
-    #[serde(serialize_with = "crate::util::as_text::paths")]
-    pub removed: Vec<std::path::PathBuf>,
-    /// Old weights files that only the replaced model needed, and that stay.
-    #[serde(serialize_with = "crate::util::as_text::paths")]
-    pub left_behind: Vec<std::path::PathBuf>,
-    /// The weights, by their old names, of which finite numbers became infinite by a cast; see
-    /// [`CastReport::infinite`](crate::edit::CastReport::infinite).
-    pub infinite: Vec<String>,
-    /// Problems that did not prevent the commit.
-    pub warnings: Vec<Error>,
-}
 
 impl Job {
     /// Puts the model and its weights files in place, with the receipts in the job's folder, and
@@ -51,14 +33,15 @@ impl Job {
     ///
     /// The files that are there are replaced as by a save: all of them or none, whenever the
     /// process ends. A commit that was killed is done again. The model that was there when the job
-    /// was planned is replaced, and no other.
+    /// was planned is replaced, and no other. Where an earlier call had committed the job, the
+    /// weights files say so ([`Committed::already`]), on Linux and as long as they are in place.
     ///
     /// # Errors
     /// One error for all tensors that are not written, or written twice, before anything is
     /// changed ([`ErrorKind::MissingTensor`], [`ErrorKind::InvalidArgument`]);
     /// [`ErrorKind::Changed`] where the model was replaced after the job was planned, or a part is
-    /// being written; [`ErrorKind::MissingFile`] where the job was committed or aborted; those of
-    /// [`save_encoded`](crate::save::save_encoded).
+    /// being written; [`ErrorKind::MissingFile`] where the job was aborted, and where it cannot be
+    /// told whether it was or was committed; those of [`save_encoded`](crate::save::save_encoded).
     pub fn commit(&self) -> Result<Committed> {
         self.commit_locked(|| self.receipts())
     }
@@ -75,8 +58,17 @@ impl Job {
         self.commit_locked(|| self.carried(receipts.into_iter().collect()))
     }
 
-    /// Commits with the receipts of `given`, which is called when nobody writes any more.
+    /// Commits with the receipts of `given`, which is called when nobody writes any more, or finds
+    /// what an earlier call has put in place.
     fn commit_locked(&self, given: impl FnOnce() -> Result<Vec<Receipt>>) -> Result<Committed> {
+        match self.commit_open(given) {
+            // It may have ended meanwhile.
+            Err(_) if kind_at(self.job_folder().path())?.is_none() => self.committed_before(),
+            ended => ended,
+        }
+    }
+
+    fn commit_open(&self, given: impl FnOnce() -> Result<Vec<Receipt>>) -> Result<Committed> {
         let folder = self.job_folder();
         folder.check()?;
         let lock = folder.lock_to_commit()?;
@@ -97,6 +89,31 @@ impl Job {
                 .push(error.because("the model is in place, but not all of the job is removed"));
         }
         Ok(committed)
+    }
+
+    /// What an earlier call has put in place, of a job whose folder is gone.
+    fn committed_before(&self) -> Result<Committed> {
+        let files = self.files.iter().map(|file| file.name.clone());
+        match Committed::found(&self.directory, &self.name, files, &self.id)? {
+            Some(found) => Ok(found),
+            None => Err(gone(&self.path(), self.untouched()?)),
+        }
+    }
+
+    /// Why nothing was put in place since the job was planned; `None` where something may have been.
+    fn untouched(&self) -> Result<Option<&'static str>> {
+        let path = self.path();
+        if kind_at(&self.directory)?.is_none() || FileStamp::of(&path)? != self.replaces {
+            return Ok(None);
+        }
+        if self.replaces.is_none() {
+            return Ok(Some("there is no model, nor was there one when it was planned"));
+        }
+        // A commit writes nothing where all is there already.
+        let mut model = ModelProto::decode(&MmapChoice::never().buffer(&path)?)?;
+        remove_digests(&mut model);
+        let is_planned = sha256(&model.encode_to_vec()?) == self.model;
+        Ok((!is_planned).then_some("the model is the one that it was to replace"))
     }
 
     /// `receipts`, if they are those in the folder.
@@ -244,9 +261,11 @@ impl Job {
         let options = self.publishing.options();
         // A commit that was killed may have come so far that this completes it.
         let recovered = ModelFolder::of(&target).recover(&options)?;
+        let mark = Mark { job: self.id.clone(), digest: digest.clone() };
         if self.is_in_place(model)? {
             // Its files are those of the job where a commit has linked them.
             self.job_folder().mark_commit(self.publishing.sync)?;
+            self.mark_files(&mark);
             return Ok(self.committed(model, digest, recovered));
         }
         let unchanged = || {
@@ -255,7 +274,7 @@ impl Job {
             source.map_or(Ok(()), |source| source.check_in(&self.directory))
         };
         unchanged()?;
-        let files = (0..self.files.len()).map(|number| self.staged(number));
+        let files = (0..self.files.len()).map(|number| self.staged(number, &mark));
         let files: Vec<_> = files.collect::<Result<_>>()?;
         let encoded = EncodedFile::new(self.name.as_str(), [model.clone()]);
         let save = EncodedSave::new(target, &encoded, &files, &options)?;
@@ -281,9 +300,13 @@ impl Job {
     ) -> Committed {
         let mut files = self.files();
         files.push(SavedFile::new(self.name.as_str(), model.len() as u64));
-        let bytes = files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum));
-        let (removed, left_behind, infinite) = (Vec::new(), Vec::new(), Vec::new());
-        Committed { files, bytes, digest, removed, left_behind, infinite, warnings }
+        Committed { warnings, ..Committed::new(files, digest) }
+    }
+
+    /// Leaves the mark of this job on the weights files in place, which are equal to its own.
+    fn mark_files(&self, mark: &Mark) {
+        let paths = self.files.iter().map(|file| self.directory.join(&file.name));
+        paths.filter_map(|path| File::open(path).ok()).for_each(|file| mark.put(&file));
     }
 
     /// Whether a weights file in place is one of the job, under another name.
@@ -320,13 +343,15 @@ impl Job {
         Ok(true)
     }
 
-    /// The weights file of this index, as one that exists. It gets the access to what it replaces.
-    fn staged(&self, number: usize) -> Result<EncodedFile> {
+    /// The weights file of this index, as one that exists. It gets the access to what it replaces,
+    /// and the mark of the job.
+    fn staged(&self, number: usize, mark: &Mark) -> Result<EncodedFile> {
         let path = self.staged_file(number)?;
         let fail = |error| Error::io(&path, error);
         let file: File = self.open_file(number)?;
         let name = self.files.get(number).map(|file| file.name.clone()).unwrap_or_default();
         give_access_of(&[self.directory.join(&name), self.path()], &file).map_err(fail)?;
+        mark.put(&file);
         let metadata = file.metadata().map_err(fail)?;
         let existing = Existing {
             identity: FileIdentity::new(&metadata),
@@ -348,4 +373,33 @@ fn has_one_name(metadata: &Metadata) -> bool {
 #[cfg(not(unix))]
 fn has_one_name(_: &Metadata) -> bool {
     false
+}
+
+/// As [`Job::commit`], for the job whose folder is at `folder`, also one that an earlier call has
+/// committed, so that the folder is gone.
+///
+/// # Errors
+/// Those of [`Job::open`] and [`Job::commit`].
+pub fn commit_job(folder: impl AsRef<Path>) -> Result<Committed> {
+    let folder = folder.as_ref();
+    match Job::open(folder) {
+        Ok(job) => job.commit(),
+        Err(error) => Ok(committed_at(folder)?.ok_or(error)?),
+    }
+}
+
+/// What a commit of the job has put in place whose folder was at `folder`, by the model there.
+fn committed_at(folder: &Path) -> Result<Option<Committed>> {
+    let folder = JobFolder::at(folder);
+    let Some((name, id)) = folder.names().filter(|_| folder.check_there().is_err()) else {
+        return Ok(None);
+    };
+    let directory = directory_of(folder.path());
+    let path = directory.join(name);
+    let target = SaveTarget::new(&path)?;
+    match ModelFolder::of(&target).locations_of(&path) {
+        Ok(files) => Committed::found(&directory, name, files, id),
+        // What is no model there says nothing of the job.
+        Err(_) => Ok(None),
+    }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use super::disk::{Lock, gone, is_folder, kind_at, no_link, read_text, tried};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{
-    ended_job_name, flush_folder, is_of_ended_job, job_name, random, staged_name,
+    ended_job_name, flush_folder, is_of_ended_job, is_of_job, job_name, random, staged_name,
 };
 use crate::util::cancel;
 use crate::util::retry::retried;
@@ -63,6 +63,14 @@ impl JobFolder {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The name of the model and the id of the job; `None` where the folder is called otherwise, or
+    /// where the name of the model was too long for it.
+    pub(super) fn names(&self) -> Option<(&str, &str)> {
+        let name = self.path.file_name()?.to_str()?;
+        let (model, id) = name.strip_prefix('.')?.rsplit_once(".job-")?;
+        (is_of_job(name) && job_name(model, id) == name).then_some((model, id))
     }
 
     /// Makes the folder, still empty. Only its owner may enter it until the model is in place.

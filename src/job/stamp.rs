@@ -21,6 +21,11 @@ pub(super) struct FileStamp {
 }
 
 impl FileStamp {
+    /// The length of the file.
+    pub(super) fn bytes(self) -> u64 {
+        self.bytes
+    }
+
     /// That of the file at `path`, links followed; `None` where there is none.
     pub(super) fn of(path: &Path) -> Result<Option<Self>> {
         match retried(|| path.metadata()) {

@@ -14,6 +14,7 @@
 
 mod bytes;
 mod commit;
+mod committed;
 mod description;
 mod folder;
 mod options;
@@ -25,7 +26,7 @@ mod stores;
 mod stream;
 mod write;
 
-pub use commit::RemoteCommitted;
+pub use committed::RemoteCommitted;
 pub use description::{FileTensor, RemoteJob};
 pub(crate) use folder::{JobObject, job_of, model_key, read_text};
 pub use options::RemoteJobOptions;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use onnx_container::edit::ExternalizeOptions;
 use onnx_container::job::{
-    Job, JobOptions, Recast, Receipt, TensorSlice, abort_job, jobs_in, jobs_of, remove_ended_jobs,
+    Job, JobOptions, Recast, Receipt, TensorSlice, abort_job, commit_job, jobs_in, jobs_of,
+    remove_ended_jobs,
 };
 use onnx_container::proto::{GraphProto, Message, ModelProto, StringStringEntryProto, TensorProto};
 use onnx_container::{
@@ -444,11 +445,7 @@ fn another_model_that_came_between_stays() {
     again.commit().unwrap();
     let loaded = Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
     assert_eq!(loaded.digest().unwrap(), matrix(6, 10).digest().unwrap());
-    for gone in [
-        again.commit().map(drop),
-        again.status().map(drop),
-        again.write_from(0, &matrix(6, 10)).map(drop),
-    ] {
+    for gone in [again.status().map(drop), again.write_from(0, &matrix(6, 10)).map(drop)] {
         assert_eq!(gone.unwrap_err().kind(), ErrorKind::MissingFile);
     }
 }
@@ -664,6 +661,150 @@ fn a_plan_that_was_killed_is_no_job_and_can_be_aborted() {
     assert!(job.folder().join("notes").is_file());
 }
 
+/// What a commit of a job that has ended is to say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Told {
+    Committed,
+    Aborted,
+    Either,
+}
+
+/// Whether files in `folder` keep the mark of a commit. Where they do not, what was committed is
+/// not told.
+fn keeps_marks(folder: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    let kept = {
+        use rustix::fs::{XattrFlags, setxattr};
+        let path = folder.join("probe");
+        fs::write(&path, "x").unwrap();
+        let kept = setxattr(&path, "user.onnx-container.test", b"x", XattrFlags::empty()).is_ok();
+        fs::remove_file(&path).unwrap();
+        kept
+    };
+    #[cfg(not(target_os = "linux"))]
+    let kept = false;
+    if !kept {
+        eprintln!("SKIPPED: {} has no extended attributes of users", folder.display());
+    }
+    kept
+}
+
+#[test]
+fn a_commit_after_the_end_says_how_the_job_ended() {
+    /// Plans a job of a model that is at `m.onnx` in the folder, or is not.
+    type Plan = fn(&Path) -> Job;
+    /// Ends the job, and perhaps goes on.
+    type End = fn(&Job, &Path);
+    let made: Plan = |folder| job_file(&matrix(6, 10), folder, 2);
+    let replacing: Plan = |folder| {
+        matrix(3, 5).save(folder.join("m.onnx"), true).unwrap();
+        job_file(&matrix(6, 10), folder, SaveOptions::new().digests(true))
+    };
+    // Of the same layout: the model file is the same.
+    let same_layout: Plan = |folder| {
+        matrix(6, 10).save(folder.join("m.onnx"), true).unwrap();
+        job_file(&matrix(6, 10), folder, 1)
+    };
+    let commit: End = |job, _| {
+        job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+        assert!(!job.commit().unwrap().already);
+    };
+    let abort: End = |job, _| job.clone().abort().unwrap();
+    let commit_and_save: End = |job, folder| {
+        job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+        job.commit().unwrap();
+        matrix(2, 2).save(folder.join("m.onnx"), true).unwrap();
+    };
+    let abort_and_save: End = |job, folder| {
+        job.clone().abort().unwrap();
+        matrix(6, 10).save(folder.join("m.onnx"), true).unwrap();
+    };
+    let abort_and_commit_another: End = |job, folder| {
+        job.clone().abort().unwrap();
+        let other = job_file(&matrix(6, 10), folder, 2);
+        other.parts().for_each(|part| drop(other.write_from(part, &matrix(6, 10)).unwrap()));
+        other.commit().unwrap();
+    };
+    let commit_and_remove: End = |job, folder| {
+        job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+        job.commit().unwrap();
+        fs::remove_file(folder.join("m.onnx")).unwrap();
+        fs::write(folder.join("m.onnx"), "no model").unwrap();
+    };
+    for (name, plan, end, expected) in [
+        ("made", made, commit, Told::Committed),
+        ("replaced", replacing, commit, Told::Committed),
+        ("equal", same_layout, commit, Told::Committed),
+        ("not made", made, abort, Told::Aborted),
+        ("not replaced", replacing, abort, Told::Aborted),
+        ("aborted beside an equal model", same_layout, abort, Told::Either),
+        ("made, and replaced", made, commit_and_save, Told::Either),
+        ("not made, but saved", made, abort_and_save, Told::Either),
+        ("not made, but by another job", made, abort_and_commit_another, Told::Either),
+        ("made, and overwritten", made, commit_and_remove, Told::Committed),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let can_tell = keeps_marks(folder.path());
+        let job = plan(folder.path());
+        end(&job, folder.path());
+        let expected = match expected {
+            Told::Committed if !can_tell => Told::Either,
+            expected => expected,
+        };
+        let before = contents(folder.path());
+        let again = Job::from_json(&job.to_json().unwrap()).unwrap().commit();
+        let found = match &again {
+            Ok(_) => Told::Committed,
+            Err(error) if error.reason().contains("committed or aborted") => Told::Either,
+            Err(error) => {
+                assert!(error.reason().contains("it was aborted"), "{name}: {error}");
+                Told::Aborted
+            }
+        };
+        assert_eq!(found, expected, "{name}: {again:?}");
+        match again {
+            Ok(again) => {
+                assert!(again.already, "{name}");
+                assert_eq!(again.digest, Some(matrix(6, 10).digest().unwrap()), "{name}");
+                let model = fs::metadata(job.path()).unwrap().len();
+                let mut files: Vec<_> =
+                    job.files().into_iter().map(|file| (file.name, file.bytes)).collect();
+                files.push(("m.onnx".to_owned(), model));
+                let found = again.files.into_iter().map(|file| (file.name, file.bytes));
+                assert_eq!(found.collect::<Vec<_>>(), files, "{name}");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::MissingFile, "{name}: {error}");
+                let how = error.reason().contains("`onnx-container digest ");
+                assert_eq!(how, expected == Told::Either, "{name}: {error}");
+            }
+        }
+        // By the folder that is gone, as far as the model that is there says it.
+        for path in [job.folder(), job.folder().join("job.json")] {
+            let is_told = expected == Told::Committed && !name.ends_with("overwritten");
+            match commit_job(path) {
+                Ok(again) => assert!(is_told && again.already, "{name}: {again:?}"),
+                Err(error) => {
+                    let is_known = error.reason().contains("committed or aborted");
+                    assert!(!is_told && is_known, "{name}: {error}");
+                }
+            }
+        }
+        assert!(contents(folder.path()) == before, "{name}");
+        is_clean(folder.path());
+    }
+}
+
+#[test]
+fn a_folder_of_a_job_is_committed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 1);
+    assert_eq!(commit_job(job.folder()).unwrap_err().kind(), ErrorKind::MissingTensor);
+    job.write_from(0, &matrix(6, 10)).unwrap();
+    assert!(!commit_job(job.folder()).unwrap().already);
+    is_clean(folder.path());
+}
+
 #[test]
 fn what_is_left_of_a_job_that_has_ended_is_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -671,9 +812,10 @@ fn what_is_left_of_a_job_that_has_ended_is_removed() {
     job.write_from(0, &matrix(6, 10)).unwrap();
     let ended = folder.path().join(format!(".m.onnx.ended-{}", job.id()));
     fs::rename(job.folder(), &ended).unwrap();
-    for error in [job.commit().unwrap_err(), job.clone().abort().unwrap_err()] {
-        assert!(error.reason().contains("committed or aborted"), "{error}");
-    }
+    let error = job.commit().unwrap_err();
+    assert!(error.reason().contains("it was aborted, as there is no model"), "{error}");
+    let error = job.clone().abort().unwrap_err();
+    assert!(error.reason().contains("committed or aborted"), "{error}");
     let error = Job::open(job.folder()).unwrap_err();
     assert!(error.reason().contains("committed or aborted"), "{error}");
     assert!(jobs_in(folder.path()).unwrap().is_empty());

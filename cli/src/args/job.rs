@@ -124,7 +124,8 @@ pub struct JobStatusArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The model that was there when the job was planned is replaced, and no other. Where this is killed, the model is the \
-old one or the new one; call it again.")]
+old one or the new one; call it again. A job that is committed already is no error, as far as what is left says so: in a \
+folder the weights files on Linux, in a store an object that the next sweep removes.")]
 pub struct JobCommitArgs {
     #[command(flatten)]
     pub job: GivenJob,

@@ -118,12 +118,19 @@ struct CommitReport {
     committed: Committed,
 }
 
-/// `job commit JOB`: puts the model in place.
+/// `job commit JOB`: puts the model in place, or says that an earlier call has.
 fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
-    let job = doors::open(&args.path)?;
-    let committed = job.commit().map_err(|error| explained(&*job, &args.path, error))?;
-    let report = CommitReport { command: "job commit", job: job.named(), committed };
-    stop::written(format!("`{}` was written", report.job.model.display()));
+    let (job, committed) = match doors::open(&args.path) {
+        Ok(job) => {
+            let committed = job.commit().map_err(|error| explained(&*job, &args.path, error))?;
+            (job.named(), committed)
+        }
+        Err(error) => doors::committed_at(&args.path, error)?,
+    };
+    let report = CommitReport { command: "job commit", job, committed };
+    if !report.committed.already {
+        stop::written(format!("`{}` was written", report.job.model.display()));
+    }
     print_warnings(&report.committed.warnings);
     match args.json {
         true => out.json(&report)?,

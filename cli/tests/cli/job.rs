@@ -110,7 +110,16 @@ fn a_job_goes_through_a_pipe_a_file_or_its_folder() {
     assert_eq!(tensors(&folder.path("o.onnx")), tensors(&folder.path("m.onnx")));
     assert_eq!(hidden(&folder), [""; 0]);
     for job in ["job.json", &by_folder, &in_folder] {
-        for command in ["status", "commit", "abort", "write"] {
+        let again = call(&folder, &format!("job commit {job}"));
+        if cfg!(target_os = "linux") {
+            again.done().says(&["was committed already", "digest"]);
+            let report = call(&folder, &format!("job commit {job} --json")).done().json();
+            assert_eq!(report["already"], true, "{report}");
+            assert_eq!(report["model"].as_str().map(|it| it.ends_with("o.onnx")), Some(true));
+        } else {
+            again.failed(&["was committed or aborted"]);
+        }
+        for command in ["status", "abort", "write"] {
             let part = if command == "write" { " 0" } else { "" };
             let run = call(&folder, &format!("job {command} {job}{part}"));
             assert_eq!(run.code(), 1, "{run:?}");

@@ -7,62 +7,56 @@ use onnx_container::digest::ContentDigest;
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{Buffer, Error, ErrorKind, Result, traversal};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::committed::{RemoteCommitted, sum_of};
 use super::description::RemoteJob;
+use super::folder::JobFolder;
 use super::receipt::{PartReceipt, StoredFile};
+use super::stores::Stores;
 use crate::names::hex;
 use crate::object::{AT_ONCE, Object};
 use crate::publish::Publication;
-use crate::publishing::{Published, PublishedFile};
+use crate::publishing::PublishedFile;
 use crate::runtime::run;
 use crate::sums::Sum;
 use crate::url::StoreUrl;
 
-/// What a commit has published.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct RemoteCommitted {
-    /// The model, its weights files, and its versions.
-    pub published: Published,
-    /// The [digest](onnx_container::Container::digest) of the model, known from the receipts
-    /// without reading a weight.
-    pub digest: ContentDigest,
-    /// The weights, by their old names, of which finite numbers became infinite by a cast; see
-    /// [`CastReport::infinite`](onnx_container::edit::CastReport::infinite).
-    pub infinite: Vec<String>,
-}
-
 /// The weights file of each part, and the weights that became infinite in it.
 type Written = BTreeMap<usize, (StoredFile, Vec<String>)>;
-
-/// The same, as it is stored until the job is removed.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Stored {
-    e_tag: Option<String>,
-    model_bytes: u64,
-    files: Vec<(String, u64, String)>,
-    version: Option<String>,
-    removed: Vec<String>,
-    digest: String,
-    infinite: Vec<String>,
-}
 
 impl RemoteJob {
     /// Publishes the model with the receipts in the store, and removes the job.
     ///
     /// The model is replaced by one request, whose condition is that it is the one that was there
-    /// when the job was planned. A commit that ended early is done again, by any process.
+    /// when the job was planned. A commit that ended early is done again, by any process. Where an
+    /// earlier call has published the model, this returns what that has published
+    /// ([`RemoteCommitted::already`]), until a [sweep](crate::sweep()) removes what says so.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] where parts are not written; [`ErrorKind::MissingFile`] where
-    /// the job was committed or aborted, or a weights file is gone; [`ErrorKind::Changed`] where
+    /// the job was aborted, it is not known how it ended, or a weights file is gone; [`ErrorKind::Changed`] where
     /// another writer published the model after the job was planned; those of
     /// [`publish`](crate::publish()).
     pub fn commit(&self) -> Result<RemoteCommitted> {
         self.commit_with(|| self.stored_receipts())
+    }
+
+    /// As [`commit`](Self::commit), for the job whose folder is at `url`, also one that an earlier
+    /// call has committed.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) and [`commit`](Self::commit).
+    pub fn commit_at(url: &StoreUrl, stores: impl Into<Stores>) -> Result<RemoteCommitted> {
+        let stores = stores.into();
+        let folder = JobFolder::at(&stores.of(url)?, url);
+        match Self::open(url, stores) {
+            Ok(job) => job.commit(),
+            Err(error) if error.kind() == ErrorKind::MissingFile => {
+                done(&folder, &folder.names()?.1)?.ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// As [`commit`](Self::commit), with the `receipts` that an engine has carried.
@@ -82,7 +76,7 @@ impl RemoteJob {
         receipts: impl FnOnce() -> Result<Vec<PartReceipt>>,
     ) -> Result<RemoteCommitted> {
         let folder = self.job_folder();
-        if let Some(done) = self.done()? {
+        if let Some(done) = done(&folder, &self.url)? {
             run(folder.end())?;
             return Ok(done);
         }
@@ -95,18 +89,18 @@ impl RemoteJob {
         let infinite = files.values().flat_map(|(_, infinite)| infinite.iter().cloned());
         let infinite: Vec<_> = infinite.collect::<BTreeSet<_>>().into_iter().collect();
         let files = files.into_values().map(|(file, _)| published(file)).collect();
-        let mut published = publication.put_model(model, files)?;
-        let mark = Stored::new(&published, &digest, &infinite);
+        let published = publication.put_model(model, files)?;
+        let mut committed = RemoteCommitted { published, digest, infinite, already: false };
         // What fails from here on does not change what is published.
-        let ended = serde_json::to_string(&mark)
-            .map_err(Error::internal)
-            .and_then(|mark| run(folder.put_committed(mark)))
+        let ended = committed
+            .to_json()
+            .and_then(|json| run(folder.put_committed(json)))
             .and_then(|()| run(folder.end()));
         if let Err(error) = ended {
             let why = "the model is published, but not all of the job is removed";
-            published.warnings.push(error.because(why));
+            committed.published.warnings.push(error.because(why));
         }
-        Ok(RemoteCommitted { published, digest, infinite })
+        Ok(committed)
     }
 
     /// The weights files of all parts, which are there, and the model with its digest.
@@ -120,17 +114,6 @@ impl RemoteJob {
     fn publication(&self) -> Publication {
         let (options, replaces) = (self.publishing(), self.plan.replaces.clone());
         Publication::planned(&self.store, &self.url, options, replaces)
-    }
-
-    /// What an earlier commit has published, which did not come to its end.
-    fn done(&self) -> Result<Option<RemoteCommitted>> {
-        let folder = self.job_folder();
-        let Some(text) = run(folder.committed())? else { return Ok(None) };
-        let stored: Stored = serde_json::from_str(&text).map_err(|error| {
-            let reason = format!("what a commit has left cannot be read: {error}");
-            Error::new(ErrorKind::Decode, reason).with_path(folder.shown())
-        })?;
-        stored.committed(&self.url).map(Some)
     }
 
     fn stored_receipts(&self) -> Result<Vec<PartReceipt>> {
@@ -226,6 +209,13 @@ impl RemoteJob {
     }
 }
 
+/// What an earlier commit has published at `url`.
+fn done(folder: &JobFolder, url: &StoreUrl) -> Result<Option<RemoteCommitted>> {
+    let Some(text) = run(folder.committed())? else { return Ok(None) };
+    let read = RemoteCommitted::from_json(&text, url);
+    read.map(Some).map_err(|error| error.with_path(folder.shown()))
+}
+
 /// The digest of the bytes of a tensor, by its place in the files that the plan names.
 fn sums<'f>(
     files: &HashMap<&'f str, &'f StoredFile>,
@@ -245,12 +235,6 @@ fn sums<'f>(
             length => by_place.get(&(place.location, place.offset, length)).copied(),
         }
     }
-}
-
-/// The digest of 64 hexadecimal digits.
-fn sum_of(digits: &str) -> Option<Sum> {
-    let digest: ContentDigest = format!("sha256:{digits}").parse().ok()?;
-    Some(*digest.as_bytes())
 }
 
 /// Gives the weights files in `model` the names that they have in the store.
@@ -277,41 +261,4 @@ fn relocate(model: &mut ModelProto, files: &HashMap<&str, &StoredFile>) -> Resul
 fn published(file: StoredFile) -> PublishedFile {
     let StoredFile { name, bytes, sha256, .. } = file;
     PublishedFile { name, bytes, sha256: sum_of(&sha256), sent: true }
-}
-
-impl Stored {
-    fn new(published: &Published, digest: &ContentDigest, infinite: &[String]) -> Self {
-        let file = |file: &PublishedFile| {
-            let sha256 = file.sha256.as_ref().map(hex).unwrap_or_default();
-            (file.name.clone(), file.bytes, sha256)
-        };
-        Self {
-            e_tag: published.e_tag.clone(),
-            model_bytes: published.model_bytes,
-            files: published.files.iter().map(file).collect(),
-            version: published.version.as_ref().map(|url| url.key().to_owned()),
-            removed: published.removed.iter().map(|url| url.key().to_owned()).collect(),
-            digest: digest.to_string(),
-            infinite: infinite.to_vec(),
-        }
-    }
-
-    fn committed(self, url: &StoreUrl) -> Result<RemoteCommitted> {
-        let files = self.files.into_iter().map(|(name, bytes, sha256)| PublishedFile {
-            name,
-            bytes,
-            sha256: sum_of(&sha256),
-            sent: true,
-        });
-        let published = Published {
-            url: url.clone(),
-            e_tag: self.e_tag,
-            model_bytes: self.model_bytes,
-            files: files.collect(),
-            version: self.version.map(|key| url.with_key(key)),
-            removed: self.removed.into_iter().map(|key| url.with_key(key)).collect(),
-            warnings: Vec::new(),
-        };
-        Ok(RemoteCommitted { published, digest: self.digest.parse()?, infinite: self.infinite })
-    }
 }

@@ -5,7 +5,9 @@
 //! - `model.onnx`: the model as it will be, with the names that the plan gave the weights files. It
 //!   is there last: without it the plan did not end.
 //! - `receipts/part-00017.json`: what the writer of a part has written.
-//! - `committed.json`: what the commit has published. From there on only removal is left.
+//! - `committed.json`: what the commit has published. From there on only removal is left, of all
+//!   but this: a commit that is done again finds it, until a sweep removes it.
+//! - `aborted.json`: the same of an abort.
 //!
 //! The weights files are beside the model. They belong to the job as long as a receipt names them.
 
@@ -25,6 +27,7 @@ const JOB: &str = "job.json";
 const MODEL: &str = "model.onnx";
 const RECEIPTS: &str = "receipts";
 const COMMITTED: &str = "committed.json";
+const ABORTED: &str = "aborted.json";
 
 /// How many names are tried before something else is wrong.
 const MOST_NAMES: usize = 100;
@@ -32,7 +35,10 @@ const MOST_NAMES: usize = 100;
 /// description has some 100 bytes for each tensor.
 const MOST_BYTES: u64 = 1 << 31;
 
+/// What is said of a job without a description.
 const GONE: &str = "the job is not there: it was committed or aborted";
+const WAS_COMMITTED: &str = "the job is not there: it was committed";
+const WAS_ABORTED: &str = "the job is not there: it was aborted";
 const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. \
                          Abort the job and plan it again";
 
@@ -145,13 +151,16 @@ impl JobFolder {
 
     /// The description.
     pub(super) async fn job(&self) -> Result<String> {
-        self.text(&self.object(JOB)).await?.ok_or_else(|| self.gone())
+        match self.text(&self.object(JOB)).await? {
+            Some(text) => Ok(text),
+            None => Err(self.gone().await?),
+        }
     }
 
     /// The model of the plan.
     pub(super) async fn model(&self) -> Result<Vec<u8>> {
         let found = get(&self.store, &self.object(MODEL).path()?).await?;
-        found.ok_or_else(|| Error::new(ErrorKind::MissingFile, HALF_MADE).with_path(self.shown()))
+        found.ok_or_else(|| self.missing(HALF_MADE))
     }
 
     /// The receipt of a part, if there is one. What is no text is none.
@@ -173,25 +182,47 @@ impl JobFolder {
 
     /// Refuses a job that is not there.
     pub(super) async fn check_there(&self) -> Result<()> {
-        self.has(JOB, GONE).await
+        match self.is_there(JOB).await? {
+            true => Ok(()),
+            false => Err(self.gone().await?),
+        }
     }
 
     /// Refuses a job that is not there whole: its model is put last.
     pub(super) async fn check_whole(&self) -> Result<()> {
         self.check_there().await?;
-        self.has(MODEL, HALF_MADE).await
+        match self.is_there(MODEL).await? {
+            true => Ok(()),
+            false => Err(self.missing(HALF_MADE)),
+        }
     }
 
-    /// Refuses a folder without the object `name`, whose absence means `reason`.
-    async fn has(&self, name: &str, reason: &str) -> Result<()> {
+    /// Whether the job has a description.
+    pub(super) async fn is_described(&self) -> Result<bool> {
+        self.is_there(JOB).await
+    }
+
+    async fn is_there(&self, name: &str) -> Result<bool> {
         let path = self.object(name).path()?;
         match again(|| self.store.objects().head(&path)).await {
-            Ok(_) => Ok(()),
-            Err(StoreError::NotFound { .. }) => {
-                Err(Error::new(ErrorKind::MissingFile, reason).with_path(self.shown()))
-            }
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
             Err(error) => Err(from_store(&self.shown(), error)),
         }
+    }
+
+    /// The error of a job without a description, which says how the job ended where that is there.
+    async fn gone(&self) -> Result<Error> {
+        let reason = match (self.is_there(COMMITTED).await?, self.is_there(ABORTED).await?) {
+            (true, _) => WAS_COMMITTED,
+            (false, true) => WAS_ABORTED,
+            (false, false) => GONE,
+        };
+        Ok(self.missing(reason))
+    }
+
+    fn missing(&self, reason: &str) -> Error {
+        Error::new(ErrorKind::MissingFile, reason).with_path(self.shown())
     }
 
     /// The parts that have receipts, in order.
@@ -218,17 +249,27 @@ impl JobFolder {
         self.remove(&self.receipt(part)).await
     }
 
-    /// Removes all objects of the job: the description first, so that no writer begins, and the
-    /// mark of a commit last, so that a commit that is done again finds it.
+    /// Removes all objects of the job but those that say how it ended: the description first, so
+    /// that no writer begins.
     pub(super) async fn end(&self) -> Result<()> {
         self.remove(&self.object(JOB)).await?;
-        let committed = self.object(COMMITTED);
+        self.remove_rest().await
+    }
+
+    /// As [`end`](Self::end), of a job that nobody has committed, which is noted.
+    pub(super) async fn end_aborted(&self, json: String) -> Result<()> {
+        self.remove(&self.object(JOB)).await?;
+        put(&self.store, &self.object(ABORTED), json.into()).await?;
+        self.remove_rest().await
+    }
+
+    async fn remove_rest(&self) -> Result<()> {
+        let ends = [self.object(COMMITTED), self.object(ABORTED)];
         let listed = self.list().await?;
         let keys = listed.iter().map(|meta| self.url.with_key(meta.location.as_ref()));
-        let rest = keys.filter(|url| *url != committed);
+        let rest = keys.filter(|url| !ends.contains(url));
         let removed = rest.map(|url| async move { self.remove(&url).await });
-        stream::iter(removed).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-        self.remove(&committed).await
+        stream::iter(removed).buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
     async fn remove(&self, url: &StoreUrl) -> Result<()> {
@@ -237,10 +278,6 @@ impl JobFolder {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(from_store(&url.to_string(), error)),
         }
-    }
-
-    fn gone(&self) -> Error {
-        Error::new(ErrorKind::MissingFile, GONE).with_path(self.shown())
     }
 
     pub(super) fn shown(&self) -> String {
@@ -331,7 +368,7 @@ pub(crate) fn job_of(key: &str) -> Option<JobObject<'_>> {
     if is_folder(folder) {
         return match name {
             JOB => Some(JobObject::Description(folder)),
-            MODEL | COMMITTED => Some(JobObject::Other(folder)),
+            MODEL | COMMITTED | ABORTED => Some(JobObject::Other(folder)),
             _ => None,
         };
     }

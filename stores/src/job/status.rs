@@ -5,6 +5,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::recovery::is_of_job;
 use onnx_container::{Error, ErrorKind, Result};
 
+use super::committed::aborted_json;
 use super::description::RemoteJob;
 use super::folder::JobFolder;
 use crate::again::again;
@@ -78,10 +79,18 @@ impl RemoteJob {
 fn abort_at(folder: &JobFolder) -> Result<()> {
     let is_committed = run(async {
         let is_committed = folder.committed().await?.is_some();
-        if !is_committed {
-            folder.check_there().await?;
+        match is_committed {
+            // A commit that was killed may have left more than this.
+            true if folder.is_described().await? => folder.end().await?,
+            true => {
+                folder.end().await?;
+                folder.check_there().await?;
+            }
+            false => {
+                folder.check_there().await?;
+                folder.end_aborted(aborted_json()?).await?;
+            }
         }
-        folder.end().await?;
         Ok(is_committed)
     })?;
     if !is_committed {

@@ -12,7 +12,9 @@ use onnx_container::{
     Container, DataType, ErrorKind, Initializer, LoadOptions, Result, SaveOptions, Tensor,
     WeightFiles,
 };
-use onnx_container_store::job::{PartReceipt, RemoteJob, RemoteJobOptions, Stores, jobs_in};
+use onnx_container_store::job::{
+    PartReceipt, RemoteCommitted, RemoteJob, RemoteJobOptions, Stores, jobs_in,
+};
 use onnx_container_store::object_store::memory::InMemory;
 use onnx_container_store::object_store::prefix::PrefixStore;
 use onnx_container_store::object_store::{ObjectStore, ObjectStoreExt, path::Path};
@@ -24,7 +26,7 @@ use crate::behaviour::{Behaviour, Case, wait};
 use crate::models::{MIB, assert_same, bytes, model};
 
 /// What holds for every store.
-pub const BEHAVIOURS: [(&str, Behaviour); 10] = [
+pub const BEHAVIOURS: [(&str, Behaviour); 11] = [
     ("a job of parts", a_job_of_parts),
     ("a rewrite of a model in the store", a_rewrite_in_the_store),
     ("a rewrite of a model in a folder", a_rewrite_of_a_folder),
@@ -34,6 +36,7 @@ pub const BEHAVIOURS: [(&str, Behaviour); 10] = [
     ("a commit again", a_commit_again),
     ("another publication meanwhile", another_publication_meanwhile),
     ("an abort", an_abort),
+    ("the end of a job", the_end_of_a_job),
     ("a sweep beside jobs", a_sweep_beside_jobs),
 ];
 
@@ -123,8 +126,17 @@ fn a_job_of_parts(case: &Case) {
         let checked = check_bytes(opened.bytes().clone(), checked.digests(true)).unwrap();
         assert!(checked.is_ok(), "{checked}");
         assert_eq!(checked.compared.unwrap().tensors, 6);
-        let error = job.commit().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+        let again = elsewhere(case, &job).commit().unwrap();
+        let at = RemoteJob::commit_at(&job.folder(), &case.store).unwrap();
+        for again in [again, at] {
+            assert_eq!((committed.already, again.already), (false, true));
+            assert_eq!(again.digest, committed.digest);
+            let told = |RemoteCommitted { published: it, .. }: &RemoteCommitted| {
+                let version = it.version.as_ref().map(ToString::to_string);
+                (it.url.to_string(), it.e_tag.clone(), it.model_bytes, it.files.clone(), version)
+            };
+            assert_eq!(told(&again), told(&committed));
+        }
     }
 }
 
@@ -318,15 +330,14 @@ fn a_commit_again(case: &Case) {
     let container = model(1, &TENSORS);
     let job = plan(case, &container, 2);
     job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
-    // Two at once: each says what is there, or that the job has ended.
+    // Two at once, and one later: each says what is there.
     let results = std::thread::scope(|scope| {
         let threads: Vec<_> =
             (0..2).map(|_| scope.spawn(|| elsewhere(case, &job).commit())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
-    assert!(results.iter().any(Result::is_ok), "{results:?}");
-    for error in results.into_iter().filter_map(Result::err) {
-        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+    for committed in results.into_iter().chain([elsewhere(case, &job).commit()]) {
+        assert_eq!(committed.unwrap().digest, container.digest().unwrap());
     }
     assert_eq!(jobs(case), []);
     assert_same(&case.load(), &container);
@@ -376,15 +387,64 @@ fn an_abort(case: &Case) {
     assert_eq!(jobs(case), []);
     let error = other.write_from(1, &container).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
-    for error in [
-        other.commit().unwrap_err(),
-        other.status().unwrap_err(),
-        RemoteJob::open(&other.folder(), &case.store).unwrap_err(),
-        other.abort().unwrap_err(),
-    ] {
+    let told = || {
+        [
+            other.commit().unwrap_err(),
+            other.status().unwrap_err(),
+            RemoteJob::open(&other.folder(), &case.store).unwrap_err(),
+            RemoteJob::commit_at(&other.folder(), &case.store).unwrap_err(),
+            other.clone().abort().unwrap_err(),
+        ]
+    };
+    for (error, expected) in told().into_iter().map(|error| (error, "it was aborted")) {
+        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    // A sweep removes what says so.
+    let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
+    sweep(&case.store, &folder_of(case), &all).unwrap();
+    for error in told() {
         assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
         assert!(error.to_string().contains("committed or aborted"), "{error}");
     }
+}
+
+fn the_end_of_a_job(case: &Case) {
+    let container = model(1, &TENSORS);
+    let job = plan(case, &container, 2);
+    job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
+    let digest = job.commit().unwrap().digest;
+    // Another model in its place does not change what the job has done.
+    case.publish(&model(2, &[("w", 100)]), PublishOptions::new());
+    assert_eq!(elsewhere(case, &job).commit().unwrap().digest, digest);
+    for error in [
+        job.status().unwrap_err(),
+        job.write_from(0, &container).unwrap_err(),
+        RemoteJob::open(&job.folder(), &case.store).unwrap_err(),
+        job.clone().abort().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+        assert!(error.to_string().ends_with("it was committed"), "{error}");
+    }
+    assert!(job.commit().unwrap().already && jobs(case).is_empty());
+    let key = format!("{}/committed.json", job.folder().key());
+    let path = Path::parse(key).unwrap();
+    let text = wait(async { case.store.objects().get(&path).await?.bytes().await }).unwrap();
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    // What it says, and the error of a commit.
+    for (changed, kind) in [
+        (text.replace("\"version\":1", "\"version\":2"), ErrorKind::Unsupported),
+        (text.replace("job end", "job"), ErrorKind::Decode),
+        (text.replace("\"committed\"", "\"other\""), ErrorKind::Decode),
+        ("{}".to_owned(), ErrorKind::Decode),
+    ] {
+        wait(case.store.objects().put(&path, changed.clone().into())).unwrap();
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.kind(), kind, "{changed}: {error}");
+    }
+    wait(case.store.objects().delete(&path)).unwrap();
+    let error = job.commit().unwrap_err();
+    assert!(error.to_string().contains("committed or aborted"), "{error}");
 }
 
 /// The folder and the model of each open job, and how many parts are written.
@@ -412,8 +472,10 @@ fn a_sweep_beside_jobs(case: &Case) {
     other.abort().unwrap();
     job.write_from(1, &container).unwrap();
     job.commit().unwrap();
+    // What says how two jobs have ended is all that goes.
     let swept = run();
-    assert_eq!((swept.swept.len(), open_jobs(&swept)), (0, Vec::new()));
+    assert_eq!((swept.swept.len(), open_jobs(&swept)), (2, Vec::new()), "{swept:?}");
+    assert_eq!(run().swept.len(), 0);
     assert_same(&case.load(), &container);
 
     let job = plan(case, &model(2, &TENSORS), 2);
@@ -421,8 +483,9 @@ fn a_sweep_beside_jobs(case: &Case) {
     let late = format!("{}/receipts/part-00001.json", job.folder().key());
     job.abort().unwrap();
     wait(case.store.objects().put(&Path::parse(late).unwrap(), "{}".into())).unwrap();
-    // The file of the job that was aborted, and the receipt of a writer that came late.
-    assert_eq!(run().swept.len(), 2);
+    // The file of the job that was aborted, what says so, and the receipt of a writer that came
+    // late.
+    assert_eq!(run().swept.len(), 3);
     assert_eq!((jobs(case), run().swept.len()), (Vec::new(), 0));
     assert_same(&case.load(), &container);
 }

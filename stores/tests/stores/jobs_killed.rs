@@ -113,7 +113,9 @@ impl Jobs {
             // The commit came so far that its job is removed, at least in part.
             Err(error) => {
                 assert!(name == "commit", "{said}: {error}");
-                drop(job.commit());
+                let committed = job.commit().unwrap_or_else(|error| panic!("{said}: {error}"));
+                assert!(committed.already, "{said}");
+                assert_eq!(committed.digest, self.new.digest().unwrap(), "{said}");
             }
         }
         assert_same(&fetched(&direct).unwrap(), &self.new);

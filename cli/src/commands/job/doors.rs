@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use onnx_container::Result;
 use onnx_container::job::{self, Job, Recast};
+use onnx_container::{Error, ErrorKind, Result};
 
 use super::any::AnyJob;
 use super::folder;
 #[cfg(not(feature = "stores"))]
 use super::no_store as store;
+use super::results::{Committed, Named};
 #[cfg(feature = "stores")]
 use super::store;
 use crate::args::{JobRewriteArgs, is_url};
@@ -33,6 +34,18 @@ pub fn open(path: &Path) -> Result<Box<dyn AnyJob>> {
         Some(job) => Ok(job),
         None => Ok(Box::new(Job::open(path)?)),
     }
+}
+
+/// What a commit has put in place of the job whose folder was at `path`; `open` is why it cannot be
+/// opened.
+pub fn committed_at(path: &Path, open: Error) -> Result<(Named, Committed)> {
+    let named = Named::of_folder(path).filter(|_| open.kind() == ErrorKind::MissingFile);
+    let Some(named) = named else { return Err(open) };
+    let committed = match is_url(path) {
+        true => store::commit_at(path)?,
+        false => folder::commit_at(path, &named.model)?,
+    };
+    Ok((named, committed))
 }
 
 /// Ends the job whose folder is at `path`, also one whose plan was killed before it described the

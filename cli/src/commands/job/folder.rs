@@ -1,9 +1,9 @@
 //! Jobs in folders: what they say of themselves, and how one is planned.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use onnx_container::edit::ExternalizeOptions;
-use onnx_container::job::{Job, JobOptions, JobStatus, Recast, jobs_of};
+use onnx_container::job::{self, Job, JobOptions, JobStatus, Recast, jobs_of};
 use onnx_container::{MAX_PROTOBUF, Result, SaveOptions, WeightFiles};
 
 use super::any::AnyJob;
@@ -56,27 +56,39 @@ impl AnyJob for Job {
     fn commit(&self) -> Result<Committed> {
         let links = Links::beside(&self.path());
         let committed = Job::commit(self)?;
-        let mut warnings = committed.warnings;
-        warnings.extend(links.replaced_by(&committed.files, false));
-        let texts =
-            |paths: &[PathBuf]| paths.iter().map(|path| tidy(path).display().to_string()).collect();
-        Ok(Committed {
-            files: File::beside(&self.path(), &committed.files),
-            bytes: committed.bytes,
-            digest: committed.digest.map(|digest| digest.to_string()),
-            e_tag: None,
-            version: None,
-            removed: texts(&committed.removed),
-            removed_are: "which no model needs",
-            left_behind: texts(&committed.left_behind),
-            infinite: committed.infinite,
-            warnings,
-        })
+        let replaced = links.replaced_by(&committed.files, false);
+        let mut committed = told(&self.path(), committed);
+        committed.warnings.extend(replaced);
+        Ok(committed)
     }
 
     fn abort(self: Box<Self>) -> Result<()> {
         Job::abort(*self)
     }
+}
+
+/// What a commit of the job whose model is at `path` has done.
+fn told(path: &Path, committed: job::Committed) -> Committed {
+    let texts =
+        |paths: &[PathBuf]| paths.iter().map(|path| tidy(path).display().to_string()).collect();
+    Committed {
+        files: File::beside(path, &committed.files),
+        bytes: committed.bytes,
+        digest: committed.digest.map(|digest| digest.to_string()),
+        already: committed.already,
+        e_tag: None,
+        version: None,
+        removed: texts(&committed.removed),
+        removed_are: "which no model needs",
+        left_behind: texts(&committed.left_behind),
+        infinite: committed.infinite,
+        warnings: committed.warnings,
+    }
+}
+
+/// Commits the job whose folder is or was at `path`; its model is at `model`.
+pub fn commit_at(path: &Path, model: &Path) -> Result<Committed> {
+    Ok(told(model, job::commit_job(path)?))
 }
 
 /// Plans a rewrite to a folder.

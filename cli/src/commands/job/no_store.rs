@@ -6,6 +6,7 @@ use onnx_container::job::Recast;
 use onnx_container::{Error, Result};
 
 use super::any::AnyJob;
+use super::results::Committed;
 use crate::args::JobRewriteArgs;
 use crate::terminal::failure::Failure;
 
@@ -18,6 +19,10 @@ pub fn open(_: &Path) -> Result<Option<Box<dyn AnyJob>>> {
 }
 
 pub fn abort_at(_: &Path) -> Result<()> {
+    without()
+}
+
+pub fn commit_at(_: &Path) -> Result<Committed> {
     without()
 }
 

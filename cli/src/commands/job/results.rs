@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use onnx_container::recovery::is_of_job;
 use onnx_container::save::SavedFile;
 use onnx_container::{ByteSize, Error};
 use serde::{Serialize, Serializer};
@@ -21,6 +22,16 @@ pub struct Named {
 }
 
 impl Named {
+    /// What the name of its folder says of a job that is not there any more.
+    pub fn of_folder(path: &Path) -> Option<Self> {
+        let is_json = path.file_name().is_some_and(|name| name == "job.json");
+        let folder = if is_json { path.parent()? } else { path };
+        let name = folder.file_name()?.to_str().filter(|name| is_of_job(name))?;
+        let (model, id) = name.strip_prefix('.')?.rsplit_once(".job-")?;
+        let (id, model) = (id.to_owned(), folder.with_file_name(model));
+        Some(Self { id, folder: folder.to_path_buf(), model })
+    }
+
     /// Prints the rows that every report of a job begins with.
     pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
         out.row("job", &self.id)?;
@@ -121,6 +132,8 @@ pub struct Committed {
     pub files: Vec<File>,
     pub bytes: u64,
     pub digest: Option<String>,
+    /// Whether an earlier call had committed the job.
+    pub already: bool,
     /// What a store has of it: the tag of the model, and the version beside it.
     pub e_tag: Option<String>,
     pub version: Option<String>,
@@ -141,7 +154,10 @@ fn texts<S: Serializer>(errors: &[Error], serializer: S) -> Result<S::Ok, S::Err
 impl Committed {
     pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
         let (files, bytes) = (count(self.files.len(), "file"), ByteSize(self.bytes));
-        out.row("wrote", format_args!("{files} ({bytes})"))?;
+        match self.already {
+            true => out.row("found", format_args!("{files} ({bytes}): was committed already"))?,
+            false => out.row("wrote", format_args!("{files} ({bytes})"))?,
+        }
         self.files.iter().try_for_each(|file| file.print(out))?;
         for (label, text) in
             [("digest", &self.digest), ("tag", &self.e_tag), ("version", &self.version)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use onnx_container::edit::ExternalizeOptions;
 use onnx_container::job::Recast;
 use onnx_container::{Error, ErrorKind, MAX_PROTOBUF, Result, SaveOptions};
-use onnx_container_store::job::{RemoteJob, RemoteJobOptions, RemoteJobStatus};
+use onnx_container_store::job::{RemoteCommitted, RemoteJob, RemoteJobOptions, RemoteJobStatus};
 use onnx_container_store::{PublishOptions, Store, StoreUrl, job};
 
 use super::any::AnyJob;
@@ -64,28 +64,38 @@ impl AnyJob for RemoteJob {
     }
 
     fn commit(&self) -> Result<Committed> {
-        let committed = RemoteJob::commit(self)?;
-        let published = committed.published;
-        let model = File { path: path(&published.url), bytes: published.model_bytes };
-        let weights = published.files.iter().map(|it| file(&published.url, &it.name, it.bytes));
-        let files: Vec<_> = weights.chain([model]).collect();
-        Ok(Committed {
-            bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
-            files,
-            digest: Some(committed.digest.to_string()),
-            e_tag: published.e_tag,
-            version: published.version.map(|url| url.to_string()),
-            removed: published.removed.iter().map(StoreUrl::to_string).collect(),
-            removed_are: "an older version",
-            left_behind: Vec::new(),
-            infinite: committed.infinite,
-            warnings: published.warnings,
-        })
+        Ok(told(RemoteJob::commit(self)?))
     }
 
     fn abort(self: Box<Self>) -> Result<()> {
         RemoteJob::abort(*self)
     }
+}
+
+/// What a commit has done.
+fn told(committed: RemoteCommitted) -> Committed {
+    let published = committed.published;
+    let model = File { path: path(&published.url), bytes: published.model_bytes };
+    let weights = published.files.iter().map(|it| file(&published.url, &it.name, it.bytes));
+    let files: Vec<_> = weights.chain([model]).collect();
+    Committed {
+        bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
+        files,
+        digest: Some(committed.digest.to_string()),
+        already: committed.already,
+        e_tag: published.e_tag,
+        version: published.version.map(|url| url.to_string()),
+        removed: published.removed.iter().map(StoreUrl::to_string).collect(),
+        removed_are: "an older version",
+        left_behind: Vec::new(),
+        infinite: committed.infinite,
+        warnings: published.warnings,
+    }
+}
+
+/// Commits the job whose folder is or was at a URL.
+pub fn commit_at(path: &Path) -> Result<Committed> {
+    Ok(told(RemoteJob::commit_at(&url(path)?, place::options())?))
 }
 
 fn path(url: &StoreUrl) -> PathBuf {

@@ -1,0 +1,92 @@
+//! [`Committed`]: what a commit has put in place, also as a later call finds it, when the folder of
+//! the job is gone.
+
+use std::path::{Path, PathBuf};
+
+use super::mark::Mark;
+use super::stamp::FileStamp;
+use crate::digest::ContentDigest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::save::SavedFile;
+
+/// What a commit has put in place.
+#[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
+pub struct Committed {
+    /// The files, the model last.
+    pub files: Vec<SavedFile>,
+    /// The length of all of them in bytes.
+    pub bytes: u64,
+    /// The [digest](crate::Container::digest) of the model, known from the receipts without
+    /// reading a weight. Of slices it is known where the job stores digests: they are read then.
+    pub digest: Option<ContentDigest>,
+    /// Whether an earlier call had committed the job. What that has removed and left behind, and
+    /// which weights became infinite, is not known any more.
+    pub already: bool,
+    /// Old weights files that were removed.
+    #[serde(serialize_with = "crate::util::as_text::paths")]
+    pub removed: Vec<PathBuf>,
+    /// Old weights files that only the replaced model needed, and that stay.
+    #[serde(serialize_with = "crate::util::as_text::paths")]
+    pub left_behind: Vec<PathBuf>,
+    /// The weights, by their old names, of which finite numbers became infinite by a cast; see
+    /// [`CastReport::infinite`](crate::edit::CastReport::infinite).
+    pub infinite: Vec<String>,
+    /// Problems that did not prevent the commit.
+    pub warnings: Vec<Error>,
+}
+
+impl Committed {
+    pub(super) fn new(files: Vec<SavedFile>, digest: Option<ContentDigest>) -> Self {
+        Self {
+            bytes: files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum)),
+            files,
+            digest,
+            already: false,
+            removed: Vec::new(),
+            left_behind: Vec::new(),
+            infinite: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What an earlier commit of the job `id` has put in place: the model `name` in `directory`, of
+    /// whose weights files, `files`, one has its mark.
+    pub(super) fn found(
+        directory: &Path,
+        name: &str,
+        files: impl IntoIterator<Item = String>,
+        id: &str,
+    ) -> Result<Option<Self>> {
+        let (mut there, mut found) = (Vec::new(), None);
+        for file in files {
+            let path = directory.join(&file);
+            found = found.or_else(|| Mark::of(&path).filter(|mark| mark.job == id));
+            if let Some(bytes) = len(&path)? {
+                there.push(SavedFile::new(file, bytes));
+            }
+        }
+        // Weights without the model are what somebody has left of it.
+        let Some((mark, bytes)) = found.zip(len(&directory.join(name))?) else { return Ok(None) };
+        there.push(SavedFile::new(name, bytes));
+        Ok(Some(Self { already: true, ..Self::new(there, mark.digest) }))
+    }
+}
+
+fn len(path: &Path) -> Result<Option<u64>> {
+    Ok(FileStamp::of(path)?.map(FileStamp::bytes))
+}
+
+/// The error of a job whose folder is gone, and whose model was to be at `path`: `was` is the model
+/// that it was to replace, where it is known that that is still there.
+pub(super) fn gone(path: &Path, was: Option<&str>) -> Error {
+    let reason = match was {
+        Some(was) => format!("the job is not there: it was aborted, as {was}"),
+        None => format!(
+            "the job is not there: it was committed or aborted, or its folder was moved. \
+             `onnx-container digest {}` says which model is there",
+            path.display()
+        ),
+    };
+    Error::new(ErrorKind::MissingFile, reason).with_path(path)
+}

@@ -27,6 +27,7 @@ mod receipt;
 mod slice;
 mod slices;
 mod source;
+mod source_options;
 mod staged;
 mod stamp;
 mod status;
@@ -43,5 +44,6 @@ pub use slices::SliceWriter;
 pub use source::RewriteSource;
 #[doc(hidden)] // for the jobs of stores
 pub use source::changed;
+pub use source_options::SourceOptions;
 pub use status::{JobStatus, abort_job, jobs_in, jobs_of};
 pub use write::Weights;

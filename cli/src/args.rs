@@ -52,7 +52,7 @@ pub use paths::is_url;
 use paths::{file, model_or_folder_to_write, model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
-pub use reading::ReadArgs;
+pub use reading::{ReadArgs, TrustArgs};
 pub use report::ReportArgs;
 pub use scan::ScanArgs;
 pub use semantic::DigestArgs;

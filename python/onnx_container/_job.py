@@ -397,7 +397,7 @@ class _Target:
         self.source_options: dict[str, Any] = {}
         if not self.is_stored:
             _refuse_in_folder(function, path, self.needs)
-            _places.refuse_url(function, source, "let path be a URL too, or plan Container.load(url)")
+            _places.refuse_url(function, source, "let path be a URL too, or save Container.load(url) to a folder first")
             if idle := _stores.PUBLISHING.keys() & given.keys():
                 raise ValueError(f"{function}(): {', '.join(sorted(idle))} is for jobs in stores, and {path!r} is a path")
             self.saving = _options.save(function, **given)

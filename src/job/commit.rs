@@ -13,6 +13,7 @@ use super::mark::Mark;
 use super::plan::sha256;
 use super::receipt::{Receipt, WrittenTensor, part_of};
 use super::slice::{TensorSlice, check_cover};
+use super::source::RewriteSource;
 use super::staged::digests;
 use super::stamp::FileStamp;
 use crate::buffer::{Buffer, MmapChoice};
@@ -26,6 +27,7 @@ use crate::save::{
     Done, EncodedFile, EncodedSave, Existing, ModelFolder, SaveTarget, SavedFile, file_ids,
     give_access_of, is_copy,
 };
+use crate::wire::DecodeOptions;
 
 impl Job {
     /// Puts the model and its weights files in place, with the receipts in the job's folder, and
@@ -110,10 +112,17 @@ impl Job {
             return Ok(Some("there is no model, nor was there one when it was planned"));
         }
         // A commit writes nothing where all is there already.
-        let mut model = ModelProto::decode(&MmapChoice::never().buffer(&path)?)?;
+        let found = MmapChoice::never().buffer(&path)?;
+        let Ok(mut model) = self.decoded(&found) else { return Ok(None) };
         remove_digests(&mut model);
         let is_planned = sha256(&model.encode_to_vec()?) == self.model;
         Ok((!is_planned).then_some("the model is the one that it was to replace"))
+    }
+
+    /// A model within the limits of the source.
+    fn decoded(&self, encoded: &Buffer) -> Result<ModelProto> {
+        let limits = self.source.as_ref().map(RewriteSource::limits).unwrap_or_default();
+        ModelProto::decode_with(encoded, &DecodeOptions::new().limits(limits))
     }
 
     /// `receipts`, if they are those in the folder.
@@ -240,7 +249,7 @@ impl Job {
             let reason = "is not the model of the plan: it was changed or cut off. Abort the job";
             return Err(Error::new(ErrorKind::Changed, reason).with_path(path));
         }
-        let mut model = ModelProto::decode(&encoded).map_err(|error| error.with_path(path))?;
+        let mut model = self.decoded(&encoded).map_err(|error| error.with_path(path))?;
         let wanted = self.publishing.digests;
         let Some(digests) = digests(self, &model, receipts, wanted)? else {
             return Ok((encoded, None));

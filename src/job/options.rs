@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::source_options::SourceOptions;
 use crate::container::Container;
 use crate::container::cast::{CastOptions, CastReport};
 use crate::container::externalize::ExternalizeOptions;
@@ -25,11 +26,13 @@ pub struct JobOptions {
     pub(super) slices: bool,
     pub(super) save: SaveOptions,
     pub(super) externalize: Option<ExternalizeOptions>,
+    pub(super) source: SourceOptions,
 }
 
 impl Default for JobOptions {
     fn default() -> Self {
-        Self { parts: 1, slices: false, save: SaveOptions::new(), externalize: None }
+        let (save, source) = (SaveOptions::new(), SourceOptions::new());
+        Self { parts: 1, slices: false, save, externalize: None, source }
     }
 }
 
@@ -73,6 +76,13 @@ impl JobOptions {
     #[must_use]
     pub fn externalize(mut self, options: impl Into<Option<ExternalizeOptions>>) -> Self {
         self.externalize = options.into();
+        self
+    }
+
+    /// How a [rewrite](super::Job::rewrite) opens its source, in every process.
+    #[must_use]
+    pub fn source(mut self, options: SourceOptions) -> Self {
+        self.source = options;
         self
     }
 

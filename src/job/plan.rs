@@ -60,7 +60,9 @@ impl Job {
         options: impl Into<JobOptions>,
     ) -> Result<Self> {
         let options = options.into();
-        let (source, container) = RewriteSource::new(source.as_ref(), recast, options.externalize)?;
+        refuse_url(source.as_ref())?;
+        let (source, container) =
+            RewriteSource::new(source.as_ref(), recast, options.externalize, options.source)?;
         Self::planned(&container, path.as_ref(), &options, Some(source))
     }
 
@@ -176,6 +178,20 @@ fn tensor(piece: &PreparedPiece<'_>) -> Result<Option<PlannedTensor>> {
         offset: piece.offset,
         part: 0,
     }))
+}
+
+/// Refuses what is no path, but the URL of a model in a store, which `onnx-container-store` reads.
+fn refuse_url(source: &Path) -> Result<()> {
+    let scheme = source.to_str().and_then(|text| text.split_once("://")).map(|(scheme, _)| scheme);
+    let is_plain = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    // One letter is a drive of Windows.
+    if !scheme.is_some_and(|scheme| scheme.len() > 1 && is_plain(scheme)) {
+        return Ok(());
+    }
+    let reason = "is in a store, and a job in a folder reads its source from a folder: copy it there \
+                  first, by `onnx-container pack URL OUT`, or by `onnx_container_store::fetch` and a \
+                  save";
+    Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(source))
 }
 
 /// Refuses what a save to `target` refuses before it writes.

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::options::Recast;
+use super::source_options::SourceOptions;
 use super::stamp::FileStamp;
 use crate::container::Container;
 use crate::container::cast::CastReport;
 use crate::container::externalize::ExternalizeOptions;
 use crate::error::{Error, Result};
-use crate::files::external_data::{Directory, PathPolicy, directory_of};
+use crate::files::external_data::{Directory, directory_of};
 use crate::files::file_source::{FileSource, WeightFile};
 use crate::files::folder_files::FolderFiles;
-use crate::load::LoadOptions;
+use crate::limits::Limits;
 use crate::save::is_one_folder;
 
 /// The model in a folder that a rewrite reads, and what it changes: every part opens it again, and
@@ -32,11 +33,14 @@ pub struct RewriteSource {
     recast: Option<Recast>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     externalize: Option<ExternalizeOptions>,
+    #[serde(default, skip_serializing_if = "SourceOptions::is_default")]
+    options: SourceOptions,
 }
 
 impl RewriteSource {
     /// The model at `path` as it is now, and the container that parts of it are written from: cast
-    /// as `recast` says, then with inline tensors moved out as `externalize` says.
+    /// as `recast` says, then with inline tensors moved out as `externalize` says. Parts open it
+    /// with the same `options`.
     ///
     /// # Errors
     /// Those of a load, of [`Container::cast`] and of [`Container::externalize`].
@@ -44,10 +48,11 @@ impl RewriteSource {
         path: &Path,
         recast: Option<Recast>,
         externalize: Option<ExternalizeOptions>,
+        options: SourceOptions,
     ) -> Result<(Self, Container)> {
         let path = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
         let before = FileStamp::of(&path)?;
-        let mut source = Self { path, files: Vec::new(), recast, externalize };
+        let mut source = Self { path, files: Vec::new(), recast, externalize, options };
         let (loaded, weights) = source.load()?;
         let paths = std::iter::once(source.path.clone()).chain(weights);
         let stamped = paths.map(|path| FileStamp::of(&path).map(|stamp| (path, stamp)));
@@ -77,6 +82,11 @@ impl RewriteSource {
         self.files.iter().try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
     }
 
+    /// How much the source may hold.
+    pub fn limits(&self) -> Limits {
+        self.options.most()
+    }
+
     /// As [`check`](Self::check), of the files in `directory`, which a commit may replace.
     pub(super) fn check_in(&self, directory: &Path) -> Result<()> {
         let is_there = |path: &Path| is_one_folder(&directory_of(path), directory).unwrap_or(true);
@@ -87,10 +97,10 @@ impl RewriteSource {
     /// The model, and the weights files that it has. They are read in parts: a part of a model that
     /// outgrows this machine is not.
     fn load(&self) -> Result<(Container, Vec<PathBuf>)> {
-        let directory = Directory::of_model(&self.path, PathPolicy::default())?;
+        let directory = Directory::of_model(&self.path, self.options.paths)?;
         let opened = Arc::default();
         let noted = Noted { files: directory.into(), opened: Arc::clone(&opened) };
-        let container = Container::load(&self.path, LoadOptions::new().files_from(noted))?;
+        let container = Container::load(&self.path, self.options.load().files_from(noted))?;
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok((container, opened))
     }

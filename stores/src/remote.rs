@@ -181,7 +181,10 @@ impl RemoteModel {
     }
 
     /// The model with its weights as by [`load`](Self::load), and the versions of its weights files.
-    pub(crate) fn load_versions(&self) -> Result<(Container, BTreeMap<String, Version>)> {
+    pub(crate) fn load_versions(
+        &self,
+        options: LoadOptions,
+    ) -> Result<(Container, BTreeMap<String, Version>)> {
         let ranges = self.ranges()?;
         let files = Arc::new(self.files(&ranges));
         let mut versions = BTreeMap::new();
@@ -189,7 +192,7 @@ impl RemoteModel {
             let version = files.file(&location)?.object.version().clone();
             versions.insert(location, version);
         }
-        let options = LoadOptions::new().files_from(files).model_path(self.url.to_string());
+        let options = options.files_from(files).model_path(self.url.to_string());
         let container = Container::load_bytes(self.bytes.clone(), options);
         Ok((container.map_err(|error| self.named(error))?, versions))
     }

@@ -5,14 +5,16 @@ use std::fs;
 use std::path::Path;
 
 use onnx_container::edit::ExternalizeOptions;
+use onnx_container::external_data::PathPolicy;
 use onnx_container::job::{
-    Job, JobOptions, Recast, Receipt, TensorSlice, abort_job, commit_job, jobs_in, jobs_of,
-    remove_ended_jobs,
+    Job, JobOptions, Recast, Receipt, SourceOptions, TensorSlice, abort_job, commit_job, jobs_in,
+    jobs_of, remove_ended_jobs,
 };
+use onnx_container::load::Limit;
 use onnx_container::proto::{GraphProto, Message, ModelProto, StringStringEntryProto, TensorProto};
 use onnx_container::{
-    Alignment, Container, DataType, ErrorKind, Initializer, LoadOptions, Result, SaveOptions,
-    WeightFiles,
+    Alignment, Container, DataType, ErrorKind, Initializer, Limits, LoadOptions, Result,
+    SaveOptions, WeightFiles,
 };
 
 use crate::support::{self, container_of, external_everywhere};
@@ -358,6 +360,96 @@ fn a_part_beyond_the_tensors_has_nothing_to_write() {
     assert_eq!(job.status().unwrap().done, [0, 1]);
     job.commit_receipts(receipts).unwrap();
     assert_eq!(write(7).unwrap_err().kind(), ErrorKind::MissingFile);
+}
+
+/// A model of one tensor of 1100 dimensions, more than a load takes by default.
+fn of_many_dims() -> Container {
+    let dims = vec![1_i64; 1100];
+    let mut graph = GraphProto::new("g");
+    graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, dims.clone(), "#w"));
+    let mut container = Container::new(ModelProto::new(graph));
+    let weights = ndarray::ArrayD::from_shape_vec(vec![1; 1100], vec![7_u8]).unwrap();
+    container.insert("#w", weights).unwrap();
+    container
+}
+
+#[test]
+fn every_process_opens_the_source_with_the_limits_of_the_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, path) = (folder.path().join("m.onnx"), folder.path().join("o.onnx"));
+    of_many_dims().save(&source, true).unwrap();
+    let limits = |limit, most| SourceOptions::new().limits(Limits::new().with(limit, most));
+    for (refused, expected) in [
+        (SourceOptions::new(), "1024 dimensions"),
+        (limits(Limit::Dims, 1099), "1099 dimensions"),
+        (limits(Limit::Tensors, 0), "0 tensors"),
+    ] {
+        let options = JobOptions::new().source(refused);
+        let error = Job::rewrite(&source, &path, None, options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    for digests in [false, true] {
+        let options = JobOptions::from(SaveOptions::from(true).digests(digests));
+        let options = options.source(limits(Limit::Dims, 1100));
+        let job = Job::rewrite(&source, &path, None, options).unwrap();
+        let job = Job::from_json(&job.to_json().unwrap()).unwrap();
+        job.write(0).unwrap();
+        assert_eq!(job.commit().unwrap().digest, Some(of_many_dims().digest().unwrap()));
+    }
+}
+
+/// Weights that are a link out of the folder of the model.
+#[cfg(unix)]
+#[test]
+fn every_process_follows_the_links_of_the_source_that_the_plan_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, away) = (folder.path().join("model"), folder.path().join("away"));
+    fs::create_dir(&model).unwrap();
+    fs::create_dir(&away).unwrap();
+    let (source, path) = (model.join("m.onnx"), folder.path().join("o.onnx"));
+    container_of(3).save(&source, true).unwrap();
+    let rewrite = |policy| {
+        let options = JobOptions::from(2).source(SourceOptions::new().paths(policy));
+        Job::rewrite(&source, &path, None, options)
+    };
+    let moved = |to: &Path| {
+        fs::rename(model.join("m.onnx.data"), to).unwrap();
+        std::os::unix::fs::symlink(to, model.join("m.onnx.data")).unwrap();
+    };
+    for (to, policies) in [
+        (model.join("w"), &[PathPolicy::ModelDirs, PathPolicy::Trusted][..]),
+        (away.join("w"), &[PathPolicy::Trusted]),
+    ] {
+        moved(&to);
+        for policy in [PathPolicy::Strict, PathPolicy::ModelDirs, PathPolicy::Trusted] {
+            let planned = rewrite(policy);
+            if !policies.contains(&policy) {
+                let error = planned.unwrap_err();
+                assert!(error.to_string().contains("`--paths "), "{policy:?}: {error}");
+                continue;
+            }
+            let job = Job::from_json(&planned.unwrap().to_json().unwrap()).unwrap();
+            job.parts().for_each(|part| drop(job.write(part).unwrap()));
+            let digest = job.commit().unwrap().digest;
+            assert_eq!(digest, Some(container_of(3).digest().unwrap()), "{policy:?}");
+        }
+        fs::remove_file(model.join("m.onnx.data")).unwrap();
+        fs::rename(&to, model.join("m.onnx.data")).unwrap();
+    }
+}
+
+#[test]
+fn a_source_in_a_store_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    for source in ["s3://b/m.onnx", "hf://o/r/m.onnx"] {
+        let error = Job::rewrite(source, folder.path().join("m.onnx"), None, 2).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.reason().contains("`onnx-container pack URL OUT`"), "{error}");
+    }
+    let error = Job::rewrite("s3:/b/m.onnx", folder.path().join("m.onnx"), None, 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+    is_clean(folder.path());
 }
 
 #[test]

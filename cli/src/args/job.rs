@@ -10,7 +10,7 @@ use super::cast::FloatType;
 use super::paths::{file_or_url, file_to_write, model_folder_or_url_to_write};
 #[cfg(feature = "stores")]
 use super::stores::PublicationArgs;
-use super::{InOut, LayoutArgs, MovingArgs, OldFiles};
+use super::{InOut, LayoutArgs, MovingArgs, OldFiles, TrustArgs};
 
 #[derive(Debug, Args)]
 #[command(
@@ -42,7 +42,8 @@ pub enum JobCommand {
 #[command(after_help = "\
 The job is printed as JSON where standard output is a file or a pipe, or written to the FILE of -o. Its folder is \
 made beside OUT, with the weights files in their full length; nothing else changes before job commit. IN must stay \
-as it is until then, and every process that writes must reach IN and OUT by the same paths.\n\n\
+as it is until then, and every process that writes must reach IN and OUT by the same paths. Each opens IN with the \
+--paths and --limit of the plan.\n\n\
 OUT may be in a store, and then IN too. Each part is then one weights file, which is sent by the process that \
 writes it, and job commit publishes the model as publish does. Credentials come from the environment of each \
 process: the job has none.")]
@@ -90,6 +91,8 @@ pub struct JobRewriteArgs {
     /// Print the result as JSON, and not the job
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub trust: TrustArgs,
     #[cfg(feature = "stores")]
     #[command(flatten, next_help_heading = "Where OUT is in a store")]
     pub publication: PublicationArgs,

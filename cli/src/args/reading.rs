@@ -14,6 +14,13 @@ pub struct ReadArgs {
     /// Commands that need weights then load them all, except check
     #[arg(long)]
     pub no_mmap: bool,
+    #[command(flatten)]
+    pub trust: TrustArgs,
+}
+
+/// How far a model is trusted that somebody else has made.
+#[derive(Debug, Args)]
+pub struct TrustArgs {
     /// Which symbolic links to weights files are followed
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     pub paths: Paths,

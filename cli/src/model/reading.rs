@@ -5,9 +5,10 @@
 
 use onnx_container::check::CheckOptions;
 use onnx_container::external_data::PathPolicy;
+use onnx_container::job::SourceOptions;
 use onnx_container::{Limits, LoadOptions, MmapChoice};
 
-use crate::args::ReadArgs;
+use crate::args::{ReadArgs, TrustArgs};
 
 /// How files are opened.
 #[derive(Debug, Clone, Copy)]
@@ -24,11 +25,20 @@ pub fn unmapped() -> Reading {
 
 /// What the user asked for.
 pub fn of(args: &ReadArgs) -> Reading {
-    let mut limits = Limits::new();
-    for (limit, most) in &args.limits {
-        limits = limits.with(*limit, *most);
-    }
-    Reading { map: map(args), paths: args.paths.into(), limits }
+    Reading { map: map(args), ..trusting(&args.trust) }
+}
+
+/// How the source of a job is opened.
+pub fn of_source(args: &TrustArgs) -> SourceOptions {
+    let Reading { paths, limits, .. } = trusting(args);
+    SourceOptions::new().paths(paths).limits(limits)
+}
+
+/// How to read without mapping.
+pub fn trusting(args: &TrustArgs) -> Reading {
+    let given = args.limits.iter();
+    let limits = given.fold(Limits::new(), |limits, (limit, most)| limits.with(*limit, *most));
+    Reading { paths: args.paths.into(), limits, ..unmapped() }
 }
 
 /// Files are mapped unless `--no-mmap` was given.

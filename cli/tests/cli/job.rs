@@ -370,3 +370,54 @@ fn a_plan_tells_of_another_job_of_the_model() {
     folder.run(&["job", "commit", "a.job"]).done();
     folder.run(&["job", "commit", "b.job"]).done(); // the same bytes are there
 }
+
+#[test]
+fn a_source_is_opened_as_the_plan_was_told() {
+    let folder = folder();
+    let rewrite = |options: &str| call(&folder, &format!("job rewrite m.onnx o.onnx {options}"));
+    for options in ["--limit tensors=8", "--limit tensors=8 --paths strict"] {
+        let run = rewrite(options);
+        assert_eq!(run.code(), 1, "{run:?}");
+        run.failed(&["more than 8 tensors", "`--limit tensors=N` raises it"]);
+    }
+    assert_eq!(hidden(&folder), [""; 0]);
+    // A pattern, and the file of `-o`, are looked for by the same rules.
+    for options in ["--cast float16 --except w1 --limit tensors=8", "-o m.job --limit tensors=8"] {
+        assert_eq!(rewrite(options).code(), 1, "{options}");
+    }
+    rewrite("-o m.job --limit tensors=9 --limit name-bytes=1K --paths strict").done();
+    let job: Value =
+        serde_json::from_str(&fs::read_to_string(folder.path("m.job")).unwrap()).unwrap();
+    let expected =
+        serde_json::json!({"paths": "strict", "limits": {"name-bytes": 1024, "tensors": 9}});
+    assert_eq!(job["job"]["source"]["options"], expected);
+    call(&folder, "job write m.job --all").done();
+    call(&folder, "job commit m.job").done();
+    assert_eq!(tensors(&folder.path("o.onnx")), tensors(&folder.path("m.onnx")));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_the_plan_does_not_follow_is_followed_by_no_part() {
+    let folder = folder();
+    fs::create_dir(folder.path("away")).unwrap();
+    fs::rename(folder.path("m.onnx.data"), folder.path("away/w")).unwrap();
+    std::os::unix::fs::symlink("away/w", folder.path("m.onnx.data")).unwrap();
+    let rewrite =
+        |policy| call(&folder, &format!("job rewrite m.onnx o.onnx -o m.job --paths {policy}"));
+    assert_eq!(rewrite("strict").code(), 1);
+    assert_eq!(hidden(&folder), [""; 0]);
+    rewrite("model-dirs").done();
+    call(&folder, "job write m.job 0").done();
+    call(&folder, "job abort m.job").done();
+    // The job says how its source is opened, so that a writer follows no link either.
+    rewrite("model-dirs").done();
+    let text = fs::read_to_string(folder.path("m.job")).unwrap();
+    let strict =
+        text.replacen("\"source\":{", "\"source\":{\"options\":{\"paths\":\"strict\"},", 1);
+    assert_ne!(strict, text);
+    fs::write(folder.path("m.job"), strict).unwrap();
+    let run = call(&folder, "job write m.job 0");
+    assert_eq!(run.code(), 1, "{run:?}");
+    run.failed(&["`--paths"]);
+}

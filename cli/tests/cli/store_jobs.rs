@@ -259,7 +259,7 @@ fn options_of_the_other_kind_of_place_are_refused() {
         ("m.onnx o.onnx --unconditional", store),
         (
             "s3://b/models/m.onnx o.onnx",
-            "give a URL as OUT, or copy the model to a folder by `pack",
+            "give a URL as OUT, or copy the model to a folder first, by `onnx-container pack",
         ),
         ("m.onnx URL --store-option aws_secret_access_key=hidden", "is a secret"),
         ("m.onnx s3://me:secret@b/m.onnx", "a user or a password"),
@@ -446,4 +446,22 @@ fn a_sweep_names_the_jobs_that_nobody_has_ended() {
         server.run(&folder, &["job", "abort", &job]).done();
     }
     assert_eq!(sweep(&["--json"]).json()["jobs"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_source_in_a_store_is_opened_within_the_limits_of_the_plan() {
+    let folder = folder();
+    let server = store(&folder);
+    for source in ["m.onnx", "s3://b/models/m.onnx"] {
+        let line = format!("job rewrite {source} {HALF} -o m.job");
+        let run = server.run(&folder, &words(&format!("{line} --limit tensors=8")));
+        assert_eq!(run.code(), 1, "{run:?}");
+        run.failed(&["more than 8 tensors"]);
+        assert_eq!(of_jobs(&server), [""; 0]);
+        server.run(&folder, &words(&format!("{line} --limit tensors=9"))).done();
+        assert!(fs::read_to_string(folder.path("m.job")).unwrap().contains("\"tensors\":9"));
+        server.run(&folder, &words("job write m.job --all")).done();
+        server.run(&folder, &words("job commit m.job")).done();
+        assert_eq!(stored(&server, &folder, HALF), tensors(&folder.path("m.onnx")));
+    }
 }

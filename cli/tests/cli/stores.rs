@@ -157,6 +157,7 @@ fn where_files_are_needed_a_url_is_refused() {
         ("recover s3://b/m.onnx", "has to be a file"),
         ("scan s3://b/", "has to be a file"),
         ("job rewrite s3://b/m.onnx n.onnx -o j", "writes to a store: give a URL as OUT"),
+        ("job rewrite s3://b/m.onnx n.onnx -o j", "`onnx-container pack s3://b/m.onnx m.onnx`"),
         ("pack m.onnx s3://b/n.onnx", "`publish IN URL` writes a model to a store"),
         ("embed m.onnx https://h/n.onnx", "`publish IN URL`"),
         ("export-safetensors m.onnx s3://b/w.safetensors", "has to be a file"),

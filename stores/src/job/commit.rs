@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::digest::ContentDigest;
 use onnx_container::external_data::{ExternalData, is_external};
-use onnx_container::proto::{Message, ModelProto, TensorProto};
+use onnx_container::proto::{DecodeOptions, Message, ModelProto, TensorProto};
 use onnx_container::{Buffer, Error, ErrorKind, Result, traversal};
 use sha2::{Digest, Sha256};
 
@@ -13,6 +13,7 @@ use super::committed::{RemoteCommitted, sum_of};
 use super::description::RemoteJob;
 use super::folder::JobFolder;
 use super::receipt::{PartReceipt, StoredFile};
+use super::source::JobSource;
 use super::stores::Stores;
 use crate::names::hex;
 use crate::object::{AT_ONCE, Object};
@@ -196,7 +197,9 @@ impl RemoteJob {
             let reason = "is not the model of the plan: it was changed or cut off. Abort the job";
             return Err(Error::new(ErrorKind::Changed, reason).with_path(folder.shown()));
         }
-        let mut model = ModelProto::decode(&Buffer::from(encoded))?;
+        let limits = self.plan.source.as_ref().map(JobSource::limits).unwrap_or_default();
+        let options = DecodeOptions::new().limits(limits);
+        let mut model = ModelProto::decode_with(&Buffer::from(encoded), &options)?;
         let planned = self.plan.files.iter().map(|file| file.name.as_str());
         let stored = planned.zip(files.values().map(|(file, _)| file));
         let by_name: HashMap<&str, &StoredFile> = stored.collect();

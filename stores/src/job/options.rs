@@ -1,7 +1,7 @@
 //! [`RemoteJobOptions`]: how a job is divided, and what its commit does.
 
 use onnx_container::edit::ExternalizeOptions;
-use onnx_container::job::JobOptions;
+use onnx_container::job::{JobOptions, SourceOptions};
 use onnx_container::{Error, ErrorKind, Result, SaveOptions, WeightFiles};
 
 use crate::publishing::PublishOptions;
@@ -22,11 +22,13 @@ pub struct RemoteJobOptions {
     pub(super) parts: usize,
     pub(super) publish: PublishOptions,
     pub(super) externalize: Option<ExternalizeOptions>,
+    pub(super) source: SourceOptions,
 }
 
 impl Default for RemoteJobOptions {
     fn default() -> Self {
-        Self { parts: 1, publish: PublishOptions::new(), externalize: None }
+        let (publish, source) = (PublishOptions::new(), SourceOptions::new());
+        Self { parts: 1, publish, externalize: None, source }
     }
 }
 
@@ -57,6 +59,13 @@ impl RemoteJobOptions {
     #[must_use]
     pub fn externalize(mut self, options: impl Into<Option<ExternalizeOptions>>) -> Self {
         self.externalize = options.into();
+        self
+    }
+
+    /// How a [rewrite](super::RemoteJob::rewrite) opens its source, in every process.
+    #[must_use]
+    pub fn source(mut self, options: SourceOptions) -> Self {
+        self.source = options;
         self
     }
 

@@ -61,7 +61,8 @@ impl RemoteJob {
     ) -> Result<Self> {
         let (options, stores) = (options.into(), stores.into());
         check_target(url)?;
-        let (source, container) = JobSource::new(source, &stores, recast, options.externalize)?;
+        let (source, container) =
+            JobSource::new(source, &stores, recast, (options.externalize, options.source))?;
         Self::planned(&container, url, stores, &options, Some(source))
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use onnx_container::edit::{CastReport, ExternalizeOptions};
-use onnx_container::job::{Recast, RewriteSource, changed};
-use onnx_container::{Container, Error, ErrorKind, Result};
+use onnx_container::job::{Recast, RewriteSource, SourceOptions, changed};
+use onnx_container::{Container, Error, ErrorKind, Limits, Result};
 use serde::{Deserialize, Serialize};
 
 use super::stores::Stores;
@@ -35,6 +35,8 @@ pub(super) struct StoredSource {
     recast: Option<Recast>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     externalize: Option<ExternalizeOptions>,
+    #[serde(default, skip_serializing_if = "SourceOptions::is_default")]
+    options: SourceOptions,
 }
 
 impl JobSource {
@@ -44,13 +46,15 @@ impl JobSource {
         source: &str,
         stores: &Stores,
         recast: Option<Recast>,
-        externalize: Option<ExternalizeOptions>,
+        (externalize, options): (Option<ExternalizeOptions>, SourceOptions),
     ) -> Result<(Self, Container)> {
         if let Some(url) = stores.url(source)? {
-            let (source, container) = StoredSource::new(&url, stores, recast, externalize)?;
+            let (source, container) =
+                StoredSource::new(&url, stores, recast, (externalize, options))?;
             return Ok((Self::Store(source), container));
         }
-        let (source, container) = RewriteSource::new(Path::new(source), recast, externalize)?;
+        let (source, container) =
+            RewriteSource::new(Path::new(source), recast, externalize, options)?;
         Ok((Self::Folder(source), container))
     }
 
@@ -62,6 +66,14 @@ impl JobSource {
         match self {
             Self::Folder(source) => source.open(),
             Self::Store(source) => source.open(stores),
+        }
+    }
+
+    /// How much the source may hold.
+    pub(super) fn limits(&self) -> Limits {
+        match self {
+            Self::Folder(source) => source.limits(),
+            Self::Store(source) => source.options.most(),
         }
     }
 
@@ -79,15 +91,15 @@ impl StoredSource {
         url: &StoreUrl,
         stores: &Stores,
         recast: Option<Recast>,
-        externalize: Option<ExternalizeOptions>,
+        (externalize, options): (Option<ExternalizeOptions>, SourceOptions),
     ) -> Result<(Self, Container)> {
         let store = stores.of(url)?;
         let (version, files, container) = crate::remote::read_in(&store, url, |model| {
-            let (container, files) = model.load_versions()?;
+            let (container, files) = model.load_versions(options.load())?;
             Ok((model.object().version().clone(), files, container))
         })?;
         let (root, key) = (url.root().to_owned(), url.key().to_owned());
-        let source = Self { root, key, model: version, files, recast, externalize };
+        let source = Self { root, key, model: version, files, recast, externalize, options };
         let (container, _) = source.changed(container)?;
         Ok((source, container))
     }
@@ -102,7 +114,7 @@ impl StoredSource {
         if !model.object().version().is(&self.model) {
             return Err(changed(&url));
         }
-        let (container, files) = model.load_versions()?;
+        let (container, files) = model.load_versions(self.options.load())?;
         for (location, version) in files {
             if !self.files.get(&location).is_some_and(|planned| planned.is(&version)) {
                 return Err(changed(&url.beside(&location)?));

@@ -106,7 +106,8 @@ fn options(args: &JobRewriteArgs) -> JobOptions {
     let save = saving(args).keep_placement(false);
     let save = save.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
     let options = JobOptions::from(args.parts).save(save);
-    options.externalize(moving.all_tensors(args.moving.all_tensors))
+    let options = options.externalize(moving.all_tensors(args.moving.all_tensors));
+    options.source(reading::of_source(&args.trust))
 }
 
 fn saving(args: &JobRewriteArgs) -> SaveOptions {

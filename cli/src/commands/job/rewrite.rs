@@ -20,6 +20,7 @@ use crate::model::save::print_warnings;
 use crate::model::{needed, place, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy_or_null};
+use crate::terminal::shell::quoted;
 use crate::terminal::stop;
 
 /// Plans, and prints the job or what it is.
@@ -40,12 +41,16 @@ fn plan(args: &JobRewriteArgs) -> Result<Box<dyn AnyJob>, Failure> {
     let input = &args.paths.input;
     doors::refuse_options(args)?;
     if is_url(input) && !is_url(&args.paths.output) {
-        let reason = "a job whose source is in a store writes to a store: give a URL as OUT, or \
-                      copy the model to a folder by `pack URL OUT` first";
-        return Err(Failure::Usage(reason.to_owned()));
+        let (url, copy) = (input.display().to_string(), input.file_name().unwrap_or_default());
+        let (url, copy) = (quoted(&url), quoted(&copy.to_string_lossy()));
+        let reason = format!(
+            "a job whose source is in a store writes to a store: give a URL as OUT, or copy the \
+             model to a folder first, by `onnx-container pack {url} {copy}`"
+        );
+        return Err(Failure::Usage(reason));
     }
     if let Some(path) = args.job.as_ref().filter(|_| !is_url(input)) {
-        let own = needed::files(input, reading::unmapped())?;
+        let own = needed::files(input, reading::trusting(&args.trust))?;
         refusal(path, &own, false).map_or(Ok(()), Err)?;
     }
     doors::plan(args, recast(args)?)
@@ -98,7 +103,8 @@ fn excepted(args: &JobRewriteArgs) -> Result<HashSet<String>, Failure> {
         return Ok(HashSet::new());
     }
     let input = &args.paths.input;
-    let container = place::load(input, LoadOptions::new().weights(false))?;
+    let container =
+        place::load(input, LoadOptions::from(reading::trusting(&args.trust)).weights(false))?;
     cast::excepted(&container, &args.except, input)
 }
 

@@ -13,7 +13,7 @@ use super::any::AnyJob;
 use super::results::{Committed, File, Layout, Named, Progress, Written};
 use crate::args::{JobRewriteArgs, is_url};
 use crate::commands::publish;
-use crate::model::place;
+use crate::model::{place, reading};
 use crate::terminal::failure::Failure;
 
 impl AnyJob for RemoteJob {
@@ -160,7 +160,8 @@ fn options(args: &JobRewriteArgs) -> RemoteJobOptions {
     let publish = publish.keep(args.publication.keep);
     let moving = ExternalizeOptions::new().min_bytes(args.moving.min_bytes);
     let moving = moving.all_tensors(args.moving.all_tensors);
-    RemoteJobOptions::from(args.parts).publish(publish).externalize(moving)
+    let options = RemoteJobOptions::from(args.parts).publish(publish).externalize(moving);
+    options.source(reading::of_source(&args.trust))
 }
 
 /// Refuses options that a model at this place does not have.

@@ -38,7 +38,7 @@ pub(super) fn open_jobs(listed: &[ObjectMeta]) -> BTreeSet<&str> {
 }
 
 /// The receipts of open jobs, each with the folder of its job.
-fn receipts<'l>(listed: &'l [ObjectMeta]) -> impl Iterator<Item = (&'l str, &'l ObjectMeta)> {
+fn receipts(listed: &[ObjectMeta]) -> impl Iterator<Item = (&str, &ObjectMeta)> {
     let open = open_jobs(listed);
     listed.iter().filter_map(move |meta| match job_of(meta.location.as_ref()) {
         Some(JobObject::Receipt(job)) if open.contains(job) => Some((job, meta)),

@@ -1,5 +1,5 @@
-//! The JSON of a partial digest is read or refused; what is read is the same when it is written, and
-//! beside all parts of a model it changes nothing of the digest of that.
+//! The JSON of a partial digest is read or refused; what is read is the same when it is written,
+//! and beside all parts of a model it changes nothing of the digest of that.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -102,7 +102,7 @@ impl Job {
         }
     }
 
-    /// Why nothing was put in place since the job was planned; `None` where something may have been.
+    /// Why nothing was put in place since the job was planned; `None` where that is not known.
     fn untouched(&self) -> Result<Option<&'static str>> {
         let path = self.path();
         if kind_at(&self.directory)?.is_none() || FileStamp::of(&path)? != self.replaces {

@@ -1,5 +1,5 @@
-//! [`Mark`]: the id of a job and the digest of its model, which a commit leaves on the weights files
-//! that it puts in place. A commit that is done again finds it there.
+//! [`Mark`]: the id of a job and the digest of its model. A commit leaves it on the weights files
+//! that it puts in place, where a commit that is done again finds it.
 //!
 //! It is an extended attribute, so no file stays behind for it. A file system without those has no
 //! mark, and neither has a file that was copied in place of a link.

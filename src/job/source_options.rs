@@ -48,8 +48,8 @@ impl SourceOptions {
         Self::default()
     }
 
-    /// Where links that lead to weights may lead; see [`LoadOptions::paths`]. A model in a store has
-    /// none.
+    /// Where links that lead to weights may lead; see [`LoadOptions::paths`]. A model in a store
+    /// has none.
     #[must_use]
     pub fn paths(mut self, policy: PathPolicy) -> Self {
         self.paths = policy;

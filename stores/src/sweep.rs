@@ -176,20 +176,15 @@ async fn read_models(
         let model = match Object::whole(store, key).await {
             Ok((object, bytes)) => RemoteModel::new(store, &folder.with_key(key), object, bytes),
             Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(None),
-            Err(error) => return Err(not_known(error)),
+            Err(error) => return Err(jobs::not_known(error)),
         };
-        let locations = model.locations().map_err(not_known)?;
+        let locations = model.locations().map_err(jobs::not_known)?;
         let beside = |location: &String| Ok(model.url().beside(location)?.key().to_owned());
-        let files = locations.iter().map(beside).collect::<Result<_>>().map_err(not_known)?;
+        let files = locations.iter().map(beside).collect::<Result<_>>().map_err(jobs::not_known)?;
         Ok(Some((key.to_owned(), (model.object().version().clone(), files))))
     });
     let read: Vec<Option<_>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
     Ok(read.into_iter().flatten().collect())
-}
-
-/// The error of a model, or of a receipt, that may name any file.
-fn not_known(error: Error) -> Error {
-    error.because("nothing is swept, as it is not known which files this names")
 }
 
 /// Files that no model names: old ones, and young ones.

@@ -8,7 +8,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectMeta;
 use onnx_container::{Error, ErrorKind, Result};
 
-use super::not_known;
 use crate::job::{JobObject, PartReceipt, job_of, model_key, read_text};
 use crate::object::{AT_ONCE, Version};
 use crate::store::Store;
@@ -88,4 +87,9 @@ pub(super) async fn files_of(store: &Store, listed: &[ObjectMeta]) -> Result<BTr
     });
     let files: Vec<Option<String>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
     Ok(files.into_iter().flatten().collect())
+}
+
+/// The error of a model, or of a receipt, that may name any file.
+pub(super) fn not_known(error: Error) -> Error {
+    error.because("nothing is swept, as it is not known which files this names")
 }

@@ -102,21 +102,21 @@ impl Job {
         }
     }
 
-    /// Why nothing was put in place since the job was planned; `None` where that is not known.
+    /// How a job has ended of which nothing is in place; `None` where that is not known.
     fn untouched(&self) -> Result<Option<&'static str>> {
         let path = self.path();
         if kind_at(&self.directory)?.is_none() || FileStamp::of(&path)? != self.replaces {
             return Ok(None);
         }
         if self.replaces.is_none() {
-            return Ok(Some("there is no model, nor was there one when it was planned"));
+            return Ok(Some("aborted, or its model was removed since: there is none"));
         }
         // A commit writes nothing where all is there already.
         let found = MmapChoice::never().buffer(&path)?;
         let Ok(mut model) = self.decoded(&found) else { return Ok(None) };
         remove_digests(&mut model);
         let is_planned = sha256(&model.encode_to_vec()?) == self.model;
-        Ok((!is_planned).then_some("the model is the one that it was to replace"))
+        Ok((!is_planned).then_some("aborted, as the model is the one that it was to replace"))
     }
 
     /// A model within the limits of the source.

@@ -77,11 +77,11 @@ fn len(path: &Path) -> Result<Option<u64>> {
     Ok(FileStamp::of(path)?.map(FileStamp::bytes))
 }
 
-/// The error of a job whose folder is gone, and whose model was to be at `path`: `was` is the model
-/// that it was to replace, where it is known that that is still there.
-pub(super) fn gone(path: &Path, was: Option<&str>) -> Error {
-    let reason = match was {
-        Some(was) => format!("the job is not there: it was aborted, as {was}"),
+/// The error of a job whose folder is gone, and whose model was to be at `path`: `how` it has
+/// ended, where that is known.
+pub(super) fn gone(path: &Path, how: Option<&str>) -> Error {
+    let reason = match how {
+        Some(how) => format!("the job is not there: it was {how}"),
         None => format!(
             "the job is not there: it was committed or aborted, or its folder was moved. \
              `onnx-container digest {}` says which model is there",

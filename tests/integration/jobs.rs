@@ -905,7 +905,7 @@ fn what_is_left_of_a_job_that_has_ended_is_removed() {
     let ended = folder.path().join(format!(".m.onnx.ended-{}", job.id()));
     fs::rename(job.folder(), &ended).unwrap();
     let error = job.commit().unwrap_err();
-    assert!(error.reason().contains("it was aborted, as there is no model"), "{error}");
+    assert!(error.reason().contains("it was aborted, or its model was removed"), "{error}");
     let error = job.clone().abort().unwrap_err();
     assert!(error.reason().contains("committed or aborted"), "{error}");
     let error = Job::open(job.folder()).unwrap_err();

@@ -101,7 +101,7 @@ const CALLS: [(i64, &str); 27] = [
 ];
 
 /// The name of the call that the registers are about to make, if it changes a file system.
-fn call_of(registers: &libc::user_regs_struct) -> Option<&'static str> {
+pub fn call_of(registers: &libc::user_regs_struct) -> Option<&'static str> {
     let number = i64::try_from(registers.orig_rax).ok()?;
     let creates = |flags: u64| flags & (libc::O_CREAT as u64) != 0;
     match number {

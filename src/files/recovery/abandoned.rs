@@ -297,7 +297,7 @@ mod tests {
         for path in paths.map(Path::new) {
             let folder = tempfile::tempdir().unwrap();
             let made = StagingFolder::new(folder.path(), "m.onnx").unwrap();
-            made.list(&["m.onnx.data".to_owned(), "m.onnx".to_owned()]).unwrap();
+            made.list(&["m.onnx.data".to_owned(), "m.onnx".to_owned()], false).unwrap();
             let staging = made.keep();
             fs::write(staging.join("new/m.onnx.data"), "staged").unwrap();
             fs::create_dir_all(staging.join(path)).unwrap();

@@ -63,14 +63,21 @@ impl StagingFolder {
             .try_for_each(|path| retried(|| fs::create_dir(path)))
     }
 
-    /// Adds the names of files that are about to be made to the list.
-    pub(crate) fn list(&self, names: &[String]) -> io::Result<()> {
+    /// Adds the names of files that are about to be made to the list, on the disk if `sync`: a list
+    /// that a power failure takes would leave files that nobody knows to be those of a save.
+    pub(crate) fn list(&self, names: &[String], sync: bool) -> io::Result<()> {
         let mut text = Vec::new();
         for name in names {
             text.extend_from_slice(name.as_bytes());
             text.push(0);
         }
-        File::options().append(true).open(self.path.join(LIST))?.write_all(&text)
+        let mut list = File::options().append(true).open(self.path.join(LIST))?;
+        list.write_all(&text)?;
+        if sync {
+            list.sync_all()?;
+            OpenFolder::open(&self.path)?.flush()?;
+        }
+        Ok(())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -200,11 +207,15 @@ fn holds_only_parts(folder: &OpenFolder) -> io::Result<bool> {
     Ok(folder.names()?.iter().all(is_part) && is_file(LIST)? && is_file(IN_STAGING)?)
 }
 
-/// The text of the list; none where there is no such file.
+/// The text of the list; none where there is no such file, or where a power failure left its length
+/// alone, which is read as zeros.
 fn list_of(folder: &OpenFolder) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     if folder.mark(LIST)?.is_some_and(|(_, kind)| kind == FileKind::File) {
         File::open(folder.path().join(LIST))?.take(LONGEST).read_to_end(&mut text)?;
+    }
+    if text.iter().all(|byte| *byte == 0) {
+        text.clear();
     }
     Ok(text)
 }
@@ -263,7 +274,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let staging = StagingFolder::new(folder.path(), "m.onnx").unwrap();
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        staging.list(&names).unwrap();
+        staging.list(&names, false).unwrap();
         names.iter().for_each(|name| fs::write(staging.new_files().join(name), "new").unwrap());
         (folder, staging)
     }

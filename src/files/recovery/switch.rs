@@ -299,12 +299,18 @@ impl Switch {
             self.flush_old()?;
             self.flush()?;
         }
-        for entry in self.weights().iter().filter(|entry| entry.new.is_some()) {
-            self.put_in_place(entry, RenameTarget::Free)?;
-        }
-        if !self.weights().is_empty() {
+        // Weights are on the disk before the first model that needs them.
+        let number = self.weights().len().saturating_sub(self.other_models.len());
+        let (weights, models) = self.weights().split_at_checked(number).unwrap_or_default();
+        let put = |entry: &JournalEntry| match entry.new {
+            Some(_) => self.put_in_place(entry, RenameTarget::Free),
+            None => Ok(()),
+        };
+        weights.iter().try_for_each(put)?;
+        if !weights.is_empty() {
             self.flush()?;
         }
+        models.iter().try_for_each(put)?;
         let Some(model) = self.model() else { return Ok(()) };
         let replaces = !replaces_weights
             && model.old.is_some()
@@ -423,6 +429,11 @@ impl Switch {
             below.flush().map_err(|error| Error::io(below.path(), error))?;
         }
         self.directory.flush().map_err(|error| Error::io(&self.shown, error))
+    }
+
+    fn flush_staging(&self) -> Result<()> {
+        let folder = self.folder.as_ref().filter(|_| self.sync);
+        folder.map_or(Ok(()), |it| it.flush().map_err(|error| Error::io(it.path(), error)))
     }
 
     fn flush_old(&self) -> Result<()> {

@@ -442,7 +442,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let names = ["w.bin", "m.onnx"].map(str::to_owned);
         let staging = StagingFolder::new(folder.path(), "m.onnx").unwrap();
-        staging.list(&names).unwrap();
+        staging.list(&names, false).unwrap();
         let (old, new) = (staging.old_files(), staging.new_files());
         for to in [folder.path(), &new] {
             fs::write(to.join("w.bin"), "w").unwrap();

@@ -5,7 +5,8 @@
 //! anybody can complete after a crash; see `recovery`. When a rename fails, those before it are
 //! undone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,10 @@ pub(crate) struct Staging {
     open: Mutex<HashMap<String, File>>,
     folder: StagingFolder,
     names: Vec<String>,
+    /// What the list of the folder names. The model is among the first, so that most saves flush
+    /// the list once.
+    listed: HashSet<String>,
+    named_after: String,
     /// The models among them other than the last.
     other_models: Vec<String>,
     /// New files that were not given all of the access to those that they replace.
@@ -79,6 +84,8 @@ impl Staging {
             directory_given: directory_given.to_path_buf(),
             folder,
             names: Vec::new(),
+            listed: HashSet::new(),
+            named_after: model_name.to_owned(),
             other_models: Vec::new(),
             there: Listing::default(),
             not_kept: Mutex::default(),
@@ -93,8 +100,14 @@ impl Staging {
     /// Lists the files that will be created next and published as `names`, the model last.
     pub(crate) fn list<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
         let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
-        let staged: Vec<_> = names.iter().map(|name| staged_name(name).into_owned()).collect();
-        self.folder.list(&staged).map_err(|error| cannot_write(&self.directory_given, error))?;
+        let staged = names.iter().chain([&self.named_after]).map(|name| staged_name(name));
+        let new: Vec<_> =
+            staged.map(Cow::into_owned).filter(|name| self.listed.insert(name.clone())).collect();
+        if !new.is_empty() {
+            self.folder
+                .list(&new, self.options.sync)
+                .map_err(|error| cannot_write(&self.directory_given, error))?;
+        }
         self.there = Listing::of(&self.directory, names.len());
         self.names.extend(names);
         Ok(())
@@ -195,7 +208,6 @@ impl Staging {
     fn locks(&self, folders: &[PathBuf]) -> Result<Vec<FolderLock>> {
         if self.options.sync {
             flush_folder(&self.folder.new_files(), &self.directory_given)?;
-            flush_folder(self.folder.path(), &self.directory_given)?;
         }
         let locks = self.options.lock_all(folders)?;
         let model_name = self.model_name()?;

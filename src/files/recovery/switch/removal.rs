@@ -51,6 +51,8 @@ impl Switch {
     /// The files are then in place, unless that is not possible either: the next process that opens
     /// the model goes on.
     pub(crate) fn take_all_away(&self) -> Result<()> {
+        // `old` has its name on the disk before a file is moved there.
+        self.flush_staging()?;
         self.announce()?;
         let taken =
             self.files.iter().rev().try_for_each(|entry| self.take_away(entry, self.old.as_ref()));

@@ -208,8 +208,8 @@ fn combined(choices: &[Choice]) -> Vec<(String, Chosen)> {
         return vec![("flushed".to_owned(), all(0))];
     }
     let mut made = Vec::new();
-    for way in 0..DATA.len() {
-        made.push((format!("{:?}", DATA[way]), all(way)));
+    for (way, data) in DATA.iter().enumerate() {
+        made.push((format!("{data:?}"), all(way)));
     }
     if open.len() > 1 {
         for base in [0, 1] {

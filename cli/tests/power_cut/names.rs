@@ -11,10 +11,10 @@ pub enum Rule {
     /// ext4 as it is mounted by default (`data=ordered`, `delalloc`). Names are in one log, of which
     /// the running transaction has all changes so far; `fsync` of anything commits it. So the disk
     /// has the first of all changes, and at least those before the last flush.
-    /// Source: Documentation/filesystems/ext4 of Linux, "Journal (jbd2)" and "Delayed allocation".
+    /// Source: Documentation/filesystems/ext4/journal.rst and admin-guide/ext4.rst of Linux.
     Ext4,
     /// The same, where a file may have its length before its bytes (`nodelalloc`,
-    /// `data=writeback`). Source: the mount options in the same documentation.
+    /// `data=writeback`). Source: the options in admin-guide/ext4.rst.
     Ext4Early,
     /// XFS: changes are in a log in their order, and `fsync` forces the log up to the last change
     /// of the inode that is flushed. So the disk has the first of all changes, and at least those
@@ -25,8 +25,9 @@ pub enum Rule {
     /// the first of all changes; `fsync` writes a log of one inode, which is replayed onto that:
     /// a file has its names of that time, with the folders that lead there, and a folder its
     /// entries, of which new folders have theirs.
-    /// Source: the btrfs documentation, "Tree log", and the tests generic/{056,065,104,322,335,336,
-    /// 341,342,343,498} of fstests, which say what must survive.
+    /// Source: the tests generic/321, 322, 335, 376 and 640 of fstests, which say what must
+    /// survive. Of a file that was moved out of a folder, a flush of this folder may leave neither
+    /// name here: 335 excludes that, after btrfs had such errors.
     Btrfs,
     /// What fsync(2) of Linux says: `fsync` of a file does not flush its name, that of a folder
     /// flushes its entries. Changes of one folder come in their order, and those of two folders in

@@ -8,9 +8,9 @@ use crate::record::{Disk, Id, NameChange, Names};
 /// What a file system says of changes that were not flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// ext4 as it is mounted by default (`data=ordered`, `delalloc`). Names are in one log, of which
-    /// the running transaction has all changes so far; `fsync` of anything commits it. So the disk
-    /// has the first of all changes, and at least those before the last flush.
+    /// ext4 as it is mounted by default (`data=ordered`, `delalloc`). Names are in one log, whose
+    /// running transaction has all changes so far; `fsync` of anything commits it. So the disk has
+    /// the first of all changes, and at least those before the last flush.
     /// Source: Documentation/filesystems/ext4/journal.rst and admin-guide/ext4.rst of Linux.
     Ext4,
     /// The same, where a file may have its length before its bytes (`nodelalloc`,

@@ -1,9 +1,8 @@
 //! Makes a state of a disk: a folder with its files, their bytes and times.
 //!
-//! A file gets another inode than it had. Recovery compares inodes with those that the journal says,
-//! where the staging folder has the journal's. So the inodes in journals are changed to those that
-//! the files have now, as if they had kept their own; without that, the folder is what a copy of
-//! it is.
+//! A file gets another inode than it had. Recovery compares inodes with those of the journal, where
+//! the staging folder has the journal's. So the inodes in journals are changed to those that the
+//! files have now, as if they had kept their own; without that, the folder is what a copy of it is.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

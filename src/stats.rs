@@ -1,8 +1,8 @@
 //! What the elements of tensors are like, in one pass over them: [`Container::stats`].
 //!
 //! All cores take pieces of a few MiB, and what they find is joined in the order of the pieces, so
-//! that the result is the same on every machine. `numbers` adds up floats and long integers, `short`
-//! floats of 16 bits, and `integers` short integers; `moments` joins means and deviations,
+//! that the result is the same on every machine. `numbers` adds up floats and long integers,
+//! `short` floats of 16 bits, and `integers` short integers; `moments` joins means and deviations,
 //! `histogram` makes bins that grow, `codes` counts elements of at most eight bits, and `elements`
 //! chooses between them by the type.
 

@@ -1,7 +1,7 @@
 //! Asks the processor for memory before it is needed: its only unsafe code.
 //!
-//! A processor notices by itself that memory is read from its start to its end, and reads ahead, but
-//! only while it waits for that memory. A pass that computes with one piece for long before it
+//! A processor notices by itself that memory is read from its start to its end, and reads ahead,
+//! but only while it waits for that memory. A pass that computes with one piece for long before it
 //! touches the next one then takes the time of both.
 #![allow(unsafe_code)] // an instruction that has a pointer as its operand
 

@@ -227,7 +227,7 @@ check_msrv() {
     cargo "+$msrv" check $WORKSPACE --target-dir "$BUILD/stated"
     # What users build alone, where features of the workspace are not switched on.
     for features in "$LIBRARY --no-default-features" "$LIBRARY --no-default-features --features serde" \
-        "-p onnx-container-signing" "-p onnx-container-report" "-p onnx-container-store --no-default-features" \
+        "-p onnx-container-signing -p onnx-container-report -p onnx-container-store --no-default-features" \
         "-p onnx-container-cli --no-default-features"; do
         # shellcheck disable=SC2086 # several words
         cargo "+$msrv" check $features --target-dir "$BUILD/stated"

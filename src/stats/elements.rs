@@ -126,13 +126,13 @@ fn brain(number: bf16) -> f32 {
     f32::from_bits(u32::from(number.to_bits()) << 16)
 }
 
-/// Adds up floats of 16 bits, each converted by `wide`. A block that is counted in bins is
-/// converted as a whole.
+/// Adds up floats of 16 bits, each converted by `wide`: in short floats where not all blocks are
+/// counted in bins, as then there are many. A block that is counted is converted as a whole.
 fn shorts<T: Copy>(elements: &[T], step: usize, wide: impl Fn(T) -> f32) -> Result<Numbers> {
     let (mut blocks, mut block, arch) = (Blocks::new(step), [0.0_f32; BLOCK], Arch::new());
     for elements in elements.chunks(BLOCK) {
         #[allow(clippy::cast_possible_truncation)] // any number that is near
-        let pivot = blocks.pivot().map(|pivot| pivot as f32);
+        let pivot = blocks.pivot().filter(|_| step > 1).map(|pivot| pivot as f32);
         let sums = pivot.and_then(|pivot| short::sums(arch, elements, &wide, pivot));
         match pivot.zip(sums).map(|(pivot, sums)| sums.found(pivot.into())) {
             Some(found) => {

@@ -305,8 +305,14 @@ fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Rec
 fn go_on(switch: &Switch, directory: &Path, name: &str) -> Result<Option<bool>> {
     let finished = match switch.way()? {
         Way::Done => None,
-        Way::Finish => Some(switch.finish().map(|()| true)?),
-        Way::Undo => Some(switch.undo().map(|()| false)?),
+        // The save may have been killed before its journal was on the disk. Where a power failure
+        // loses the journal alone, nobody knows of the files that were moved.
+        Way::Finish => Some(switch.flush().and_then(|()| switch.finish()).map(|()| true)?),
+        Way::Undo => {
+            // That a folder cannot be flushed ends nothing here: the old files come first.
+            drop(switch.flush());
+            Some(switch.undo().map(|()| false)?)
+        }
         Way::None => return Err(cannot_tell(switch, directory, name)),
     };
     switch.flush()?;

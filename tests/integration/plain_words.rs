@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const READ: &[&str] = &[
     "build.rs",
     "proto",
+    "protocol",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",

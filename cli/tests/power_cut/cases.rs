@@ -276,6 +276,6 @@ pub fn few() -> Vec<(Case, &'static [&'static str])> {
             &["in/STAGING 2", "in/STAGING/new 1", "in/STAGING/old 1", "in 2"],
         ),
         (signs(), &[]),
-        (recoveries(true).swap_remove(0), &["out 1", "out 2"]),
+        (recoveries(true).swap_remove(0), &["out 1", "out 2", "out 3"]),
     ]
 }

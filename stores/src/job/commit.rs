@@ -36,9 +36,9 @@ impl RemoteJob {
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] where parts are not written; [`ErrorKind::MissingFile`] where
-    /// the job was aborted, it is not known how it ended, or a weights file is gone; [`ErrorKind::Changed`] where
-    /// another writer published the model after the job was planned; those of
-    /// [`publish`](crate::publish()).
+    /// the job was aborted, it is not known how it ended, or a weights file is gone;
+    /// [`ErrorKind::Changed`] where another writer published the model after the job was planned;
+    /// those of [`publish`](crate::publish()).
     pub fn commit(&self) -> Result<RemoteCommitted> {
         self.commit_with(|| self.stored_receipts())
     }
@@ -81,6 +81,19 @@ impl RemoteJob {
             run(folder.end())?;
             return Ok(done);
         }
+        self.commit_open(&folder, receipts).or_else(|error| {
+            // Another process may have committed the job meanwhile.
+            let meanwhile = done(&folder, &self.url).ok().flatten();
+            meanwhile.ok_or(error)
+        })
+    }
+
+    /// Commits a job that nobody has committed before.
+    fn commit_open(
+        &self,
+        folder: &JobFolder,
+        receipts: impl FnOnce() -> Result<Vec<PartReceipt>>,
+    ) -> Result<RemoteCommitted> {
         run(folder.check_there())?;
         let ready = receipts().and_then(|receipts| self.ready(receipts));
         // An abort is noticed up to here, and what is missing where a job has ended was removed.

@@ -116,7 +116,9 @@ impl Job {
         let Ok(mut model) = self.decoded(&found) else { return Ok(None) };
         remove_digests(&mut model);
         let is_planned = sha256(&model.encode_to_vec()?) == self.model;
-        Ok((!is_planned).then_some("aborted, as the model is the one that it was to replace"))
+        let how = "aborted, or its old model was put back since: the model is the one that it was to \
+                   replace";
+        Ok((!is_planned).then_some(how))
     }
 
     /// A model within the limits of the source.
@@ -270,7 +272,8 @@ impl Job {
         let options = self.publishing.options();
         // A commit that was killed may have come so far that this completes it.
         let recovered = ModelFolder::of(&target).recover(&options)?;
-        let mark = Mark { job: self.id.clone(), digest: digest.clone() };
+        let (job, model_sum) = (self.id.clone(), sha256(model));
+        let mark = Mark { job, model: model_sum, digest: digest.clone() };
         if self.is_in_place(model)? {
             // Its files are those of the job where a commit has linked them.
             self.job_folder().mark_commit(self.publishing.sync)?;
@@ -359,8 +362,9 @@ impl Job {
         let fail = |error| Error::io(&path, error);
         let file: File = self.open_file(number)?;
         let name = self.files.get(number).map(|file| file.name.clone()).unwrap_or_default();
-        give_access_of(&[self.directory.join(&name), self.path()], &file).map_err(fail)?;
+        // First, since an attribute needs the permission to write.
         mark.put(&file);
+        give_access_of(&[self.directory.join(&name), self.path()], &file).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         let existing = Existing {
             identity: FileIdentity::new(&metadata),

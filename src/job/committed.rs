@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use super::mark::Mark;
+use super::plan::sha256;
 use super::stamp::FileStamp;
+use crate::buffer::MmapChoice;
 use crate::digest::ContentDigest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::SavedFile;
@@ -50,8 +52,9 @@ impl Committed {
         }
     }
 
-    /// What an earlier commit of the job `id` has put in place: the model `name` in `directory`, of
-    /// whose weights files, `files`, one has its mark.
+    /// What an earlier commit of the job `id` has put in place: the model `name` in `directory`,
+    /// whose weights files, `files`, all have its mark; `None` where one of them or the model is
+    /// another one now.
     pub(super) fn found(
         directory: &Path,
         name: &str,
@@ -61,13 +64,17 @@ impl Committed {
         let (mut there, mut found) = (Vec::new(), None);
         for file in files {
             let path = directory.join(&file);
-            found = found.or_else(|| Mark::of(&path).filter(|mark| mark.job == id));
-            if let Some(bytes) = len(&path)? {
-                there.push(SavedFile::new(file, bytes));
-            }
+            let mark = Mark::of(&path).filter(|mark| mark.job == id);
+            let Some((mark, bytes)) = mark.zip(len(&path)?) else { return Ok(None) };
+            there.push(SavedFile::new(file, bytes));
+            found = Some(mark);
         }
-        // Weights without the model are what somebody has left of it.
-        let Some((mark, bytes)) = found.zip(len(&directory.join(name))?) else { return Ok(None) };
+        let path = directory.join(name);
+        let Some((mark, bytes)) = found.zip(len(&path)?) else { return Ok(None) };
+        let model = MmapChoice::never().buffer(&path)?;
+        if sha256(&model) != mark.model {
+            return Ok(None);
+        }
         there.push(SavedFile::new(name, bytes));
         Ok(Some(Self { already: true, ..Self::new(there, mark.digest) }))
     }

@@ -35,7 +35,13 @@ impl FileStamp {
         }
     }
 
-    fn new(metadata: &Metadata) -> Self {
+    /// Both as one word.
+    pub(super) fn text(self) -> String {
+        let modified = self.modified.map(|time| time.to_string()).unwrap_or_default();
+        format!("{}/{modified}", self.bytes)
+    }
+
+    pub(super) fn new(metadata: &Metadata) -> Self {
         let time = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let modified = time.and_then(|time| u64::try_from(time.as_nanos()).ok());
         Self { bytes: metadata.len(), modified }

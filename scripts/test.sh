@@ -19,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WORKSPACE="--workspace --features onnx-container-cli/ort"
 LIBRARY="-p onnx-container -p onnx-container-proto"
 FEATURE_SETS=("$WORKSPACE" "$LIBRARY --no-default-features" "$LIBRARY --features tch")
-FUZZ_SECONDS=5
+FUZZ_SECONDS=3
 # Nothing is debugged here and nothing is built twice, so debug information and incremental builds
 # would only take time and disk.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0
@@ -265,7 +265,7 @@ run_interop() {
         ONNX_CONTAINER_EXAMPLES=$BUILD/debug/examples \
         ONNX_CONTAINER_REENCODE=$BUILD/debug/reencode \
         ONNX_CONTAINER_DUMP_TENSORS=$BUILD/debug/dump_tensors \
-        ONNX_CONTAINER_CAST=$BUILD/debug/cast INLINE_SEEDS=${INLINE_SEEDS:-0..200} \
+        ONNX_CONTAINER_CAST=$BUILD/debug/cast INLINE_SEEDS=${INLINE_SEEDS:-0..120} \
         test_workspace --test integration -- --ignored --nocapture --test-threads=2
 }
 

@@ -397,7 +397,8 @@ pub fn commit_job(folder: impl AsRef<Path>) -> Result<Committed> {
     let folder = folder.as_ref();
     match Job::open(folder) {
         Ok(job) => job.commit(),
-        Err(error) => Ok(committed_at(folder)?.ok_or(error)?),
+        // Why it cannot be opened is what a user has to know.
+        Err(error) => committed_at(folder).ok().flatten().ok_or(error),
     }
 }
 

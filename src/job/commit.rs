@@ -36,7 +36,8 @@ impl Job {
     /// The files that are there are replaced as by a save: all of them or none, whenever the
     /// process ends. A commit that was killed is done again. The model that was there when the job
     /// was planned is replaced, and no other. Where an earlier call had committed the job, the
-    /// weights files say so ([`Committed::already`]), on Linux and as long as they are in place.
+    /// weights files say so ([`Committed::already`]), on Linux and as long as they and the model
+    /// are what that call put in place.
     ///
     /// # Errors
     /// One error for all tensors that are not written, or written twice, before anything is

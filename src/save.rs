@@ -9,6 +9,8 @@
 
 mod encode;
 mod encoded;
+#[cfg(test)]
+mod every_machine;
 mod gather;
 mod group;
 mod options;

@@ -239,13 +239,14 @@ pub use {
     util::byte_size::ByteSize,
 };
 
-/// What the crates above this one need: work that [`Cancel`] ends, on several threads, and kinds of
-/// JSON.
+/// What the crates above this one need: work that [`Cancel`] ends, on several threads, kinds of JSON,
+/// and how file systems compare names.
 #[doc(hidden)]
 pub mod work {
     pub use crate::util::cancel::{advance, begin, check};
     #[cfg(any(feature = "jobs", feature = "safetensors"))]
     pub use crate::util::json_kind::JsonKind;
+    pub use crate::util::names::fold_case;
     pub use crate::util::parallel::{cores, for_each};
 }
 

@@ -111,6 +111,17 @@ pub fn copy_model(
     Ok(Transfer::new(from.as_ref(), to.as_ref(), false, &options)?.publish()?.0)
 }
 
+/// Why a model does not go where it is.
+fn itself(source: &Source, target: &SaveTarget) -> &'static str {
+    let is_respelled =
+        source.name != target.name && fold_case(&source.name) == fold_case(&target.name);
+    if is_respelled {
+        "is the model itself, as case does not count in this folder: give it a third name, and then this one"
+    } else {
+        "is the model itself: there is nothing to do"
+    }
+}
+
 /// A model on its way.
 struct Transfer<'o> {
     source: Source,
@@ -139,8 +150,9 @@ impl<'o> Transfer<'o> {
         };
         let target = SaveTarget::new(&to)?;
         if is_at(&to, &real_path(from)) {
-            let reason = "is the model itself: there is nothing to do";
-            return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(to));
+            return Err(
+                Error::new(ErrorKind::InvalidArgument, itself(&source, &target)).with_path(to)
+            );
         }
         let mut files = Vec::new();
         let mut taken = HashSet::new();

@@ -9,6 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use caseless::Caseless;
+use unicode_normalization::UnicodeNormalization;
+
 /// A generator of unique names.
 #[derive(Debug, Clone)]
 pub(crate) struct UniqueNames {
@@ -117,14 +120,14 @@ impl UniqueNames {
     }
 }
 
-/// `name` in the form in which file systems that ignore case compare it. It is converted to upper
-/// case and then to lower case, so that `ſ`, `ß` and a final `ς` become `s`, `ss` and `σ`, as they
-/// do there.
-pub(crate) fn fold_case(name: &str) -> String {
+/// `name` in the form in which file systems compare it that ignore case (NTFS, exFAT, APFS) or how a
+/// letter with a mark is written (APFS, HFS+): a canonical caseless match (Unicode, D145). Upper case
+/// comes first for letters that NTFS has in its table and Unicode does not fold, such as `ı`.
+pub fn fold_case(name: &str) -> String {
     if name.is_ascii() {
         return name.to_ascii_lowercase();
     }
-    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+    name.nfd().flat_map(char::to_uppercase).default_case_fold().nfd().collect()
 }
 
 #[cfg(test)]
@@ -156,6 +159,30 @@ mod tests {
         assert_eq!(all, ["k", "k_3", "k_2", "k_2_2"]);
     }
 
+    /// Names that APFS, NTFS or exFAT takes for one.
+    #[test]
+    fn what_some_file_system_takes_for_one_name_is_folded_to_one() {
+        let cases: [&[&str]; 10] = [
+            &["weight", "Weight", "WEIGHT"],
+            &["\u{e9}", "e\u{301}", "\u{c9}", "E\u{301}"],
+            &["\u{1e69}", "s\u{323}\u{307}", "s\u{307}\u{323}"],
+            &["\u{ac00}", "\u{1100}\u{1161}"],
+            &["\u{212b}", "\u{c5}", "a\u{30a}"],
+            &["\u{2126}", "\u{3c9}"],
+            &["stra\u{df}e", "STRASSE", "stra\u{1e9e}e"],
+            &["\u{3c3}", "\u{3c2}", "\u{3a3}"],
+            &["\u{17f}", "s"],
+            &["\u{131}", "I", "i"],
+        ];
+        for names in cases {
+            let folded: HashSet<_> = names.iter().map(|name| fold_case(name)).collect();
+            assert_eq!(folded.len(), 1, "{names:?}: {folded:?}");
+        }
+        let different = ["o", "\u{f6}", "\u{f8}", "\u{ff4f}", "0", "o\u{301}"];
+        let folded: HashSet<_> = different.iter().map(|name| fold_case(name)).collect();
+        assert_eq!(folded.len(), different.len());
+    }
+
     #[test]
     fn names_of_files_differ_where_case_is_ignored_and_have_no_two_dots() {
         let mut names = UniqueNames::of_files(10);
@@ -170,6 +197,8 @@ mod tests {
             ("abcde.x", "abcde.bin"),
             ("äöüä", "äöü.bin"),
             ("äöüö", "äö_2.bin"),
+            ("e\u{301}", "e\u{301}.bin"),
+            ("\u{c9}", "\u{c9}_2.bin"),
         ];
         for (base, name) in cases {
             assert_eq!(names.name(base, ".bin"), name);

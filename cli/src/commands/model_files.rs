@@ -14,6 +14,7 @@ use onnx_container::model_files::{
     FileOptions, KeptFile, Placed, PlacedFile, RemovedFile, RemovedModel, Transferred, copy_model,
     move_model, remove_model,
 };
+use onnx_container::work::fold_case;
 use onnx_container::{ByteSize, Error, LoadOptions, SaveOptions};
 use onnx_container_signing::signatures_of;
 use serde::Serialize;
@@ -123,7 +124,7 @@ fn refuse_targets(args: &TransferArgs) -> Result<(), Failure> {
     let mut names = HashSet::new();
     for path in args.from().iter().filter(|_| args.to().is_dir()) {
         let name = path.file_name().unwrap_or_default();
-        if !names.insert(name.to_string_lossy().to_lowercase()) {
+        if !names.insert(fold_case(&name.to_string_lossy())) {
             let name = name.display();
             let reason = format!("two models would have the name `{name}` in `{to}`");
             return Err(Failure::Usage(reason));
@@ -138,7 +139,7 @@ fn agree_on_places(plans: &mut [Transferred]) -> Result<(), Failure> {
     let mut taken: HashMap<String, PathBuf> = HashMap::new();
     for file in plans.iter_mut().flat_map(|plan| &mut plan.files) {
         let real = file.from.canonicalize().unwrap_or_else(|_| file.from.clone());
-        match taken.entry(file.to.to_string_lossy().to_lowercase()) {
+        match taken.entry(fold_case(&file.to.to_string_lossy())) {
             Entry::Vacant(free) => drop(free.insert(real)),
             Entry::Occupied(other) if *other.get() == real => file.placed = Placed::Kept,
             Entry::Occupied(_) => {

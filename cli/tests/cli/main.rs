@@ -44,6 +44,8 @@ mod model_files;
 mod model_files_safe;
 #[cfg(unix)]
 mod model_files_shared;
+#[cfg(unix)]
+mod names_without_case;
 #[cfg(all(unix, feature = "machine"))]
 mod never_replaced;
 mod npy;

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::again::again;
 use crate::errors::from_store;
-use crate::job::job_of;
+use crate::job::{JobObject, job_of};
 use crate::missing::DEFAULT_AGE;
 use crate::names::is_published_name;
 use crate::object::{AT_ONCE, Object, Version};
@@ -196,12 +196,15 @@ fn candidates(
 ) -> (Vec<SweptObject>, Vec<SweptObject>) {
     let of_models = models.values().flat_map(|(_, files)| files);
     let named: BTreeSet<&str> = of_models.chain(jobs).map(String::as_str).collect();
-    let open = jobs::open_jobs(listed);
+    let (open, described) = (jobs::open_jobs(listed), jobs::described(listed));
     let ours = listed.iter().filter(|meta| {
         let key = meta.location.as_ref();
-        if let Some(object) = job_of(key) {
+        match job_of(key) {
+            // Without it the description would stand for a job that goes on.
+            Some(JobObject::Committed(job)) => return !described.contains(job),
             // A job without its description has ended, however its writers go on.
-            return !open.contains(object.folder());
+            Some(object) => return !open.contains(object.folder()),
+            None => {}
         }
         let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
         let is_ours = is_published_name(name) || name.starts_with(TRIAL);

@@ -18,7 +18,7 @@ use super::stores::Stores;
 use crate::names::hex;
 use crate::object::{AT_ONCE, Object};
 use crate::publish::Publication;
-use crate::publishing::PublishedFile;
+use crate::publishing::{Published, PublishedFile};
 use crate::runtime::run;
 use crate::sums::Sum;
 use crate::url::StoreUrl;
@@ -96,14 +96,13 @@ impl RemoteJob {
     ) -> Result<RemoteCommitted> {
         run(folder.check_there())?;
         let ready = receipts().and_then(|receipts| self.ready(receipts));
-        // An abort is noticed up to here, and what is missing where a job has ended was removed.
-        run(folder.check_there())?;
-        let (files, model, digest) = ready?;
-        let publication = self.publication();
+        // What is missing where a job has ended was removed.
+        let ended = |error| run(folder.check_there()).and(Err(error));
+        let (files, model, digest) = ready.or_else(ended)?;
         let infinite = files.values().flat_map(|(_, infinite)| infinite.iter().cloned());
         let infinite: Vec<_> = infinite.collect::<BTreeSet<_>>().into_iter().collect();
         let files = files.into_values().map(|(file, _)| published(file)).collect();
-        let published = publication.put_model(model, files)?;
+        let published = self.put_model(folder, model, files)?;
         let mut committed = RemoteCommitted { published, digest, infinite, already: false };
         // What fails from here on does not change what is published.
         let ended = committed
@@ -123,6 +122,26 @@ impl RemoteJob {
         self.check_files(&files)?;
         let (model, digest) = self.final_model(&files)?;
         Ok((files, model, digest))
+    }
+
+    /// Publishes the model, unless the job was aborted.
+    fn put_model(
+        &self,
+        folder: &JobFolder,
+        model: Buffer,
+        files: Vec<PublishedFile>,
+    ) -> Result<Published> {
+        let note = run(folder.note_commit(hex(&Sha256::digest(&model).into())))?;
+        // An abort is noticed up to here. A later one finds the note.
+        let put = run(folder.check_there());
+        let put = put.and_then(|()| self.publication().put_model(model, files));
+        let is_refused =
+            |error: &Error| matches!(error.kind(), ErrorKind::Changed | ErrorKind::MissingFile);
+        if put.as_ref().is_err_and(is_refused) {
+            // A note that stays says no more than that a commit has begun.
+            drop(run(folder.remove(&note)));
+        }
+        put
     }
 
     fn publication(&self) -> Publication {

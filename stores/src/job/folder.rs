@@ -5,6 +5,7 @@
 //! - `model.onnx`: the model as it will be, with the names that the plan gave the weights files. It
 //!   is there last: without it the plan did not end.
 //! - `receipts/part-00017.json`: what the writer of a part has written.
+//! - `committing-a1B2c3`: the SHA-256 of the model that a commit is about to publish, while it does.
 //! - `committed.json`: what the commit has published. From there on only removal is left, of all
 //!   but this: a commit that is done again finds it, until a sweep removes it.
 //! - `aborted.json`: the same of an abort.
@@ -16,10 +17,12 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt, PutMode, PutPayload};
 use onnx_container::recovery::{is_of_job, new_job_name};
 use onnx_container::{Error, ErrorKind, Result};
+use sha2::{Digest, Sha256};
 
 use crate::again::again;
 use crate::errors::from_store;
-use crate::object::AT_ONCE;
+use crate::names::hex;
+use crate::object::{AT_ONCE, Object};
 use crate::store::Store;
 use crate::url::{StoreUrl, path_of};
 
@@ -28,6 +31,8 @@ const MODEL: &str = "model.onnx";
 const RECEIPTS: &str = "receipts";
 const COMMITTED: &str = "committed.json";
 const ABORTED: &str = "aborted.json";
+/// How the name of a note of a commit begins, each of which has its own.
+const COMMITTING: &str = "committing-";
 
 /// How many names are tried before something else is wrong.
 const MOST_NAMES: usize = 100;
@@ -95,9 +100,7 @@ impl JobFolder {
         json: impl Fn(&str) -> Result<String>,
     ) -> Result<String> {
         for _ in 0..MOST_NAMES {
-            let name = new_job_name(model.name());
-            let id = name.rsplit_once(".job-").map(|(_, id)| id.to_owned());
-            let id = id.ok_or_else(|| Error::internal("a job without an id"))?;
+            let id = new_id(model)?;
             let job = Self::of(store, model, &id).object(JOB);
             let (json, path) = (json(&id)?, job.path()?);
             let created =
@@ -143,6 +146,13 @@ impl JobFolder {
     /// Puts a receipt there, in place of what is there.
     pub(super) async fn put_receipt(&self, part: usize, json: String) -> Result<()> {
         put(&self.store, &self.receipt(part), json.into()).await
+    }
+
+    /// Notes that a commit is about to publish the model of this SHA-256. Returns the note.
+    pub(super) async fn note_commit(&self, sha256: String) -> Result<StoreUrl> {
+        let note = self.object(&format!("{COMMITTING}{}", new_id(&self.url)?));
+        put(&self.store, &note, sha256.into()).await?;
+        Ok(note)
     }
 
     pub(super) async fn put_committed(&self, json: String) -> Result<()> {
@@ -202,6 +212,30 @@ impl JobFolder {
         self.is_there(JOB).await
     }
 
+    /// Whether the job has a description, and no commit has published its model. By one request.
+    pub(super) async fn is_open(&self) -> Result<bool> {
+        let prefix = path_of(self.url.key())?;
+        let listed = again(|| self.store.objects().list_with_delimiter(Some(&prefix))).await;
+        let listed = listed.map_err(|error| from_store(&self.shown(), error))?;
+        let has = |name| {
+            let key = self.object(name);
+            listed.objects.iter().any(|meta| meta.location.as_ref() == key.key())
+        };
+        Ok(has(JOB) && !has(COMMITTED))
+    }
+
+    /// Whether the model beside the job has one of these SHA-256.
+    pub(super) async fn model_is_one_of(&self, sums: &[String]) -> Result<bool> {
+        if sums.is_empty() {
+            return Ok(false);
+        }
+        match Object::whole(&self.store, self.names()?.1.key()).await {
+            Ok((_, model)) => Ok(sums.contains(&hex(&Sha256::digest(&model).into()))),
+            Err(error) if error.kind() == ErrorKind::MissingFile => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn is_there(&self, name: &str) -> Result<bool> {
         let path = self.object(name).path()?;
         match again(|| self.store.objects().head(&path)).await {
@@ -256,14 +290,29 @@ impl JobFolder {
         self.remove_rest().await
     }
 
-    /// As [`end`](Self::end), of a job that nobody has committed, which is noted.
-    pub(super) async fn end_aborted(&self, json: String) -> Result<()> {
+    /// Removes the description alone. Returns the SHA-256 of each model that a commit is about to
+    /// publish, or was when it was killed.
+    ///
+    /// A commit looks for the description behind its note, and this for notes behind the removal of
+    /// the description: so one of the two sees the other.
+    pub(super) async fn close(&self) -> Result<Vec<String>> {
         self.remove(&self.object(JOB)).await?;
-        put(&self.store, &self.object(ABORTED), json.into()).await?;
-        self.remove_rest().await
+        let listed = self.list().await?;
+        let is_of_commit = |meta: &&ObjectMeta| meta.location.filename().is_some_and(is_note);
+        let notes = listed.iter().filter(is_of_commit);
+        let notes = notes.map(|meta| get(&self.store, &meta.location));
+        let notes: Vec<_> = stream::iter(notes).buffered(AT_ONCE).try_collect().await?;
+        // One that is gone is of a commit that was refused.
+        let notes = notes.into_iter().flatten();
+        Ok(notes.map(|note| String::from_utf8_lossy(&note).into_owned()).collect())
     }
 
-    async fn remove_rest(&self) -> Result<()> {
+    pub(super) async fn put_aborted(&self, json: String) -> Result<()> {
+        put(&self.store, &self.object(ABORTED), json.into()).await
+    }
+
+    /// Removes all objects of a job without a description but those that say how it ended.
+    pub(super) async fn remove_rest(&self) -> Result<()> {
         let ends = [self.object(COMMITTED), self.object(ABORTED)];
         let listed = self.list().await?;
         let keys = listed.iter().map(|meta| self.url.with_key(meta.location.as_ref()));
@@ -272,7 +321,7 @@ impl JobFolder {
         stream::iter(removed).buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
-    async fn remove(&self, url: &StoreUrl) -> Result<()> {
+    pub(super) async fn remove(&self, url: &StoreUrl) -> Result<()> {
         let path = url.path()?;
         match again(|| self.store.objects().delete(&path)).await {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
@@ -291,6 +340,18 @@ fn sibling(url: &StoreUrl, name: &str) -> StoreUrl {
         Some((folder, _)) => url.with_key(format!("{folder}/{name}")),
         None => url.with_key(name),
     }
+}
+
+/// An id for a job of `model`, or for a note.
+fn new_id(model: &StoreUrl) -> Result<String> {
+    let name = new_job_name(model.name());
+    let id = name.rsplit_once(".job-").map(|(_, id)| id.to_owned());
+    id.ok_or_else(|| Error::internal("a job without an id"))
+}
+
+/// Whether the note of a commit has this name.
+fn is_note(name: &str) -> bool {
+    name.strip_prefix(COMMITTING).is_some_and(|id| is_of_job(&format!(".m.job-{id}")))
 }
 
 /// The name of the writer of a part.
@@ -348,6 +409,8 @@ pub(crate) async fn read_text(store: &Store, path: &Path) -> Result<Option<Strin
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobObject<'k> {
     Description(&'k str),
+    /// It says that the model is published.
+    Committed(&'k str),
     /// It names a weights file.
     Receipt(&'k str),
     Other(&'k str),
@@ -356,7 +419,10 @@ pub(crate) enum JobObject<'k> {
 impl<'k> JobObject<'k> {
     pub(crate) fn folder(self) -> &'k str {
         match self {
-            Self::Description(folder) | Self::Receipt(folder) | Self::Other(folder) => folder,
+            Self::Description(folder)
+            | Self::Committed(folder)
+            | Self::Receipt(folder)
+            | Self::Other(folder) => folder,
         }
     }
 }
@@ -368,7 +434,9 @@ pub(crate) fn job_of(key: &str) -> Option<JobObject<'_>> {
     if is_folder(folder) {
         return match name {
             JOB => Some(JobObject::Description(folder)),
-            MODEL | COMMITTED | ABORTED => Some(JobObject::Other(folder)),
+            COMMITTED => Some(JobObject::Committed(folder)),
+            MODEL | ABORTED => Some(JobObject::Other(folder)),
+            name if is_note(name) => Some(JobObject::Other(folder)),
             _ => None,
         };
     }

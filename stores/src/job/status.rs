@@ -15,6 +15,13 @@ use crate::runtime::run;
 use crate::store::Store;
 use crate::url::{StoreUrl, path_of};
 
+/// What an abort says of a commit.
+const PUBLISHED: &str =
+    "a commit of the job had published its model: the job is ended, and the model stays";
+const BEGUN: &str = "a commit of the job had begun: the job is ended, but the model is published \
+                     if that commit still runs. `onnx-container digest` of the model says which \
+                     one is there";
+
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,8 +65,9 @@ impl RemoteJob {
     /// for a [sweep](crate::sweep()), as other models may name them.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingFile`] where the job was committed or aborted, [`ErrorKind::Changed`]
-    /// where a commit had published the model (the job is then ended), and those of the store.
+    /// [`ErrorKind::MissingFile`] where the job was committed or aborted; [`ErrorKind::Changed`]
+    /// where a commit had published the model, or had begun and may still publish it (the job is
+    /// then ended); and those of the store.
     pub fn abort(self) -> Result<()> {
         abort_at(&self.job_folder())
     }
@@ -77,31 +85,39 @@ impl RemoteJob {
 }
 
 fn abort_at(folder: &JobFolder) -> Result<()> {
-    let is_committed = run(async {
-        let is_committed = folder.committed().await?.is_some();
-        match is_committed {
-            // A commit that was killed may have left more than this.
-            true if folder.is_described().await? => folder.end().await?,
-            true => {
-                folder.end().await?;
-                folder.check_there().await?;
-            }
-            false => {
-                folder.check_there().await?;
-                folder.end_aborted(aborted_json()?).await?;
-            }
+    let how = run(async {
+        if folder.committed().await?.is_none() {
+            return abort_open(folder).await;
         }
-        Ok(is_committed)
+        // A commit that was killed may have left more than what says so.
+        let is_described = folder.is_described().await?;
+        folder.end().await?;
+        match is_described {
+            true => Ok(Some(PUBLISHED)),
+            false => folder.check_there().await.map(|()| None),
+        }
     })?;
-    if !is_committed {
-        return Ok(());
+    match how {
+        None => Ok(()),
+        Some(how) => Err(Error::new(ErrorKind::Changed, how).with_path(folder.shown())),
     }
-    let reason =
-        "a commit of the job had published its model: the job is ended, and the model stays";
-    Err(Error::new(ErrorKind::Changed, reason).with_path(folder.shown()))
 }
 
-/// The folders of jobs of the models in `folder`, in the order of their names.
+/// Ends a job that no commit has ended. Returns what is to be said of a commit that had begun.
+async fn abort_open(folder: &JobFolder) -> Result<Option<&'static str>> {
+    folder.check_there().await?;
+    let noted = folder.close().await?;
+    let is_published = folder.model_is_one_of(&noted).await?;
+    if !is_published {
+        folder.put_aborted(aborted_json()?).await?;
+    }
+    folder.remove_rest().await?;
+    let begun = (!noted.is_empty()).then_some(BEGUN);
+    Ok(if is_published { Some(PUBLISHED) } else { begun })
+}
+
+/// The folders of jobs of the models in `folder` that were neither committed nor aborted, in the
+/// order of their names.
 ///
 /// # Errors
 /// Where the store cannot be listed.
@@ -117,11 +133,8 @@ pub fn jobs_in(store: &Store, folder: &StoreUrl) -> Result<Vec<StoreUrl>> {
         let urls = listed.common_prefixes.iter().map(|it| folder.with_key(it.as_ref()));
         // Some servers list a prefix of which nothing is left.
         let found = urls.filter(|url| is_of_job(url.name())).map(|url| async move {
-            match JobFolder::at(store, &url).check_there().await {
-                Ok(()) => Ok(Some(url)),
-                Err(error) if error.kind() == ErrorKind::MissingFile => Ok(None),
-                Err(error) => Err(error),
-            }
+            let is_open = JobFolder::at(store, &url).is_open().await?;
+            Ok::<_, Error>(is_open.then_some(url))
         });
         let found: Vec<_> = stream::iter(found).buffered(AT_ONCE).try_collect().await?;
         let mut jobs: Vec<StoreUrl> = found.into_iter().flatten().collect();

@@ -27,8 +27,20 @@ pub struct OpenJob {
     pub written: usize,
 }
 
-/// The folders of jobs that have a description.
+/// The folders of jobs that have a description and were not committed. A commit that was killed
+/// may have left the description.
 pub(super) fn open_jobs(listed: &[ObjectMeta]) -> BTreeSet<&str> {
+    let mut open = described(listed);
+    for meta in listed {
+        if let Some(JobObject::Committed(job)) = job_of(meta.location.as_ref()) {
+            open.remove(job);
+        }
+    }
+    open
+}
+
+/// The folders of jobs that have a description.
+pub(super) fn described(listed: &[ObjectMeta]) -> BTreeSet<&str> {
     let found = listed.iter().filter_map(|meta| match job_of(meta.location.as_ref()) {
         Some(JobObject::Description(job)) => Some(job),
         _ => None,
@@ -52,8 +64,9 @@ pub(super) fn told(root: &StoreUrl, listed: &[ObjectMeta]) -> Vec<OpenJob> {
         let parts = written.entry(job).or_default();
         *parts = parts.saturating_add(1);
     }
+    let open = open_jobs(listed);
     let described = listed.iter().filter_map(|meta| match job_of(meta.location.as_ref()) {
-        Some(JobObject::Description(job)) => Some((job, (job, meta))),
+        Some(JobObject::Description(job)) if open.contains(job) => Some((job, (job, meta))),
         _ => None,
     });
     let described: BTreeMap<_, _> = described.collect();

@@ -26,7 +26,7 @@ use crate::behaviour::{Behaviour, Case, wait};
 use crate::models::{MIB, assert_same, bytes, model};
 
 /// What holds for every store.
-pub const BEHAVIOURS: [(&str, Behaviour); 11] = [
+pub const BEHAVIOURS: [(&str, Behaviour); 12] = [
     ("a job of parts", a_job_of_parts),
     ("a rewrite of a model in the store", a_rewrite_in_the_store),
     ("a rewrite of a model in a folder", a_rewrite_of_a_folder),
@@ -38,6 +38,7 @@ pub const BEHAVIOURS: [(&str, Behaviour); 11] = [
     ("an abort", an_abort),
     ("the end of a job", the_end_of_a_job),
     ("a sweep beside jobs", a_sweep_beside_jobs),
+    ("a sweep of a commit that was killed", a_sweep_of_a_commit_that_was_killed),
 ];
 
 /// The weights as a producer without a container has them: each is made when it is asked for.
@@ -487,6 +488,39 @@ fn a_sweep_beside_jobs(case: &Case) {
     // late.
     assert_eq!(run().swept.len(), 3);
     assert_eq!((jobs(case), run().swept.len()), (Vec::new(), 0));
+    assert_same(&case.load(), &container);
+}
+
+/// A commit that was killed when its model was published leaves the description: the job is no open
+/// one, and goes with sweeps.
+fn a_sweep_of_a_commit_that_was_killed(case: &Case) {
+    let container = model(1, &TENSORS);
+    let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
+    let job = plan(case, &container, 2);
+    job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
+    let objects = case.store.objects();
+    let path = |name: &str| Path::parse(format!("{}/{name}", job.folder().key())).unwrap();
+    let names = ["job.json", "model.onnx", "receipts/part-00000.json"];
+    let kept = names.map(|name| {
+        let bytes = wait(async { objects.get(&path(name)).await?.bytes().await }).unwrap();
+        (name, bytes)
+    });
+    job.commit().unwrap();
+    for (name, bytes) in kept {
+        wait(objects.put(&path(name), bytes.into())).unwrap();
+    }
+    assert_eq!(jobs(case), []);
+    // What says that it was committed goes last.
+    let gone = |swept: &Sweep| {
+        let names = swept.swept.iter().map(|object| object.url.name().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let swept = sweep(&case.store, &folder_of(case), &all).unwrap();
+    assert_eq!(open_jobs(&swept), [], "{swept:?}");
+    assert_eq!(gone(&swept), ["job.json", "model.onnx", "part-00000.json"]);
+    assert!(job.commit().unwrap().already);
+    let swept = sweep(&case.store, &folder_of(case), &all).unwrap();
+    assert_eq!(gone(&swept), ["committed.json"]);
     assert_same(&case.load(), &container);
 }
 

@@ -1,7 +1,7 @@
 //! Publishers, readers and sweeps of one model at the same time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use onnx_container_store::{
 };
 
 use crate::fake_s3::{FakeS3, Kind, kind_of, options};
-use crate::http::{Answer, forward, serve};
+use crate::http::{Answer, Request, forward, serve};
 use crate::models::{bytes, contents, model, renamed};
 use crate::servers::{self, Place};
 
@@ -208,5 +208,126 @@ fn a_job_that_is_aborted_is_not_published() {
         let error = committed.unwrap_err();
         assert!(error.to_string().contains("was aborted"), "{kind:?}: {error}");
         assert_eq!(read(&fake.store(), &url).unwrap().1, 1);
+    }
+}
+
+/// A request at the end of a commit, told by it and by whether the commit has noted itself before.
+type IsStep = fn(&Request, bool) -> bool;
+
+/// A request, and whether an abort is before it or after it.
+type Turn = (IsStep, bool);
+
+fn is_note(request: &Request, _: bool) -> bool {
+    request.path().contains("/committing-") && kind_of(request) == Kind::Put
+}
+
+fn is_last_look(request: &Request, is_noted: bool) -> bool {
+    is_noted && request.path().ends_with("job.json") && kind_of(request) == Kind::Head
+}
+
+fn is_model(request: &Request, _: bool) -> bool {
+    request.path().ends_with("models/m.onnx") && request.method == "PUT"
+}
+
+/// The end of a commit of `job` and an abort before or after one of its requests: what came of
+/// both.
+fn ended_at(
+    fake: &FakeS3,
+    job: &RemoteJob,
+    (is_step, is_before): Turn,
+) -> (Result<()>, Result<()>) {
+    let (aborted, is_noted) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+    let (kept, to_abort, port) = (Arc::clone(&aborted), job.clone(), fake.port);
+    let abort = move || {
+        kept.lock().unwrap().get_or_insert_with(|| to_abort.clone().abort());
+    };
+    let port = serve(move |request| {
+        let is_now = is_step(request, is_noted.load(Ordering::Relaxed));
+        is_noted.fetch_or(is_note(request, false), Ordering::Relaxed);
+        if is_now && is_before {
+            abort();
+        }
+        let answer = forward(port, request).unwrap();
+        if is_now && !is_before {
+            abort();
+        }
+        Answer::Raw(answer)
+    });
+    let store = Store::open(job.url(), &options(port).trust_conditions(true)).unwrap();
+    let other = RemoteJob::from_json(&job.to_json().unwrap(), &store).unwrap();
+    let committed = other.commit().map(|_| ());
+    let aborted = aborted.lock().unwrap().take().expect("nobody has aborted");
+    (committed, aborted)
+}
+
+/// What is published after an abort, the abort tells.
+#[test]
+fn an_abort_beside_the_end_of_a_commit_tells_of_it() {
+    const MAY: &str = "is published if that commit still runs";
+    const HAS: &str = "had published its model";
+    // The request and whether the abort is before it, what the abort says, whether the model is
+    // published, and what is left in the folder of the job.
+    let cases: [(&str, Turn, Option<&str>, bool, &str); 6] = [
+        ("before the note", (is_note, true), None, false, "aborted.json"),
+        ("after the note", (is_note, false), Some(MAY), false, "aborted.json"),
+        ("before the last look", (is_last_look, true), Some(MAY), false, "aborted.json"),
+        ("after the last look", (is_last_look, false), Some(MAY), true, "both"),
+        ("before the model", (is_model, true), Some(MAY), true, "both"),
+        ("after the model", (is_model, false), Some(HAS), true, "committed.json"),
+    ];
+    for (name, step, said, is_published, left) in cases {
+        let fake = FakeS3::new();
+        let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+        publish(&fake.store(), &url, &numbered(1, 1), IfPresent::Replace).unwrap();
+        let job = RemoteJob::plan(&numbered(2, 2), &url, fake.store(), 1).unwrap();
+        job.write_from(0, &numbered(2, 2)).unwrap();
+        let (committed, aborted) = ended_at(&fake, &job, step);
+        assert_eq!(committed.is_ok(), is_published, "{name}: {committed:?}");
+        assert_eq!(read(&fake.store(), &url).unwrap().1, 1 + usize::from(is_published), "{name}");
+        match (said, aborted) {
+            (None, Ok(())) => {}
+            (Some(said), Err(error)) => {
+                assert_eq!(error.kind(), ErrorKind::Changed, "{name}: {error}");
+                assert!(error.to_string().contains(said), "{name}: {error}");
+            }
+            (_, aborted) => panic!("{name}: {aborted:?}"),
+        }
+        if let Err(error) = committed {
+            assert!(error.to_string().contains("was aborted"), "{name}: {error}");
+        }
+        let folder = format!("{}/", job.folder().key());
+        let keys = fake.keys();
+        let found: Vec<_> = keys.iter().filter_map(|key| key.strip_prefix(&folder)).collect();
+        let expected = if left == "both" { "aborted.json committed.json" } else { left };
+        assert_eq!(found.join(" "), expected, "{name}");
+        // What the commit says again.
+        assert_eq!(job.commit().is_ok(), is_published, "{name}");
+    }
+}
+
+/// What a commit that is killed when it has noted itself leaves: an abort cannot tell, and a commit
+/// again ends the job.
+#[test]
+fn a_commit_that_is_killed_behind_its_note_is_told_by_an_abort() {
+    for is_committed_again in [false, true] {
+        let fake = FakeS3::new();
+        let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
+        let job = RemoteJob::plan(&numbered(2, 2), &url, fake.store(), 1).unwrap();
+        job.write_from(0, &numbered(2, 2)).unwrap();
+        let port = fake.port;
+        let port = serve(move |request| match is_model(request, true) {
+            true => Answer::Cut,
+            false => Answer::Raw(forward(port, request).unwrap()),
+        });
+        let store = Store::open(&url, &options(port).trust_conditions(true)).unwrap();
+        RemoteJob::from_json(&job.to_json().unwrap(), &store).unwrap().commit().unwrap_err();
+        if is_committed_again {
+            assert!(!job.commit().unwrap().already);
+            continue;
+        }
+        let error = job.clone().abort().unwrap_err();
+        assert!(error.to_string().contains("if that commit still runs"), "{error}");
+        let error = job.clone().abort().unwrap_err();
+        assert!(error.to_string().contains("was aborted"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use onnx_container::LoadOptions;
 use onnx_container::WeightFiles;
 use onnx_container::external_data::ExternalData;
 use onnx_container::proto::{Message, ModelProto, TensorProto};
-use onnx_container_store::job::RemoteJob;
+use onnx_container_store::job::{RemoteJob, jobs_in};
 use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
 use onnx_container_store::{PublishOptions, RemoteModel, StoreOptions, StoreUrl, publish_in};
 
@@ -125,8 +125,30 @@ fn a_job_makes_few_requests() {
     job.commit_receipts(receipts).unwrap();
     let found = kinds(&fake);
     let count = |kind| found.iter().filter(|found| **found == kind).count();
-    // The job and the files, the mark of a commit and the model of the plan; then the model, and
-    // the end of the job.
+    // The job and the files, the mark of a commit and the model of the plan; then its note and the
+    // model, and the end of the job.
     assert_eq!((count(Kind::Head), count(Kind::Whole)), (3 + 2, 2), "{found:?}");
-    assert_eq!((count(Kind::Create), count(Kind::Put), count(Kind::List)), (1, 1, 1), "{found:?}");
+    assert_eq!((count(Kind::Create), count(Kind::Put), count(Kind::List)), (1, 2, 1), "{found:?}");
+}
+
+#[test]
+fn a_listing_of_jobs_makes_one_request_for_each() {
+    let fake = FakeS3::new();
+    let folder = StoreUrl::parse("s3://models/a").unwrap();
+    let (store, container) = (fake.store(), model(1, &[("a", 5)]));
+    let planned = |name: &str| {
+        let url = StoreUrl::parse(&format!("s3://models/a/{name}.onnx")).unwrap();
+        RemoteJob::plan(&container, &url, &store, 1).unwrap()
+    };
+    let committed = |name: &str| {
+        let job = planned(name);
+        job.write_from(0, &container).unwrap();
+        job.commit().unwrap();
+    };
+    committed("committed");
+    planned("aborted").abort().unwrap();
+    let open = planned("open").folder();
+    fake.log();
+    assert_eq!(jobs_in(&store, &folder).unwrap(), [open]);
+    assert_eq!(kinds(&fake), [Kind::List; 1 + 3]);
 }

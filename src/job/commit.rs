@@ -10,24 +10,20 @@ use super::description::Job;
 use super::disk::{kind_at, read_text};
 use super::folder::JobFolder;
 use super::mark::Mark;
-use super::plan::sha256;
 use super::receipt::{Receipt, WrittenTensor, part_of};
 use super::slice::{TensorSlice, check_cover};
-use super::source::RewriteSource;
 use super::staged::digests;
-use super::stamp::FileStamp;
+use super::stamp::{FileStamp, sha256};
 use crate::buffer::{Buffer, MmapChoice};
 use crate::buffers::FileIdentity;
 use crate::digest::ContentDigest;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::files::external_data::directory_of;
-use crate::graph::stored_digests::remove_digests;
-use crate::proto::{Message, ModelProto};
+use crate::proto::Message;
 use crate::save::{
     Done, EncodedFile, EncodedSave, Existing, ModelFolder, SaveTarget, SavedFile, file_ids,
     give_access_of, is_copy,
 };
-use crate::wire::DecodeOptions;
 
 impl Job {
     /// Puts the model and its weights files in place, with the receipts in the job's folder, and
@@ -86,7 +82,9 @@ impl Job {
         // From the mark on no process writes, so the lock may go before the folder, as it must
         // where a folder with an open file cannot be renamed.
         drop(lock);
-        if let Err(error) = self.remove_folder() {
+        if let Err(error) = self.remove_folder()
+            && kind_at(self.job_folder().path())?.is_some()
+        {
             committed
                 .warnings
                 .push(error.because("the model is in place, but not all of the job is removed"));
@@ -113,19 +111,10 @@ impl Job {
             return Ok(Some("aborted, or its model was removed since: there is none"));
         }
         // A commit writes nothing where all is there already.
-        let found = MmapChoice::never().buffer(&path)?;
-        let Ok(mut model) = self.decoded(&found) else { return Ok(None) };
-        remove_digests(&mut model);
-        let is_planned = sha256(&model.encode_to_vec()?) == self.model;
+        let is_planned = self.is_model_planned()?;
         let how = "aborted, or its old model was put back since: the model is the one that it was to \
                    replace";
-        Ok((!is_planned).then_some(how))
-    }
-
-    /// A model within the limits of the source.
-    fn decoded(&self, encoded: &Buffer) -> Result<ModelProto> {
-        let limits = self.source.as_ref().map(RewriteSource::limits).unwrap_or_default();
-        ModelProto::decode_with(encoded, &DecodeOptions::new().limits(limits))
+        Ok((is_planned == Some(false)).then_some(how))
     }
 
     /// `receipts`, if they are those in the folder.
@@ -316,19 +305,19 @@ impl Job {
         Committed { warnings, ..Committed::new(files, digest) }
     }
 
-    /// Leaves the mark of this job on the weights files in place, which are equal to its own.
+    /// Leaves the mark of this job on the weights files in place, which are equal to its own. One
+    /// that has other names may be another model's, so it is left alone unless it is the job's.
     fn mark_files(&self, mark: &Mark) {
-        let paths = self.files.iter().map(|file| self.directory.join(&file.name));
-        paths.filter_map(|path| File::open(path).ok()).for_each(|file| mark.put(&file));
-    }
-
-    /// Whether a weights file in place is one of the job, under another name.
-    pub(super) fn is_published(&self) -> bool {
-        self.files.iter().enumerate().any(|(number, file)| {
-            let staged = self.staged_file(number).and_then(|staged| file_ids(&staged));
-            let there = file_ids(&self.directory.join(&file.name));
-            staged.ok().zip(there.ok()).is_some_and(|(staged, there)| staged == there)
-        })
+        for (number, file) in self.files.iter().enumerate() {
+            let path = self.directory.join(&file.name);
+            let Ok(metadata) = path.symlink_metadata() else { continue };
+            let is_alone = metadata.is_file() && has_one_name(&metadata);
+            if (is_alone || self.is_linked(number))
+                && let Ok(file) = File::open(path)
+            {
+                mark.put(&file);
+            }
+        }
     }
 
     /// Whether no weights file of the job has another name: no model, and no save that was killed,

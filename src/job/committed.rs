@@ -4,8 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::mark::Mark;
-use super::plan::sha256;
-use super::stamp::FileStamp;
+use super::stamp::{FileStamp, sha256};
 use crate::buffer::MmapChoice;
 use crate::digest::ContentDigest;
 use crate::error::{Error, ErrorKind, Result};

@@ -23,7 +23,7 @@ use std::time::Duration;
 use super::disk::{Lock, gone, is_folder, kind_at, no_link, read_text, tried};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{
-    ended_job_name, flush_folder, is_of_ended_job, is_of_job, job_name, random, staged_name,
+    ended_job_name, flush_folder, is_of_job, job_name, random, staged_name,
 };
 use crate::util::cancel;
 use crate::util::retry::retried;
@@ -371,26 +371,6 @@ pub(super) fn folders_in(directory: &Path, is_one: fn(&str) -> bool) -> io::Resu
     }
     found.sort_unstable();
     Ok(found)
-}
-
-/// Removes the folders in `directory` of jobs that have ended, by a commit or an abort that was
-/// killed when all was done but this. Returns how many, and an error for each that is still there.
-///
-/// ```
-/// let folder = tempfile::tempdir()?;
-/// let (removed, errors) = onnx_container::job::remove_ended_jobs(folder.path());
-/// assert!(removed == 0 && errors.is_empty());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn remove_ended_jobs(directory: impl AsRef<Path>) -> (usize, Vec<Error>) {
-    let directory = directory.as_ref();
-    let ended = match folders_in(directory, is_of_ended_job) {
-        Ok(ended) => ended,
-        Err(error) => return (0, vec![Error::io(directory, error)]),
-    };
-    let (removed, kept): (Vec<_>, Vec<_>) =
-        ended.iter().map(|path| remove_ended(path)).partition(Result::is_ok);
-    (removed.len(), kept.into_iter().filter_map(Result::err).collect())
 }
 
 /// Removes the folder of a job that has ended. Others may do the same at once.

@@ -5,15 +5,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use sha2::{Digest as _, Sha256};
-
 use super::description::{Job, JobFile, PlannedTensor, Publishing};
-use super::folder::remove_ended_jobs;
+use super::ended::remove_ended_jobs;
 use super::options::{JobOptions, Recast};
 use super::source::RewriteSource;
-use super::stamp::FileStamp;
+use super::stamp::{FileStamp, sha256};
 use crate::container::Container;
-use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{flush_folder, random};
 use crate::save::{ModelFolder, Prepared, PreparedPiece, Request, SaveTarget, SavedFile};
@@ -146,17 +143,6 @@ impl Job {
         folder.put(&folder.model(), model, sync)?;
         if sync { flush_folder(&self.directory, &self.directory) } else { Ok(()) }
     }
-
-    /// Ends the job: its folder is removed with all that is in it.
-    pub(super) fn remove_folder(&self) -> Result<()> {
-        let names = self.files.iter().map(|file| file.name.as_str());
-        self.job_folder().end(names, self.publishing.sync)
-    }
-}
-
-/// The SHA-256 of `bytes`, 64 hexadecimal digits.
-pub(super) fn sha256(bytes: &[u8]) -> String {
-    Digest::of_bytes(Sha256::new_with_prefix(bytes)).to_string()
 }
 
 impl From<SavedFile> for JobFile {

@@ -1,12 +1,14 @@
 //! Whether a file is still the one that was there when a job was planned, asked by processes on
-//! other machines: by its length and its time, which all of them see.
+//! other machines: by its length and its time, which all of them see. And the digest of bytes.
 
 use std::fs::Metadata;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::util::retry::retried;
 
@@ -61,4 +63,9 @@ impl FileStamp {
         };
         Err(Error::new(ErrorKind::Changed, reason).with_path(path))
     }
+}
+
+/// The SHA-256 of `bytes`, 64 hexadecimal digits.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    Digest::of_bytes(Sha256::new_with_prefix(bytes)).to_string()
 }

@@ -29,6 +29,9 @@ pub struct JobStatus {
     pub bytes: u64,
     /// Whether each tensor is written once, so that the job can be committed.
     pub is_complete: bool,
+    /// Whether a commit has put the model in place, and was killed before it ended the job:
+    /// [`remove_ended_jobs`](super::remove_ended_jobs) does that.
+    pub is_committed: bool,
 }
 
 impl Job {
@@ -49,6 +52,7 @@ impl Job {
         Ok(JobStatus {
             is_complete: self.check_complete(&receipts).is_ok()
                 && self.check_begun(&receipts).is_ok(),
+            is_committed: self.is_committed()?,
             writers: slices.map(|it| it.writer.clone()).collect(),
             bytes_written: receipts.iter().fold(0, |sum, it| it.bytes.saturating_add(sum)),
             bytes: lengths.iter().fold(0, |sum, len| len.saturating_add(sum)),

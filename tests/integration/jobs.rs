@@ -1266,6 +1266,7 @@ fn nobody_writes_once_a_commit_has_begun() {
     assert_eq!(committed.warnings.len(), 1, "{:?}", committed.warnings);
     assert_eq!(job.slice_writer("r").unwrap_err().kind(), ErrorKind::Changed);
     fs::remove_file(job.folder().join("slurm-1.out")).unwrap();
+    assert!(job.status().unwrap().is_committed);
     assert!(job.abort().is_err_and(|error| error.to_string().contains("is in place")));
     is_clean(folder.path());
     Container::load(folder.path().join("m.onnx"), LoadOptions::new()).unwrap();
@@ -1287,6 +1288,75 @@ fn nobody_writes_once_a_commit_has_begun() {
     assert!(parts.folder().join("committing").exists());
     parts.abort().unwrap();
     is_clean(folder.path());
+}
+
+/// A commit that is killed when the model is in place leaves the folder of its job.
+#[test]
+fn a_job_whose_commit_was_killed_at_its_end_is_ended() {
+    // What is done after the kill, and whether the job has ended then.
+    type Then = fn(&Job);
+    let nothing: Then = |_| {};
+    let other_model: Then = |job| drop(matrix(2, 2).save(job.path(), true).unwrap());
+    let other_weights: Then = |job| {
+        let path = job.path().with_file_name("m.onnx.data");
+        fs::remove_file(&path).unwrap();
+        fs::write(path, [0; 240]).unwrap();
+    };
+    let is_committing: Then = |job| {
+        let path = job.folder().join("receipts/job.lock");
+        // Kept to the end of the process.
+        let lock = Box::leak(Box::new(fs::File::create(path).unwrap()));
+        lock.lock().unwrap();
+    };
+    for (name, then, is_ended) in [
+        ("at once", nothing, true),
+        ("another model", other_model, false),
+        ("other weights", other_weights, false),
+        ("a commit that runs", is_committing, false),
+    ] {
+        for digests in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            matrix(3, 5).save(folder.path().join("m.onnx"), true).unwrap();
+            let job = job_file(&matrix(6, 10), folder.path(), SaveOptions::new().digests(digests));
+            job.write_from(0, &matrix(6, 10)).unwrap();
+            assert!(!job.status().unwrap().is_committed);
+            // What no job put there keeps the folder, as a kill does.
+            let kept = job.folder().join("kept");
+            fs::write(&kept, "").unwrap();
+            assert_eq!(job.commit().unwrap().warnings.len(), 1);
+            fs::remove_file(kept).unwrap();
+            then(&job);
+            let (removed, errors) = remove_ended_jobs(folder.path());
+            assert_eq!((removed, errors.len()), (usize::from(is_ended), 0), "{name}");
+            assert_eq!(job.folder().exists(), !is_ended, "{name}");
+            if is_ended {
+                is_clean(folder.path());
+                let told = job.commit().is_ok_and(|again| again.already);
+                assert_eq!(told, keeps_marks(folder.path()), "{name}");
+            }
+        }
+    }
+}
+
+/// A commit that finds everything in place marks no file that may be another model's.
+#[test]
+#[cfg(unix)]
+fn a_commit_marks_no_file_that_another_model_has() {
+    let folder = tempfile::tempdir().unwrap();
+    matrix(6, 10).save(folder.path().join("m.onnx"), true).unwrap();
+    let data = folder.path().join("m.onnx.data");
+    fs::hard_link(&data, folder.path().join("other.onnx.data")).unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 1);
+    job.write_from(0, &matrix(6, 10)).unwrap();
+    assert!(!job.commit().unwrap().already);
+    let error = job.commit().unwrap_err();
+    assert!(error.reason().contains("committed or aborted"), "{error}");
+    #[cfg(target_os = "linux")]
+    {
+        let mut mark = [0_u8; 512];
+        let found = rustix::fs::getxattr(&data, "user.onnx-container.job", &mut mark[..]);
+        assert!(found.is_err(), "{found:?}");
+    }
 }
 
 #[test]

@@ -253,6 +253,8 @@ fn a_commit_that_is_killed_leaves_the_old_model_or_the_new_one() {
             _ => {
                 case.done("recover out", at);
                 assert_eq!(case.is_new(at), is_new, "{at}: after recovery");
+                // What is in place is no job any more.
+                assert!(!is_new || case.hidden().is_empty(), "{at}: {:?}", case.hidden());
                 case.committed_again(is_new, at);
             }
         }

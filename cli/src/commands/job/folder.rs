@@ -47,10 +47,11 @@ impl AnyJob for Job {
     }
 
     fn progress(&self) -> Result<Progress> {
-        let JobStatus { done, missing, writers, bytes_written, bytes, is_complete, .. } =
-            self.status()?;
-        let (parts, complete) = (self.parts().len(), is_complete);
-        Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete })
+        let status = self.status()?;
+        let (complete, committed) = (status.is_complete, status.is_committed);
+        let JobStatus { done, missing, writers, bytes_written, bytes, .. } = status;
+        let parts = self.parts().len();
+        Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete, committed })
     }
 
     fn commit(&self) -> Result<Committed> {

@@ -110,11 +110,17 @@ pub struct Progress {
     pub bytes_written: u64,
     pub bytes: u64,
     pub complete: bool,
+    /// Whether a commit has put the model in place and was killed before it ended the job.
+    pub committed: bool,
 }
 
 impl Progress {
     /// How much is written, in words.
     pub fn said(&self) -> String {
+        if self.committed {
+            return "committed: the model is in place, and `recover` removes what is left"
+                .to_owned();
+        }
         let (written, all) = (ByteSize(self.bytes_written), ByteSize(self.bytes));
         match self.parts {
             0 => format!("{} ({written} of {all})", count(self.writers.len(), "writer")),

@@ -60,7 +60,8 @@ impl AnyJob for RemoteJob {
         let RemoteJobStatus { done, missing, bytes_written, bytes, is_complete, .. } =
             self.status()?;
         let (parts, complete, writers) = (self.parts().len(), is_complete, Vec::new());
-        Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete })
+        let committed = false;
+        Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete, committed })
     }
 
     fn commit(&self) -> Result<Committed> {

@@ -104,7 +104,12 @@ class Job:
     def plan(container: Container, path: Any, parts: int, slices: bool, options: Any) -> Job: ...
     @staticmethod
     def rewrite(
-        source: Any, path: Any, parts: int, cast: tuple[int, bool, list[str]] | None, options: Any
+        source: Any,
+        path: Any,
+        parts: int,
+        cast: tuple[int, bool, list[str]] | None,
+        options: Any,
+        reading: tuple[str, list[tuple[str, int]]],
     ) -> Job: ...
     @staticmethod
     def open(path: Any) -> Job: ...
@@ -263,6 +268,7 @@ class StoreJob:
         save: Any,
         publishing: Any,
         reached: Any,
+        reading: tuple[str, list[tuple[str, int]]],
     ) -> StoreJob: ...
     @staticmethod
     def open(url: str, reached: Any) -> StoreJob: ...

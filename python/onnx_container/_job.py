@@ -7,14 +7,14 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from . import _core, _options, _patterns, _places, _stores
 from ._container import Container
 from ._dtypes import DataType
 
 if TYPE_CHECKING:
-    from ._options import Path, PublishOptions
+    from ._options import Path, PublishOptions, Size
 
 __all__ = ["Committed", "Job", "JobStatus", "PlannedTensor", "Receipt"]
 
@@ -158,6 +158,8 @@ class Job:
         cast: Any = None,
         keep_io: bool = False,
         except_: Iterable[str] | str = (),
+        paths: Literal["strict", "model-dirs", "trusted"] = "model-dirs",
+        limits: Mapping[str, Size] | None = None,
         **options: Unpack[PublishOptions],
     ) -> Job:
         """Plans a rewrite of the model ``source`` to ``path``, in another layout. Each part reads from ``source`` what it
@@ -170,6 +172,8 @@ class Job:
             cast: the float type that weights are cast to, and computed in.
             keep_io: True leaves inputs and outputs of the model as they are.
             except_: names of weights that are not cast, or patterns.
+            paths, limits: how a source that is not trusted is opened, as by :meth:`Container.load`. They are part of the job:
+                every process opens it so.
             options: those of :meth:`plan`.
 
             >>> job = Job.rewrite("encoder.onnx", "half.onnx", parts=4, cast="float16")
@@ -178,14 +182,16 @@ class Job:
             True
         """
         parts, recast = _count("Job.rewrite", "parts", parts), None
-        target = _Target("Job.rewrite", path, options, source)
+        target, reading = _Target("Job.rewrite", path, options, source), _options.source("Job.rewrite", paths=paths, limits=limits)
         if cast is not None:
-            names = sorted(Container.load(source, weights=False, **target.source_options)._core.names()) if except_ else []
+            how: dict[str, Any] = {"weights": False, "paths": paths, "limits": limits, **target.source_options}
+            names = sorted(Container.load(source, **how)._core.names()) if except_ else []
             kept = _patterns.selected("Job.rewrite", names, except_) if except_ else []
             recast = int(DataType.of(cast)), keep_io, kept
         if not target.is_stored:
-            return cls(_core.Job.rewrite(source, path, parts, recast, target.saving))
-        return cls(_core.StoreJob.rewrite(os.fsdecode(source), target.place, parts, recast, *target.how), target.needs)
+            return cls(_core.Job.rewrite(source, path, parts, recast, target.saving, reading))
+        core = _core.StoreJob.rewrite(os.fsdecode(source), target.place, parts, recast, *target.how, reading)
+        return cls(core, target.needs)
 
     @classmethod
     def open(cls, path: Path, *, store: Any = None, store_options: Mapping[str, str | int | bool] | None = None) -> Job:
@@ -365,7 +371,8 @@ class Job:
         """Ends the job: its folder is removed with all that was written. In a store, weights files stay for a :func:`sweep`.
 
         Raises:
-            Error: a commit that was killed had come so far that its model is in place; the job has ended all the same.
+            Error: a commit that was killed had come so far that its model is in place; in a store, a commit had begun and may
+                still publish its model. The job has ended all the same.
         """
         self._core.abort()
 

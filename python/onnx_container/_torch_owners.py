@@ -36,6 +36,9 @@ _WAITING = 2
 _PATIENCE = timedelta(days=1)
 """How long a rank waits for another: as long as an upload takes. A rank that dies is noticed at once."""
 
+_MEETING = timedelta(minutes=10)
+"""How long a rank waits for the others to begin: all of them come from one plan. One that failed before never comes."""
+
 Key = tuple[str, Any]
 """A part of weights in a state dict: its name, and its place in the tensor."""
 
@@ -128,7 +131,9 @@ class Messages:
 
     def __init__(self, group: Any, job: str) -> None:
         store = dist.PrefixStore(f"onnx-container job {job}", distributed_c10d._get_default_store())
-        self._group = dist.ProcessGroupGloo(store, dist.get_rank(group), dist.get_world_size(group), timeout=_PATIENCE)
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        _meet(store, rank, size)
+        self._group = dist.ProcessGroupGloo(store, rank, size, timeout=_PATIENCE)
 
     def send(self, message: torch.Tensor, to: int) -> Any:
         """Begins to send a message; ``to`` is a rank of the group."""
@@ -137,6 +142,23 @@ class Messages:
     def receive(self, message: torch.Tensor, source: int) -> None:
         """Waits for a message."""
         self._group.recv([message], source, 0).wait()
+
+
+def _meet(store: Any, rank: int, size: int) -> None:
+    """Waits until all ranks are here.
+
+    Raises:
+        RuntimeError: ranks that do not come, or have gone.
+    """
+    names = [f"rank {it}" for it in range(size)]
+    store.set(names[rank], "here")
+    try:
+        store.wait(names, _MEETING)
+    except RuntimeError:
+        missing = ", ".join(name for name in names if not store.check([name]))
+        store.set("gone", missing)
+    if store.check(["gone"]):
+        raise RuntimeError(f"{store.get('gone').decode()}: has failed before it wrote, or did not come within {_MEETING}")
 
 
 def gather(

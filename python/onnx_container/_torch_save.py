@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
+import pickle
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
@@ -30,6 +32,27 @@ if TYPE_CHECKING:
     from ._options import Path, PublishOptions
 
 __all__ = ["OnnxWriter"]
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _sent(call: Callable[_P, _R]) -> Callable[_P, _R]:
+    """``call``, whose errors can be pickled: torch sends them to the other ranks, which wait for ever for one that cannot be."""
+
+    @functools.wraps(call)
+    def made(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            try:
+                pickle.loads(pickle.dumps(error))
+            except Exception:
+                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+            raise
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -87,22 +110,37 @@ class OnnxWriter(StorageWriter):
             process_group: for a model in a store, the group of ``dcp.save`` where that is not of all ranks.
             store, store_options, keep, if_present: for a model in a store, as in :meth:`Job.plan`. Each rank gives its own.
             options: those of :meth:`Container.save`.
+
+        Raises:
+            TypeError, ValueError: arguments that no save has. Where there are other ranks, the save raises it, on every rank.
         """
-        self._is_stored = _places.is_stored(path, options.get("store"))
-        self._reached: dict[str, Any] = {name: options.get(name) for name in ("store", "store_options")}
-        apart = {"store", "store_options", *(_stores.PUBLISHING if self._is_stored else ())}
-        saving: dict[str, Any] = {name: value for name, value in options.items() if name not in apart}
-        _options.save("OnnxWriter", **saving)
-        self.path = os.fspath(path)
+        self.path, self._is_stored = str(path), False
         self.saved: Committed | None = None
         """What the last save has put in place; on rank 0 alone."""
         self._model, self._given = model, options
-        self._rename = _ranks.renamed_by("OnnxWriter", rename)
-        self._ignored = _options.fill("OnnxWriter", ignore=ignore)["ignore"]
+        self._reached: dict[str, Any] = {name: options.get(name) for name in ("store", "store_options")}
+        self._refused: Exception | None = None
+        try:
+            self._take(path, rename, ignore)
+        except Exception as error:
+            # Other ranks come to the save, and wait there for this one.
+            if _torch_owners.size_of(None) == 1:
+                raise
+            self._refused = error
         self._process_group = process_group
         self._begun: _Begun | None = None
         self._kept: tuple[Container, list[str]] | None = None
         self._messages: _torch_owners.Messages | None = None
+
+    def _take(self, path: Path, rename: _ranks.Rename, ignore: Iterable[str] | str) -> None:
+        """Refuses arguments that no save has."""
+        self._is_stored = _places.is_stored(path, self._reached["store"])
+        apart = {*self._reached, *(_stores.PUBLISHING if self._is_stored else ())}
+        saving: dict[str, Any] = {name: value for name, value in self._given.items() if name not in apart}
+        _options.save("OnnxWriter", **saving)
+        self.path = os.fspath(path)
+        self._rename = _ranks.renamed_by("OnnxWriter", rename)
+        self._ignored = _options.fill("OnnxWriter", ignore=ignore)["ignore"]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_begun": None, "_kept": None, "_messages": None, "saved": None}
@@ -123,19 +161,24 @@ class OnnxWriter(StorageWriter):
             self.path = os.fspath(checkpoint_id)
             self._is_stored = _places.is_stored(checkpoint_id, self._reached["store"])
 
+    @_sent
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Refuses what cannot be saved by several ranks."""
+        if self._refused is not None:
+            raise self._refused
         if not kwargs.get("use_collectives", True):
             raise ValueError("OnnxWriter: ranks agree on one model: save with use_collectives=True")
         if is_coordinator and self._model is None:
             raise TypeError("OnnxWriter: rank 0 needs the model: OnnxWriter(path, model)")
 
+    @_sent
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The plan of a rank, as it is."""
         if not getattr(plan, "usable", True):
             raise ValueError("OnnxWriter: a plan that is cached names the files of an earlier save: use a planner without caching")
         return plan
 
+    @_sent
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Holds the plans of all ranks to the model, lays out its files, and says what each rank writes."""
         self._abandon()
@@ -186,6 +229,7 @@ class OnnxWriter(StorageWriter):
         ignored = _patterns.matching("OnnxWriter", names, self._ignored)[0]
         return {*ignored, *(name for name in names if self._rename(name) in found.unused)}
 
+    @_sent
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Writes what this rank has to its places."""
         task: _Task = plan.storage_data
@@ -248,6 +292,7 @@ class OnnxWriter(StorageWriter):
             else:
                 yield from _pieces(task.tensors[item.index.fqn], _chunk(task.rank, item), tensor)
 
+    @_sent
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Puts the model in its place, once all ranks have written."""
         begun = self._begun

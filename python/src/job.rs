@@ -12,7 +12,7 @@ use crate::container::Container;
 use crate::error::OrRaise;
 use crate::initializer::converted;
 use crate::interrupt::detached;
-use crate::options::Save;
+use crate::options::{Save, Source, source as source_options};
 use crate::saved::{files, names};
 
 /// A job, as the library has it.
@@ -66,10 +66,11 @@ impl Job {
         parts: usize,
         cast: Option<Cast>,
         options: Save,
+        reading: Source,
     ) -> PyResult<Self> {
         let (options, _) = options.options()?;
         let recast = recast(cast)?;
-        let options = JobOptions::from(parts).save(options);
+        let options = JobOptions::from(parts).save(options).source(source_options(&reading)?);
         let planned =
             detached(py, move || onnx_container::job::Job::rewrite(source, path, recast, options));
         planned.map(Self)

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onnx_container::edit::{CastOptions, ExternalizeOptions, FillOptions, Tied};
 use onnx_container::external_data::PathPolicy;
 use onnx_container::inline::InlineOptions;
+use onnx_container::job::SourceOptions;
 use onnx_container::load::Limit;
 use onnx_container::save::{Progress, ShardNames};
 use onnx_container::{
@@ -58,6 +59,13 @@ pub fn limits(given: &[(String, u64)]) -> PyResult<Limits> {
             || PyValueError::new_err(format!("limits has no {name:?}, it has {}", known()));
         Ok(limits.with(limit.ok_or_else(unknown)?, *most))
     })
+}
+
+/// How the source of a rewrite is opened: which links are followed, and limits.
+pub type Source = (String, Vec<(String, u64)>);
+
+pub fn source((paths, most): &Source) -> PyResult<SourceOptions> {
+    Ok(SourceOptions::new().paths(policy(paths)?).limits(limits(most)?))
 }
 
 fn alignment(bytes: u64) -> PyResult<Alignment> {

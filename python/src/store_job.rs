@@ -12,7 +12,7 @@ use crate::container::Container;
 use crate::error::OrRaise;
 use crate::interrupt::detached;
 use crate::job::{Cast, Given, Planned, recast};
-use crate::options::Save;
+use crate::options::{Save, Source, source as source_options};
 use crate::places::Reached;
 use crate::saved::names;
 use crate::stores::{Publishing, texts};
@@ -58,8 +58,10 @@ impl StoreJob {
         save: Save,
         publishing: Publishing,
         reached: Reached,
+        reading: Source,
     ) -> PyResult<Self> {
         let (recast, options) = (recast(cast)?, options(parts, save, publishing)?);
+        let options = options.source(source_options(&reading)?);
         let (url, stores) = target(url, &reached).or_raise()?;
         detached(py, || RemoteJob::rewrite(source, &url, stores, recast, options)).map(Self)
     }

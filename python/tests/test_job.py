@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import os
 import pickle
 import sys
@@ -133,6 +134,28 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             call()
     with pytest.raises(TypeError, match="status"):
         Job.plan(model(), tmp_path / "n.onnx", progress=True)
+
+
+def test_every_part_of_a_rewrite_opens_its_source_as_the_plan_did(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "m").mkdir()
+    filled().save(outside / "m.onnx")
+    (tmp_path / "m" / "m.onnx").write_bytes((outside / "m.onnx").read_bytes())
+    os.symlink(outside / "m.onnx.data", tmp_path / "m" / "m.onnx.data")
+    source = tmp_path / "m" / "m.onnx"
+    for how in ({}, {"paths": "strict"}):
+        with pytest.raises(onnx_container.Error, match="leads out|outside|link"):
+            Job.rewrite(source, tmp_path / "o.onnx", **how)
+    with pytest.raises(onnx_container.Error, match="nodes"):
+        Job.rewrite(source, tmp_path / "o.onnx", paths="trusted", limits={"nodes": 1})
+    job = Job.rewrite(source, tmp_path / "o.onnx", paths="trusted", limits={"nodes": 2}, cast="float16", except_="b")
+    assert json.loads(job.to_json())["job"]["source"]["options"] == {"paths": "trusted", "limits": {"nodes": 2}}
+    pickle.loads(pickle.dumps(job)).write(0)
+    assert job.commit().digest is not None
+    for given, said in [({"paths": "all"}, "paths"), ({"paths": 3}, "paths is a str"), ({"limits": {"tables": 3}}, 'no "tables"')]:
+        with pytest.raises((ValueError, TypeError), match=said):
+            Job.rewrite(source, tmp_path / "p.onnx", **given)
 
 
 def test_a_rewrite_casts_and_runs(tmp_path: Path) -> None:

@@ -88,7 +88,10 @@ def test_a_rewrite_reads_a_path_or_a_url(place: Place, tmp_path: Path) -> None: 
         write_all(Job.from_json(job.to_json(), **place.how))
         committed = job.commit()
         assert committed.digest == expected.digest() == place.load("half.onnx").digest()
-        other = Job.rewrite(source, place.at("other.onnx"), **place.how, **mode)
+        with pytest.raises(Error, match="nodes"):
+            Job.rewrite(source, place.at("other.onnx"), limits={"nodes": 0}, **place.how, **mode)
+        other = Job.rewrite(source, place.at("other.onnx"), paths="strict", limits={"nodes": 9}, **place.how, **mode)
+        assert other.to_json().count('"limits":{"nodes":9}') == 1
         write_all(other)
         assert other.commit().digest == filled().digest()
 

@@ -246,6 +246,38 @@ def test_every_rank_tells_every_fault(group, case: str) -> None:
         assert os.listdir(folder / case) == []
 
 
+EARLY = {
+    "arguments": (1, "threshold"),
+    "a path that is none": (1, "int"),
+    "set_up_storage_writer": (1, "rank 1 has no disk"),
+    "prepare_local_plan": (1, "rank 1 has no disk"),
+    "create_local_plan": (1, "rank 1 has no disk"),
+    "finish_plan": (1, "rank 1 has no disk"),
+    "resolve_data": (1, "Unsent: one and another one"),
+    "rename": (0, "Unsent: "),
+}
+"""Where a rank fails before it has sent anything: the rank, and what all ranks say."""
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str] | None) -> list[dict[str, str]]:
+    """What two ranks say of each case. Where one of them waits for the other, this ends by its time limit."""
+    folder = tmp_path_factory.mktemp("early")
+    for rank in run("early", 2, folder, environment):
+        assert rank.returncode == 0, rank.stdout
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("where", ["", " in a store"], ids=["folder", "store"])
+@pytest.mark.parametrize("case", EARLY)
+def test_a_rank_that_fails_early_keeps_no_other_waiting(early, environment, case: str, where: str) -> None:
+    if where and environment is None:
+        pytest.skip("!!! SKIPPED: no moto")
+    rank, reason = EARLY[case]
+    for told in early:
+        assert f"(RANK {rank})" in told[case + where] and reason in told[case + where], told[case + where]
+
+
 @pytest.mark.parametrize("world", [2, 1], ids=["another rank", "rank 0"])
 def test_a_killed_rank_leaves_the_old_model(tmp_path: Path, world: int) -> None:
     rows = torch_ranks.full("rows")

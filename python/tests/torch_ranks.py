@@ -503,5 +503,95 @@ def save_killed(rank: int, world: int, folder: Path, path: Path | str) -> None:
     dcp.save(state, storage_writer=OnnxWriter(path, model), planner=Killed())
 
 
+class Unsent(Exception):
+    """An error that can be pickled, and not be made again."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def unsent(name: str) -> str:
+    raise Unsent(name, "another one")
+
+
+class Early(DefaultSavePlanner):
+    """Fails on rank 1, in the method that it is given."""
+
+    def __init__(self, method: str, error: Exception) -> None:
+        super().__init__()
+        self.method, self.error = method, error
+
+    def _fail(self, method: str) -> None:
+        if method == self.method and dist.get_rank() == 1:
+            raise self.error
+
+    def create_local_plan(self) -> Any:
+        self._fail("create_local_plan")
+        return super().create_local_plan()
+
+    def finish_plan(self, new_plan: Any) -> Any:
+        self._fail("finish_plan")
+        return super().finish_plan(new_plan)
+
+    def resolve_data(self, write_item: Any) -> Any:
+        self._fail("resolve_data")
+        return super().resolve_data(write_item)
+
+
+class Unprepared(OnnxWriter):
+    """Fails on rank 1, in the method that it is given."""
+
+    method = ""
+
+    def set_up_storage_writer(self, *args: Any, **kwargs: Any) -> None:
+        if self.method == "set_up_storage_writer" and dist.get_rank() == 1:
+            raise OSError("rank 1 has no disk")
+        super().set_up_storage_writer(*args, **kwargs)
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        if self.method == "prepare_local_plan" and dist.get_rank() == 1:
+            raise OSError("rank 1 has no disk")
+        return super().prepare_local_plan(plan)
+
+
+def early(rank: int, world: int, folder: Path) -> None:
+    """Saves whose rank 1, or whose rank 0 alone, fails before it has sent anything."""
+    from onnx_container import _torch_owners
+
+    _torch_owners._MEETING = timedelta(seconds=3)
+    begin(rank, world, folder)
+    mesh = init_device_mesh("cpu", (world,))
+    state = {"rows": spread(full("rows"), mesh, [Shard(0)]), "columns": spread(full("columns"), mesh, [Shard(1)])}
+    model = skeleton(*(WEIGHTS.keys() - state.keys()))
+    disk = OSError("rank 1 has no disk")
+    cases: dict[str, tuple[dict[str, Any], DefaultSavePlanner | None, str]] = {
+        "arguments": ({"threshold": "many"} if rank == 1 else {}, None, ""),
+        "a path that is none": ({}, None, "path"),
+        "set_up_storage_writer": ({}, None, "set_up_storage_writer"),
+        "prepare_local_plan": ({}, None, "prepare_local_plan"),
+        "create_local_plan": ({}, Early("create_local_plan", disk), ""),
+        "finish_plan": ({}, Early("finish_plan", disk), ""),
+        "resolve_data": ({}, Early("resolve_data", Unsent("one", "another one")), ""),
+        "rename": ({"rename": unsent}, None, ""),
+    }
+    told: dict[str, str] = {}
+    for where in ["", *([" in a store"] if "AWS_ENDPOINT" in os.environ else [])]:
+        for case, (options, planner, method) in cases.items():
+            path: Any = url(folder, "early") if where else folder / "m.onnx"
+            path = 3 if method == "path" and rank == 1 else path
+            start = time.monotonic()
+            try:
+                writer = Unprepared(path, model, **options)
+                writer.method = method
+                dcp.save(state, storage_writer=writer, planner=planner)
+                told[case + where] = "saved"
+            except dcp.api.CheckpointException as error:
+                told[case + where] = str(error)
+            print(f"{case}{where}: {time.monotonic() - start:.2f} s", flush=True)
+            dist.barrier()
+    (folder / f"rank{rank}.json").write_text(json.dumps(told))
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
-    {"main": main, "killed": killed, "killed_in_store": killed_in_store}[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    {"main": main, "early": early, "killed": killed, "killed_in_store": killed_in_store}[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

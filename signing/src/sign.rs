@@ -234,6 +234,7 @@ impl<'a> Job<'a> {
     fn all_files(&self, found: Tree) -> Result<(Vec<String>, Vec<String>)> {
         let folder = &self.places.folder;
         tree::refuse_leftovers(folder, &found, "then sign")?;
+        tree::refuse_jobs(folder, &found)?;
         let refused = found.problems.iter().map(|problem| {
             Error::new(ErrorKind::UnsafePath, &*problem.reason)
                 .with_path(folder.join(&problem.path))

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs::{DirEntry, read_dir};
 use std::path::{Path, PathBuf};
 
-use onnx_container::recovery::is_left_by_saves;
+use onnx_container::recovery::{is_left_by_saves, is_of_job};
 use onnx_container::{Error, ErrorKind, Result};
 use onnx_container_files::locations::plain;
 use onnx_container_files::unfinished::is_unfinished;
@@ -151,6 +151,25 @@ pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<()> {
     let who = if of == Temporary::Save { "an interrupted save" } else { "an interrupted command" };
     let reason =
         format!("has what {who} left: run `onnx-container recover {}`, {next}", folder.display());
+    Err(Error::new(ErrorKind::Changed, reason).with_path(folder))
+}
+
+/// The folder of the job that the file at `path` beneath `root` is of.
+pub fn job_of(root: &Path, path: &str) -> Option<PathBuf> {
+    let mut folder = root.to_path_buf();
+    let (above, _) = path.rsplit_once('/')?;
+    above.split('/').find_map(|part| {
+        folder.push(part);
+        is_of_job(part).then(|| folder.clone())
+    })
+}
+
+/// Refuses a folder with a job: what it has there changes with each part, and goes at its end.
+pub fn refuse_jobs(root: &Path, found: &Tree) -> Result<()> {
+    let Some(folder) = found.files.iter().find_map(|path| job_of(root, path)) else {
+        return Ok(());
+    };
+    let reason = "is a job, whose files go at its end: commit it or abort it, then sign";
     Err(Error::new(ErrorKind::Changed, reason).with_path(folder))
 }
 

@@ -65,6 +65,54 @@ fn what_an_interrupted_save_left_is_neither_signed_nor_verified() {
 }
 
 #[test]
+fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
+    let said = |name: &str| {
+        format!("{name}`: is a signature of the files before: `sign` signs those that were written")
+    };
+    let folder = packed();
+    let rewrite = |output: &str| {
+        folder
+            .run(&["job", "rewrite", "p.onnx", output, "--cast", "float16", "-o", "p.job"])
+            .done();
+        folder.run(&["job", "write", "p.job", "--all"]).done();
+    };
+    folder.run(&["sign", "p.onnx", "--key", "keys/P-256.pem"]).done();
+    let signatures = ["model.sig", "model.digest.sig"];
+    let before = signatures.map(|name| fs::read(folder.path(name)).unwrap());
+    rewrite("other.onnx");
+    folder.run(&["job", "commit", "p.job"]).done();
+    rewrite("p.onnx");
+    let committed = folder.run(&["job", "commit", "p.job", "--json"]);
+    let warnings = committed.json()["warnings"].clone();
+    for (number, name) in signatures.into_iter().enumerate() {
+        assert!(committed.stderr().contains(&said(name)), "{committed:?}");
+        assert!(warnings[number].as_str().unwrap().contains(&said(name)), "{warnings}");
+        assert_eq!(fs::read(folder.path(name)).unwrap(), before[number]);
+    }
+    let verify = ["verify-signature", "p.onnx", "--key", "keys/P-256.pub"];
+    folder.run(&verify).failed(&[]).says(&["files     NOT as signed", "content   NOT as signed"]);
+    // Where an earlier commit has done so, nothing is written.
+    let again = folder.run(&["job", "commit", "p.job"]);
+    assert_eq!((again.code(), again.stderr().contains("signature")), (0, false), "{again:?}");
+}
+
+#[test]
+fn the_files_of_a_job_are_not_signed() {
+    let folder = packed();
+    let all = ["sign", "p.onnx", "--key", "keys/P-256.pem", "--all-files"];
+    let verify = ["verify-signature", "p.onnx", "--key", "keys/P-256.pub"];
+    folder.run(&all).done();
+    folder.run(&["job", "rewrite", "p.onnx", "p.onnx", "-o", "keys/p.job"]).done();
+    folder.run(&all).failed(&["is a job, whose files go at its end: commit it or abort it"]);
+    folder.run(&["sign", ".", "--key", "keys/P-256.pem"]).failed(&["is a job"]);
+    folder.run(&verify).failed(&[]).says(&["a job has it, which goes on"]);
+    folder.run(&["job", "write", "keys/p.job", "--all"]).done();
+    assert_eq!(folder.run(&["job", "commit", "keys/p.job"]).code(), 0);
+    folder.run(&all).done();
+    folder.run(&verify).done();
+}
+
+#[test]
 fn files_of_a_killed_signing_are_removed_unless_a_process_holds_them() {
     const LEFT: &str = "m/.onnx-container-signing-aB3xYz";
     let folder = folder();

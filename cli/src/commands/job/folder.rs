@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::edit::ExternalizeOptions;
 use onnx_container::job::{self, Job, JobOptions, JobStatus, Recast, jobs_of};
-use onnx_container::{MAX_PROTOBUF, Result, SaveOptions, WeightFiles};
+use onnx_container::{
+    Error, ErrorKind, MAX_PROTOBUF, Result, SaveOptions, WeightFiles,
+};
+use onnx_container_signing::signatures_of;
 
 use super::any::AnyJob;
 use super::results::{Committed, File, Layout, Named, Progress, Written};
@@ -60,12 +63,22 @@ impl AnyJob for Job {
         let replaced = links.replaced_by(&committed.files, false);
         let mut committed = told(&self.path(), committed);
         committed.warnings.extend(replaced);
+        if !committed.already {
+            committed.warnings.extend(old_signatures(&self.path()));
+        }
         Ok(committed)
     }
 
     fn abort(self: Box<Self>) -> Result<()> {
         Job::abort(*self)
     }
+}
+
+/// A warning for each signature of the model at `path`, whose files were written.
+fn old_signatures(path: &Path) -> impl Iterator<Item = Error> {
+    let reason = "is a signature of the files before: `sign` signs those that were written";
+    let warning = move |path: PathBuf| Error::new(ErrorKind::Changed, reason).with_path(path);
+    signatures_of(path).into_iter().map(warning)
 }
 
 /// What a commit of the job whose model is at `path` has done.

@@ -11,6 +11,7 @@ use super::folder::{HALF_MADE, JobFolder};
 use super::options::JobOptions;
 use super::source::RewriteSource;
 use super::stamp::FileStamp;
+use crate::buffer::MmapChoice;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::check_location;
@@ -226,6 +227,16 @@ impl Job {
             Error::new(ErrorKind::InvalidArgument, reason)
         })?;
         Ok(self.job_folder().data(&found.name))
+    }
+
+    /// This job, whose [rewrite](Self::rewrite) has the model file of its source mapped by this
+    /// process, or read whole; see [`SourceOptions::mmap`](super::SourceOptions::mmap).
+    #[must_use]
+    pub fn map_source(mut self, map: MmapChoice) -> Self {
+        if let Some(source) = &mut self.source {
+            source.map(map);
+        }
+        self
     }
 
     /// The job as JSON: some 100 bytes for each tensor.

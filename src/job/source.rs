@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::options::Recast;
 use super::source_options::SourceOptions;
 use super::stamp::FileStamp;
+use crate::buffer::MmapChoice;
 use crate::container::Container;
 use crate::container::cast::CastReport;
 use crate::container::externalize::ExternalizeOptions;
@@ -80,6 +81,11 @@ impl RewriteSource {
     /// [`ErrorKind::Changed`](crate::ErrorKind::Changed).
     pub fn check(&self) -> Result<()> {
         self.files.iter().try_for_each(|(path, stamp)| FileStamp::check(path, *stamp))
+    }
+
+    /// Whether this process maps the model file; see [`SourceOptions::mmap`].
+    pub fn map(&mut self, map: MmapChoice) {
+        self.options = self.options.mmap(map);
     }
 
     /// How much the source may hold.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::buffer::MmapChoice;
 use crate::error::{Error, ErrorKind};
 use crate::files::external_data::PathPolicy;
 use crate::limits::{Limit, Limits};
@@ -16,7 +17,7 @@ const POLICIES: [(&str, PathPolicy); 3] = [
 ];
 
 /// How the source of a rewrite is opened. It is part of the job, so that every process opens it in
-/// the same way.
+/// the same way; whether its model file is mapped, each process says for itself.
 ///
 /// ```
 /// use onnx_container::external_data::PathPolicy;
@@ -30,6 +31,7 @@ const POLICIES: [(&str, PathPolicy); 3] = [
 pub struct SourceOptions {
     pub(super) paths: PathPolicy,
     limits: Limits,
+    map: MmapChoice,
 }
 
 /// The same in JSON: what is not the default.
@@ -56,6 +58,16 @@ impl SourceOptions {
         self
     }
 
+    /// Whether the model file of the source is mapped by this process, or read whole. Default
+    /// [`MmapChoice::never`]. Weights that are in the model are then in memory only while they are
+    /// written. Weights files are read in parts in any case, and a store has no files to map. It is
+    /// not part of the job: see [`Job::map_source`](super::Job::map_source).
+    #[must_use]
+    pub fn mmap(mut self, map: MmapChoice) -> Self {
+        self.map = map;
+        self
+    }
+
     /// How much the source may hold before it is refused; see [`LoadOptions::limits`].
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -70,18 +82,18 @@ impl SourceOptions {
 
     /// A load with these options.
     pub fn load(&self) -> LoadOptions {
-        LoadOptions::new().paths(self.paths).limits(self.limits)
+        LoadOptions::new().mmap(self.map).paths(self.paths).limits(self.limits)
     }
 
-    /// Whether these are the defaults.
+    /// Whether what is part of the job are the defaults.
     #[doc(hidden)] // for the jobs of stores
     pub fn is_default(&self) -> bool {
-        *self == Self::default()
+        self.mmap(MmapChoice::never()) == Self::default()
     }
 }
 
 impl From<SourceOptions> for Stored {
-    fn from(SourceOptions { paths, limits }: SourceOptions) -> Self {
+    fn from(SourceOptions { paths, limits, map: _ }: SourceOptions) -> Self {
         let is_other = paths != PathPolicy::default();
         let named = POLICIES.into_iter().find(|(_, policy)| is_other && *policy == paths);
         let defaults = Limits::new();

@@ -91,6 +91,10 @@ pub struct JobRewriteArgs {
     /// Print the result as JSON, and not the job
     #[arg(long)]
     pub json: bool,
+    /// Read IN whole instead of mapping it: for network disks, and for a file that may change.
+    /// Weights that are in IN are then all in memory
+    #[arg(long)]
+    pub no_mmap: bool,
     #[command(flatten)]
     pub trust: TrustArgs,
     #[cfg(feature = "stores")]
@@ -112,6 +116,10 @@ pub struct JobWriteArgs {
     /// Write all parts that are not written
     #[arg(long, conflicts_with = "parts")]
     pub all: bool,
+    /// Read the model whole instead of mapping it: for network disks, and for a file that may
+    /// change. Weights that are in the model are then all in memory
+    #[arg(long)]
+    pub no_mmap: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

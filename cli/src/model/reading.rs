@@ -25,13 +25,18 @@ pub fn unmapped() -> Reading {
 
 /// What the user asked for.
 pub fn of(args: &ReadArgs) -> Reading {
-    Reading { map: map(args), ..trusting(&args.trust) }
+    mapping(&args.trust, args.no_mmap)
+}
+
+/// What the user asked for where the two are apart.
+pub fn mapping(args: &TrustArgs, no_mmap: bool) -> Reading {
+    Reading { map: map(no_mmap), ..trusting(args) }
 }
 
 /// How the source of a job is opened.
-pub fn of_source(args: &TrustArgs) -> SourceOptions {
-    let Reading { paths, limits, .. } = trusting(args);
-    SourceOptions::new().paths(paths).limits(limits)
+pub fn of_source(args: &TrustArgs, no_mmap: bool) -> SourceOptions {
+    let Reading { map, paths, limits } = mapping(args, no_mmap);
+    SourceOptions::new().paths(paths).limits(limits).mmap(map)
 }
 
 /// How to read without mapping.
@@ -42,8 +47,8 @@ pub fn trusting(args: &TrustArgs) -> Reading {
 }
 
 /// Files are mapped unless `--no-mmap` was given.
-fn map(args: &ReadArgs) -> MmapChoice {
-    if args.no_mmap {
+pub fn map(no_mmap: bool) -> MmapChoice {
+    if no_mmap {
         return MmapChoice::never();
     }
     // SAFETY: the user sees to it that nobody truncates or rewrites the model's files while the

@@ -46,6 +46,16 @@ fn tensor(parts: &[&[u8]]) -> Vec<u8> {
     field(5, parts.concat())
 }
 
+/// A model with `count` initializers, each of `len` bytes in the model.
+pub fn embedded(count: usize, len: usize) -> Vec<u8> {
+    let initializer = |i: usize| {
+        let name = field(8, format!("w{i}"));
+        tensor(&[&number(1, len as u64), &number(2, 2), &name, &field(9, vec![i as u8 + 1; len])])
+    };
+    let initializers: Vec<u8> = (0..count).flat_map(initializer).collect();
+    model(initializers)
+}
+
 /// An initializer of no elements at `location`, with more entries.
 fn external(location: &str, more: &[u8]) -> Vec<u8> {
     tensor(&[&number(1, 0), &number(2, 2), &entry("location", location), more, &number(14, 1)])

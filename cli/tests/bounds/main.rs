@@ -222,3 +222,30 @@ fn no_command_takes_much_more_memory_than_its_model_is_long() {
 fn lists_that_threads_read_take_no_more() {
     hold(&cases::lists(8 << 20), |_, _, command| matches!(command, ["files", ..]));
 }
+
+/// Weights that are in the source of a job are not all in memory, unless it is read whole.
+#[test]
+fn a_part_of_a_job_has_its_own_weights_in_memory() {
+    const MIB: u64 = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("m.onnx"), cases::embedded(16, 8 << 20)).unwrap();
+    fs::create_dir(folder.path().join("o")).unwrap();
+    let measured = |line: &str| {
+        let words: Vec<_> = line.split(' ').collect();
+        let Measured { peak, code, .. } = measure_in(folder.path(), &words);
+        let said = fs::read_to_string(folder.path().join("o/stderr")).unwrap();
+        assert_eq!(code, 0, "{line}: {said}");
+        println!("{line}: {} MiB", peak / MIB);
+        peak
+    };
+    let plan = "job rewrite m.onnx p.onnx --parts 4 --min-bytes 0";
+    let planned = measured(&format!("{plan} -o p.job"));
+    let planned_whole = measured(&format!("{plan} --no-mmap -o q.job"));
+    assert!(planned + 32 * MIB < planned_whole, "{planned} {planned_whole}");
+    let written = measured("job write p.job 0");
+    let written_whole = measured("job write p.job 1 --no-mmap");
+    assert!(written + 32 * MIB < written_whole, "{written} {written_whole}");
+    measured("job write p.job 2-3");
+    measured("job commit p.job");
+    measured("diff m.onnx p.onnx");
+}

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use onnx_container::external_data::check_location;
 use onnx_container::recovery::is_of_job;
 use onnx_container::work::JsonKind;
-use onnx_container::{ByteSize, DataType, Error, ErrorKind, Result};
+use onnx_container::{ByteSize, DataType, Error, ErrorKind, MmapChoice, Result};
 use serde::{Deserialize, Serialize};
 
 use super::folder::JobFolder;
@@ -208,6 +208,16 @@ impl RemoteJob {
             false => IfPresent::Replace,
         };
         PublishOptions::new().if_present(if_present).keep(self.plan.keep)
+    }
+
+    /// This job, whose [rewrite](Self::rewrite) of a model in a folder has the model file mapped by
+    /// this process, or read whole; see [`SourceOptions::mmap`](onnx_container::job::SourceOptions).
+    #[must_use]
+    pub fn map_source(mut self, map: MmapChoice) -> Self {
+        if let Some(source) = &mut self.plan.source {
+            source.map(map);
+        }
+        self
     }
 
     /// The job as JSON: some 100 bytes for each tensor.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use onnx_container::edit::{CastReport, ExternalizeOptions};
 use onnx_container::job::{Recast, RewriteSource, SourceOptions, changed};
-use onnx_container::{Container, Error, ErrorKind, Limits, Result};
+use onnx_container::{Container, Error, ErrorKind, Limits, MmapChoice, Result};
 use serde::{Deserialize, Serialize};
 
 use super::stores::Stores;
@@ -66,6 +66,13 @@ impl JobSource {
         match self {
             Self::Folder(source) => source.open(),
             Self::Store(source) => source.open(stores),
+        }
+    }
+
+    /// Whether this process maps the model file. A store has none to map.
+    pub(super) fn map(&mut self, map: MmapChoice) {
+        if let Self::Folder(source) = self {
+            source.map(map);
         }
     }
 

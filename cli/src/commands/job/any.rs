@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use onnx_container::Result;
+use onnx_container::{MmapChoice, Result};
 
 use super::results::{Committed, Layout, Named, Progress, Written};
 
@@ -13,6 +13,9 @@ pub trait AnyJob {
 
     /// What is planned.
     fn layout(&self) -> Layout;
+
+    /// Says whether the model file of the source is mapped.
+    fn map_source(self: Box<Self>, map: MmapChoice) -> Box<dyn AnyJob>;
 
     fn to_json(&self) -> Result<String>;
 

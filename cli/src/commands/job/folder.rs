@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use onnx_container::edit::ExternalizeOptions;
 use onnx_container::job::{self, Job, JobOptions, JobStatus, Recast, jobs_of};
 use onnx_container::{
-    Error, ErrorKind, MAX_PROTOBUF, Result, SaveOptions, WeightFiles,
+    Error, ErrorKind, MAX_PROTOBUF, MmapChoice, Result, SaveOptions, WeightFiles,
 };
 use onnx_container_signing::signatures_of;
 
@@ -25,6 +25,10 @@ impl AnyJob for Job {
     fn layout(&self) -> Layout {
         let files = File::beside(&self.path(), &self.files());
         Layout::new(self.parts().len(), self.tensors().len(), files)
+    }
+
+    fn map_source(self: Box<Self>, map: MmapChoice) -> Box<dyn AnyJob> {
+        Box::new(Job::map_source(*self, map))
     }
 
     fn to_json(&self) -> Result<String> {
@@ -121,7 +125,7 @@ fn options(args: &JobRewriteArgs) -> JobOptions {
     let save = save.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
     let options = JobOptions::from(args.parts).save(save);
     let options = options.externalize(moving.all_tensors(args.moving.all_tensors));
-    options.source(reading::of_source(&args.trust))
+    options.source(reading::of_source(&args.trust, args.no_mmap))
 }
 
 fn saving(args: &JobRewriteArgs) -> SaveOptions {

@@ -50,7 +50,7 @@ fn plan(args: &JobRewriteArgs) -> Result<Box<dyn AnyJob>, Failure> {
         return Err(Failure::Usage(reason));
     }
     if let Some(path) = args.job.as_ref().filter(|_| !is_url(input)) {
-        let own = needed::files(input, reading::trusting(&args.trust))?;
+        let own = needed::files(input, reading::mapping(&args.trust, args.no_mmap))?;
         refusal(path, &own, false).map_or(Ok(()), Err)?;
     }
     doors::plan(args, recast(args)?)
@@ -103,8 +103,8 @@ fn excepted(args: &JobRewriteArgs) -> Result<HashSet<String>, Failure> {
         return Ok(HashSet::new());
     }
     let input = &args.paths.input;
-    let container =
-        place::load(input, LoadOptions::from(reading::trusting(&args.trust)).weights(false))?;
+    let reading = reading::mapping(&args.trust, args.no_mmap);
+    let container = place::load(input, LoadOptions::from(reading).weights(false))?;
     cast::excepted(&container, &args.except, input)
 }
 

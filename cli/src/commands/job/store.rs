@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::edit::ExternalizeOptions;
 use onnx_container::job::Recast;
-use onnx_container::{Error, ErrorKind, MAX_PROTOBUF, Result, SaveOptions};
+use onnx_container::{Error, ErrorKind, MAX_PROTOBUF, MmapChoice, Result, SaveOptions};
 use onnx_container_store::job::{RemoteCommitted, RemoteJob, RemoteJobOptions, RemoteJobStatus};
 use onnx_container_store::{PublishOptions, Store, StoreUrl, job};
 
@@ -25,6 +25,10 @@ impl AnyJob for RemoteJob {
         let files = self.files().map(|(name, bytes)| file(self.url(), name, bytes));
         let tensors = self.parts().map(|part| self.tensors(part).count()).sum();
         Layout::new(self.parts().len(), tensors, files.collect())
+    }
+
+    fn map_source(self: Box<Self>, map: MmapChoice) -> Box<dyn AnyJob> {
+        Box::new(RemoteJob::map_source(*self, map))
     }
 
     fn to_json(&self) -> Result<String> {
@@ -162,7 +166,7 @@ fn options(args: &JobRewriteArgs) -> RemoteJobOptions {
     let moving = ExternalizeOptions::new().min_bytes(args.moving.min_bytes);
     let moving = moving.all_tensors(args.moving.all_tensors);
     let options = RemoteJobOptions::from(args.parts).publish(publish).externalize(moving);
-    options.source(reading::of_source(&args.trust))
+    options.source(reading::of_source(&args.trust, args.no_mmap))
 }
 
 /// Refuses options that a model at this place does not have.

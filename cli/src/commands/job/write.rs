@@ -7,6 +7,7 @@ use super::doors;
 use super::named::{next_call, told};
 use super::results::{Named, Written};
 use crate::args::JobWriteArgs;
+use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::Output;
 use crate::terminal::stop;
@@ -24,7 +25,7 @@ struct WriteReport {
 
 /// Writes the parts, and tells what is missing.
 pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let job = doors::open(&args.job)?;
+    let job = doors::open(&args.job)?.map_source(reading::map(args.no_mmap));
     let mut written = Vec::new();
     for part in asked(&*job, args)? {
         let done = job.write(part).map_err(|error| error.because(&format!("part {part}")))?;

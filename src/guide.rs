@@ -7,7 +7,7 @@
 //!   [`inlining`].
 //! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
 //! - Script: [`commands`], [`json`].
-//! - Contribute: [`design`], [`benchmarks`].
+//! - Contribute: [`design`], [`benchmarks`], [`releasing`].
 
 /// A module for each page of the folder `docs`, as the build script has written it.
 macro_rules! pages {
@@ -37,6 +37,7 @@ pages! {
     pytorch,
     questions,
     recipes,
+    releasing,
     safetensors,
     safety,
     semantic_digest,

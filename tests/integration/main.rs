@@ -71,6 +71,7 @@ mod prepared;
 mod properties;
 mod random_models;
 mod real_models;
+mod releases;
 mod rename_random;
 mod replace;
 mod replaced_models;

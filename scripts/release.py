@@ -31,6 +31,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -373,8 +374,8 @@ def reproduce(options):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run("cargo", "fetch", "--locked")
-        for clone in CLONES:
-            build_in(folder / clone, options)
+        with ThreadPoolExecutor() as both:
+            list(both.map(lambda clone: build_in(folder / clone, options), CLONES))
         first, second = (digests_in(folder / f"from-{clone}") for clone in CLONES)
         same = first == second and len(first) == 3
         for name in sorted(first | second):

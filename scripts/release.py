@@ -125,7 +125,7 @@ def set_version(options):
     text = re.sub(rf'^version = "{old}"', own, text, flags=re.M)
     text = re.sub(rf'(\{{ path = .*version = "=?){old}"', rf'\g<1>{options.version}"', text)
     path.write_text(text)
-    for workspace in ["Cargo.toml", "fuzz/Cargo.toml", "scripts/peers/Cargo.toml"]:
+    for workspace in ["Cargo.toml", "fuzz/Cargo.toml"]:
         run("cargo", "update", "--workspace", "--offline", "--manifest-path", workspace)
 
 

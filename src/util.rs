@@ -10,4 +10,6 @@ pub(crate) mod names;
 pub(crate) mod prefetch;
 pub(crate) mod shares;
 
-pub(crate) use onnx_container_proto::internal::util::{byte_size, cancel, parallel, retry};
+pub(crate) use onnx_container_proto::internal::util::{
+    byte_size, cancel, file_id, parallel, retry,
+};

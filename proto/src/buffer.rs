@@ -555,7 +555,7 @@ mod tests {
         let identity = |len| {
             let path = folder.path().join("f");
             std::fs::write(&path, vec![0; len]).unwrap();
-            FileIdentity::new(&path.metadata().unwrap())
+            FileIdentity::at(&path, &path.metadata().unwrap())
         };
         let part = |range: Range<usize>, path: &str, known: bool| {
             let identity = known.then(|| (identity(range.len()), true));

@@ -126,6 +126,10 @@ pub mod internal {
             pub use crate::util::cancel::{Cancel, Progress, Token, advance, begin, check};
         }
 
+        pub mod file_id {
+            pub use crate::util::file_id::{FileId, at, name_count, name_count_at, of, of_entry};
+        }
+
         pub mod parallel {
             pub use crate::util::parallel::{alongside, cores, for_each};
         }

@@ -12,11 +12,12 @@ use std::path::Path;
 
 use crate::container::externalize::{ExternalizeOptions, KeepReason, has_text_name};
 use crate::dtype::DataType;
-use crate::files::external_data::{ExternalData, check_location, has_other_names};
+use crate::files::external_data::{ExternalData, check_location};
 use crate::graph::operands::{ShapeOperands, ShapeUse};
 use crate::graph::opset::normalized;
 use crate::graph::traversal::Place;
 use crate::proto::{ModelProto, TensorProto};
+use crate::util::file_id;
 use crate::util::retry::is_link;
 
 /// The length in bytes over which a protobuf message is refused by protobuf libraries, and so by
@@ -156,11 +157,13 @@ pub(crate) fn of_file(
     metadata: &Metadata,
 ) -> impl Iterator<Item = &'static str> {
     let parts = || Path::new(location).ancestors().filter(|part| !part.as_os_str().is_empty());
+    let names = file_id::name_count_at(&directory.join(location), metadata);
     let link = parts().any(|part| is_link(&directory.join(part)));
     let dots = check_location(location).is_ok() && location.contains("..");
     [
         link.then_some("a symbolic link, or a folder that is one, which onnx refuses to follow"),
-        has_other_names(metadata)
+        names
+            .is_some_and(|names| names > 1)
             .then_some("a file with other names (hard links), which onnx refuses"),
         dots.then_some("a name with `..` in it, which onnx refuses"),
     ]

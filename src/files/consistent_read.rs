@@ -133,13 +133,13 @@ fn look<T>(path: &Path, mmap: MmapChoice, read: impl FnOnce(Buffer) -> Result<T>
 
 fn identity(file: &File) -> Result<FileIdentity> {
     let metadata = retried(|| file.metadata()).map_err(|e| Error::io("", e))?;
-    Ok(FileIdentity::new(&metadata))
+    Ok(FileIdentity::of(file, &metadata))
 }
 
 /// Whether the file at `path` is the one that was opened. One that may not be looked at any more
 /// counts: a new look would fail, and says why.
 fn is_still(path: &Path, before: &FileIdentity) -> bool {
-    retried(|| path.metadata()).is_ok_and(|now| FileIdentity::new(&now) == *before)
+    retried(|| path.metadata()).is_ok_and(|now| FileIdentity::at(path, &now) == *before)
 }
 
 /// Whether `path`, where nothing was, is there once no save is renaming files in its folder. Right
@@ -226,18 +226,15 @@ mod tests {
     }
 
     #[test]
-    #[cfg(unix)]
     fn a_model_that_is_away_during_a_save_is_waited_for() {
-        use rustix::fs::{FlockOperation, flock};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m");
-        let directory = File::open(folder.path()).unwrap();
-        flock(&directory, FlockOperation::LockExclusive).unwrap();
+        let lock = FolderLock::if_free(folder.path()).unwrap();
         thread::scope(|scope| {
             let reader = scope.spawn(|| read_one_save(&path, MmapChoice::never(), Ok));
             thread::sleep(Duration::from_millis(30));
             fs::write(&path, "new").unwrap();
-            drop(directory);
+            drop(lock);
             assert_eq!(&reader.join().unwrap().unwrap().value[..], b"new");
         });
     }

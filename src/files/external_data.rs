@@ -10,6 +10,7 @@
 mod directory;
 mod location;
 mod root;
+mod windows_names;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -25,8 +26,7 @@ use crate::wire::Str;
 
 pub use directory::{Directory, PathPolicy};
 pub use location::{STRIPPED, check_location, is_stripped};
-pub(crate) use location::{directory_of, refuse_nul, stripped, without_dots};
-pub(crate) use root::has_other_names;
+pub(crate) use location::{directory_of, refuse_nul, stripped, windows_meaning, without_dots};
 
 /// The parsed `external_data` of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -91,7 +91,7 @@ impl WeightFile for FolderFile {
 }
 
 fn identity(file: &File) -> Result<FileIdentity> {
-    Ok(FileIdentity::new(&retried(|| file.metadata())?))
+    Ok(FileIdentity::of(file, &retried(|| file.metadata())?))
 }
 
 /// The files of one directory.

@@ -1,7 +1,7 @@
 //! [`Job::commit`]: all parts are there, and the model is put in place.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::path::Path;
 
 use super::begun;
@@ -24,6 +24,7 @@ use crate::save::{
     Done, EncodedFile, EncodedSave, Existing, ModelFolder, SaveTarget, SavedFile, file_ids,
     give_access_of, is_copy,
 };
+use crate::util::file_id;
 
 impl Job {
     /// Puts the model and its weights files in place, with the receipts in the job's folder, and
@@ -311,7 +312,7 @@ impl Job {
         for (number, file) in self.files.iter().enumerate() {
             let path = self.directory.join(&file.name);
             let Ok(metadata) = path.symlink_metadata() else { continue };
-            let is_alone = metadata.is_file() && has_one_name(&metadata);
+            let is_alone = metadata.is_file() && file_id::name_count_at(&path, &metadata) == Some(1);
             if (is_alone || self.is_linked(number))
                 && let Ok(file) = File::open(path)
             {
@@ -324,8 +325,9 @@ impl Job {
     /// has one of them.
     fn is_unlinked(&self) -> bool {
         let alone = |number| {
-            let metadata = self.staged_file(number).ok()?.symlink_metadata().ok()?;
-            Some(has_one_name(&metadata))
+            let path = self.staged_file(number).ok()?;
+            let metadata = path.symlink_metadata().ok()?;
+            Some(file_id::name_count_at(&path, &metadata) == Some(1))
         };
         (0..self.files.len()).all(|number| alone(number).unwrap_or(false))
     }
@@ -357,7 +359,7 @@ impl Job {
         give_access_of(&[self.directory.join(&name), self.path()], &file).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         let existing = Existing {
-            identity: FileIdentity::new(&metadata),
+            identity: FileIdentity::of(&file, &metadata),
             modified: None,
             len: metadata.len(),
             may_link: true,
@@ -365,17 +367,6 @@ impl Job {
         };
         Ok(EncodedFile::existing(name, existing).replace_unneeded(self.publishing.named))
     }
-}
-
-#[cfg(unix)]
-fn has_one_name(metadata: &Metadata) -> bool {
-    std::os::unix::fs::MetadataExt::nlink(metadata) == 1
-}
-
-/// Not told here.
-#[cfg(not(unix))]
-fn has_one_name(_: &Metadata) -> bool {
-    false
 }
 
 /// As [`Job::commit`], for the job whose folder is at `folder`, also one that an earlier call has

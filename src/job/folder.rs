@@ -75,6 +75,7 @@ impl JobFolder {
 
     /// Makes the folder, still empty. Only its owner may enter it until the model is in place.
     pub(super) fn create(&self) -> io::Result<()> {
+        #[cfg_attr(not(unix), allow(unused_mut))]
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

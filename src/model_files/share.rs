@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::directory_of;
 use crate::load::LoadOptions;
 use crate::model_files::options::FileOptions;
+use crate::model_files::source::still_has_the_bytes_of;
 use crate::save::{
     Deduplicated, Group, GroupModel, GroupSaved, ModelFolder, SaveTarget, SavedFile, is_one_folder,
 };
@@ -191,7 +192,11 @@ impl Model {
         let metadata = retried(|| path.metadata()).map_err(|error| Error::io(path, error))?;
         let mut container = Container::load(path, load.clone())?;
         container.externalize(ExternalizeOptions::new())?;
-        Ok(Self { path: path.to_path_buf(), container, identity: FileIdentity::new(&metadata) })
+        Ok(Self {
+            path: path.to_path_buf(),
+            container,
+            identity: FileIdentity::at(path, &metadata),
+        })
     }
 
     /// A warning where digests are stored with the model, which the new one does not have.
@@ -203,8 +208,7 @@ impl Model {
 
     /// Refuses where the file is not the one that was read any more.
     fn check(&self) -> Result<()> {
-        let now = retried(|| self.path.metadata()).map(|metadata| FileIdentity::new(&metadata));
-        if now.is_ok_and(|now| now.has_the_bytes_of(&self.identity)) {
+        if still_has_the_bytes_of(&self.path, &self.identity) {
             return Ok(());
         }
         let reason = "was changed by another program meanwhile";

@@ -85,7 +85,7 @@ impl Source {
             }
             Ok(())
         })?;
-        let identity = FileIdentity::new(&metadata);
+        let identity = FileIdentity::at(path, &metadata);
         let path = path.to_path_buf();
         let (gone, together) = (options.gone().to_vec(), options.together.clone());
         let along = below(&directory, &options.along);
@@ -175,8 +175,7 @@ impl Source {
 
     /// Refuses where the model's file is not the one that was read any more.
     pub(super) fn check_model(&self) -> Result<()> {
-        let now = retried(|| self.path.metadata()).map(|metadata| FileIdentity::new(&metadata));
-        let is_same = now.is_ok_and(|now| now.has_the_bytes_of(&self.identity));
+        let is_same = still_has_the_bytes_of(&self.path, &self.identity);
         if is_same { Ok(()) } else { Err(changed(&self.path)) }
     }
 }
@@ -235,6 +234,12 @@ fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
+/// Whether the file at `path` is the one of `identity`, and nobody wrote to it.
+pub(super) fn still_has_the_bytes_of(path: &Path, identity: &FileIdentity) -> bool {
+    let now = retried(|| path.metadata()).map(|metadata| FileIdentity::at(path, &metadata));
+    now.is_ok_and(|now| now.has_the_bytes_of(identity))
+}
+
 fn changed(path: &Path) -> Error {
     let reason = "was changed by another program meanwhile";
     Error::new(ErrorKind::Changed, reason).with_path(path)
@@ -245,7 +250,7 @@ impl SourceFile {
         let fail = |error| Error::io(&path, error);
         let real = retried(|| path.canonicalize()).map_err(fail)?;
         let metadata = retried(|| real.metadata()).map_err(fail)?;
-        let (identity, modified) = (FileIdentity::new(&metadata), metadata.modified().ok());
+        let (identity, modified) = (FileIdentity::at(&real, &metadata), metadata.modified().ok());
         Ok(Self { location, real, identity, modified, bytes: metadata.len(), path })
     }
 
@@ -257,8 +262,7 @@ impl SourceFile {
 
     /// Refuses where the file is not the one that was found any more.
     pub(super) fn check(&self) -> Result<()> {
-        let now = retried(|| self.path.metadata()).map(|metadata| FileIdentity::new(&metadata));
-        let is_same = now.is_ok_and(|now| now.has_the_bytes_of(&self.identity));
+        let is_same = still_has_the_bytes_of(&self.path, &self.identity);
         if is_same { Ok(()) } else { Err(changed(&self.path)) }
     }
 

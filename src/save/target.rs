@@ -19,7 +19,7 @@ pub(in crate::save) mod users;
 use std::path::{Path, PathBuf, is_separator};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::external_data::{directory_of, refuse_nul};
+use crate::files::external_data::{directory_of, refuse_nul, windows_meaning};
 use crate::util::byte_size::ByteSize;
 use crate::util::retry::{exists, retried};
 
@@ -63,6 +63,9 @@ impl SaveTarget {
             ));
         }
         let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
+        if let Some(meaning) = windows_meaning(name) {
+            return Err(invalid(&format!("names on Windows {meaning}: save under another name")));
+        }
         let directory = directory_of(path);
         let missing = |error: std::io::Error| {
             let is_missing = error.kind() == std::io::ErrorKind::NotFound;

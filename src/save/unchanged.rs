@@ -47,7 +47,8 @@ impl SameFiles {
     pub(super) fn are_still(&self) -> bool {
         self.0.iter().all(|(path, identity)| {
             let now = retried(|| path.symlink_metadata());
-            now.is_ok_and(|now| FileIdentity::new(&now) == *identity)
+            let is_same = |now: Metadata| FileIdentity::at(path, &now) == *identity;
+            now.is_ok_and(|now| !now.is_symlink() && is_same(now))
         })
     }
 
@@ -67,7 +68,7 @@ fn regular(path: &Path, len: u64) -> Option<FileIdentity> {
     }
     let is_alike = |metadata: &Metadata| metadata.is_file() && metadata.len() == len;
     let metadata = retried(|| path.metadata()).ok().filter(is_alike)?;
-    Some(FileIdentity::new(&metadata))
+    Some(FileIdentity::at(path, &metadata))
 }
 
 /// Whether the file at `path` is no link and has the `len` bytes that `source` reads.

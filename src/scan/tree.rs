@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::files::external_data::directory_of;
 use crate::files::recovery::{is_left_by_saves, is_staging_folder};
 use crate::save::{FileId, file_ids, leads_nowhere};
+use crate::util::file_id;
 use crate::util::retry::retried;
 
 /// A folder in which nothing is looked at: its objects are copies of files that are elsewhere.
@@ -172,8 +173,13 @@ impl Tree {
         let new = self.files.len();
         let file = *self.by_id.entry(id).or_insert(new);
         if file == new {
-            let (bytes, names) = (metadata.len(), names_of(metadata));
-            self.files.push(File { bytes, names, own_names: 0, places: Vec::new() });
+            let (bytes, names) = (metadata.len(), file_id::name_count_at(&path, metadata));
+            self.files.push(File {
+                bytes,
+                names: names.unwrap_or(1),
+                own_names: 0,
+                places: Vec::new(),
+            });
         }
         if let Some(file) = self.files.get_mut(file) {
             file.places.push(self.places.len());
@@ -190,17 +196,6 @@ fn of_walk(error: walkdir::Error, root: &Path) -> Error {
         Some(error) => Error::io(path, error),
         None => Error::internal("a loop of links that are not followed").with_path(path),
     }
-}
-
-#[cfg(unix)]
-fn names_of(metadata: &Metadata) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    metadata.nlink()
-}
-
-#[cfg(not(unix))]
-fn names_of(_: &Metadata) -> u64 {
-    1
 }
 
 /// The bytes of the file `path`, or of all files below the folder `path`.

@@ -364,6 +364,7 @@ fn bytes_that_other_models_use_are_not_unused() {
         match expected {
             "" => assert_eq!(said, Vec::<String>::new(), "{others:?}"),
             _ => {
+                let expected = expected.replace('/', std::path::MAIN_SEPARATOR_STR);
                 let expected = expected.replace("FOLDER", &folder_name);
                 assert!(said.len() == 1 && said[0].ends_with(&expected), "{others:?}: {said:?}");
             }

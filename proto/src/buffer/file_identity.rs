@@ -1,7 +1,9 @@
 //! [`FileIdentity`]: whether a file is still the one that was read.
 //!
 //! A path may lead to another file by now, and a file may have other bytes. What the system says of
-//! a file tells: its device and inode, its length and its times. Nothing here opens a file.
+//! a file tells: its device and inode, its length and its times.
+//!
+//! Windows says volume and index in the place of device and inode, and only one of the two times.
 //!
 //! It tells for certain only where the times are older than the tick of the clock that gave them: a
 //! later write could get the same ones, and a new file the inode of one that was deleted. So
@@ -9,16 +11,19 @@
 //! compares bytes where it is not, or holds the file open or mapped, so that no other one gets its
 //! inode.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
+
+use crate::util::file_id::{self, FileId};
 
 /// Distinguishes a file from another that replaced it, and from the same file with other bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     len: u64,
     modified: Option<SystemTime>,
-    #[cfg(unix)]
-    inode: (u64, u64),
+    /// `None` where the system does not tell it.
+    inode: Option<FileId>,
     /// Seconds and nanoseconds of the time that programs cannot set.
     #[cfg(unix)]
     changed: (i64, i64),
@@ -28,20 +33,40 @@ pub struct FileIdentity {
 const TICK: Duration = Duration::from_secs(2);
 /// The coarsest one of a system whose file systems tell nanoseconds: it may look at the clock only
 /// so often.
+#[cfg(unix)]
 const FINE_TICK: Duration = Duration::from_millis(20);
 /// Coarse times are multiples of this.
+#[cfg(unix)]
 const COARSE: u32 = 1_000_000;
 
 impl FileIdentity {
-    /// The identity of the file that `metadata` are of.
-    pub fn new(metadata: &Metadata) -> Self {
+    /// The identity of the open `file`, of which `metadata` were read.
+    pub fn of(file: &File, metadata: &Metadata) -> Self {
+        Self::new(metadata, file_id::of(file, metadata))
+    }
+
+    /// The identity of the file at `path`, where links lead from there, of which `metadata` were
+    /// read.
+    #[cfg(unix)]
+    pub fn at(_: &Path, metadata: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self::new(metadata, Some((metadata.dev(), metadata.ino())))
+    }
+
+    /// The identity of the file at `path`, where links lead from there, of which `metadata` were
+    /// read. Another file that takes its place meanwhile has none of these times.
+    #[cfg(not(unix))]
+    pub fn at(path: &Path, metadata: &Metadata) -> Self {
+        Self::new(metadata, file_id::at(path).ok())
+    }
+
+    fn new(metadata: &Metadata, inode: Option<FileId>) -> Self {
         #[cfg(unix)]
         use std::os::unix::fs::MetadataExt;
         let identity = Self {
             len: metadata.len(),
             modified: metadata.modified().ok(),
-            #[cfg(unix)]
-            inode: (metadata.dev(), metadata.ino()),
+            inode,
             #[cfg(unix)]
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         };
@@ -55,11 +80,8 @@ impl FileIdentity {
     /// permissions may have changed: a hard link changes one of its times. For a file that is
     /// mapped, so that its inode is its own, and whose map shows what is written to it.
     pub fn has_the_bytes_of(&self, other: &Self) -> bool {
-        #[cfg(unix)]
-        let same_file = self.inode == other.inode;
-        #[cfg(not(unix))]
-        let same_file = true;
-        same_file && (self.len, self.modified) == (other.len, other.modified)
+        let known = |identity: &Self| (identity.inode, identity.len, identity.modified);
+        known(self) == known(other)
     }
 
     /// The length of the file in bytes.
@@ -157,7 +179,7 @@ mod tests {
 
     fn at(modified: u64, changed: (i64, i64)) -> FileIdentity {
         let modified = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(modified));
-        FileIdentity { len: 8, modified, inode: (1, 2), changed }
+        FileIdentity { len: 8, modified, inode: Some((1, 2)), changed }
     }
 
     #[test]
@@ -192,8 +214,8 @@ mod tests {
         assert_eq!(with(&|_| {}), (true, true));
         assert_eq!(with(&|other| other.len = 9), (false, false));
         assert_eq!(with(&|other| other.modified = None), (false, false));
-        assert_eq!(with(&|other| other.inode = (1, 3)), (false, false));
-        assert_eq!(with(&|other| other.inode = (2, 2)), (false, false));
+        assert_eq!(with(&|other| other.inode = Some((1, 3))), (false, false));
+        assert_eq!(with(&|other| other.inode = Some((2, 2))), (false, false));
         // A new name or other permissions.
         assert_eq!(with(&|other| other.changed = (21, 0)), (false, true));
     }

@@ -8,8 +8,6 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-#[cfg(not(unix))]
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -128,7 +126,7 @@ impl MmapChoice {
         slots: &'static Slots,
     ) -> Result<Buffer> {
         let io = |error| Error::io(path, error);
-        let identity = FileIdentity::new(metadata);
+        let identity = FileIdentity::of(file, metadata);
         let wanted = self.maps() && metadata.len() > 0;
         if let Some(slot) = wanted.then(|| slots.take(metadata.len())).flatten() {
             // SAFETY: `auto` has its caller promise that mapped files are neither truncated nor
@@ -160,14 +158,14 @@ pub fn copy_into(
     metadata: &Metadata,
     memory: &mut [u8],
 ) -> io::Result<Option<(FileIdentity, bool)>> {
-    let identity = FileIdentity::new(metadata);
+    let identity = FileIdentity::of(file, metadata);
     let settled = identity.is_settled(SystemTime::now());
     read_at(file, memory, 0)?;
     Ok(is_still(file, &identity).then_some((identity, settled)))
 }
 
 fn is_still(file: &File, identity: &FileIdentity) -> bool {
-    retried(|| file.metadata()).is_ok_and(|now| FileIdentity::new(&now) == *identity)
+    retried(|| file.metadata()).is_ok_and(|now| FileIdentity::of(file, &now) == *identity)
 }
 
 /// A part of a file, mapped apart from the container and for writing: pages that are written to are
@@ -215,9 +213,7 @@ impl PrivateMap {
             Error::new(ErrorKind::Unsupported, "the bytes do not lie in a mapped file")
         })?;
         let io = |error| Error::io(place.path, error);
-        let is_the_same = |metadata: Metadata| match FileIdentity::new(&metadata)
-            .has_the_bytes_of(identity)
-        {
+        let is_the_same = |now: FileIdentity| match now.has_the_bytes_of(identity) {
             true => Ok(()),
             false => {
                 let reason = "the file changed, or another one took its place, since it was mapped";
@@ -229,9 +225,10 @@ impl PrivateMap {
             Error::new(ErrorKind::Unsupported, "too many files are mapped").with_path(place.path)
         })?;
         // Also looked at before it is opened: opening a FIFO would wait for its writer.
-        is_the_same(retried(|| std::fs::metadata(place.path)).map_err(io)?)?;
+        let metadata = retried(|| std::fs::metadata(place.path)).map_err(io)?;
+        is_the_same(FileIdentity::at(place.path, &metadata))?;
         let file = File::open(place.path).map_err(io)?;
-        is_the_same(retried(|| file.metadata()).map_err(io)?)?;
+        is_the_same(FileIdentity::of(&file, &retried(|| file.metadata()).map_err(io)?))?;
         let mut options = memmap2::MmapOptions::new();
         // Without a reservation a file that is longer than the memory can be mapped.
         options.offset(place.range.start).len(bytes.len()).no_reserve_swap();
@@ -290,15 +287,23 @@ pub fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
 }
 
 /// Fills `chunk` with the bytes of `file` from `offset` on.
-#[cfg(not(unix))]
-pub fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
-    // Each thread needs a position of its own, which a duplicated handle does not give.
-    let offset = u64::try_from(offset).map_err(io::Error::other)?;
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().map_err(|_| io::Error::other("a reading thread panicked"))?;
-    let mut file = file;
-    file.seek(SeekFrom::Start(offset))?;
-    file.read_exact(chunk)
+#[cfg(windows)]
+pub fn read_at(file: &File, mut chunk: &mut [u8], offset: usize) -> io::Result<()> {
+    let mut offset = u64::try_from(offset).map_err(io::Error::other)?;
+    while !chunk.is_empty() {
+        // It moves the position of the handle too, which nobody reads from.
+        let read = match std::os::windows::fs::FileExt::seek_read(file, chunk, offset) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        chunk = chunk
+            .split_at_mut_checked(read)
+            .filter(|_| read > 0)
+            .ok_or(io::ErrorKind::UnexpectedEof)?
+            .1;
+        offset = offset.saturating_add(read as u64);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub(super) struct AnonymousMap(MmapMut);
 const MAPPED: usize = 64 << 10;
 
 /// The least length in bytes for which huge pages are worthwhile: two of them.
+#[cfg(all(target_os = "linux", not(miri)))]
 const HUGE: usize = 4 << 20;
 
 impl Zeroed {

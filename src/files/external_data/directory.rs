@@ -57,7 +57,8 @@ impl PathPolicy {
 /// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that
 /// neither `..` nor a symbolic link leads out of the directory. Elsewhere on Unix, links are
 /// resolved, and the result is opened component by component without following any. On Windows, the
-/// resolved path is compared with the directory's. Only regular files are opened.
+/// resolved path is compared with the directory's, and the file with that path. Only regular files
+/// are opened.
 #[derive(Debug)]
 pub struct Directory {
     policy: PathPolicy,
@@ -159,7 +160,10 @@ impl Directory {
             PathPolicy::Trusted => self.root.open_anywhere(location)?,
         };
         let metadata = retried(|| file.metadata())?;
-        if self.policy == PathPolicy::Strict && metadata.is_file() && has_other_names(&metadata) {
+        if self.policy == PathPolicy::Strict
+            && metadata.is_file()
+            && has_other_names(&file, &metadata)
+        {
             return Err(Refusal::OtherNames);
         }
         Ok((file, metadata))

@@ -4,12 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::external_data::windows_names;
 
 /// Refuses a `location` that could name anything but a file beneath the model's directory.
 ///
-/// Each component is checked, so `w..bin` passes and `a/../w.bin` does not. The rule is the same on
-/// every platform: a drive letter is refused on Linux too, since the model may be copied to
-/// Windows.
+/// Each component is checked, so `w..bin` passes and `a/../w.bin` does not. A drive letter is
+/// refused on Linux too, since the model may be copied to Windows. What Windows takes for something
+/// else than a file of this name is refused on Windows alone: the devices (`NUL`, `con.bin`), the
+/// streams of a file (`a:b`), and a dot or a blank at the end, which it drops.
 ///
 /// ```
 /// use onnx_container::external_data::check_location;
@@ -38,9 +40,20 @@ pub fn check_location(location: &str) -> Result<()> {
     } else if location.ends_with('/') || Path::new(location).file_name().is_none() {
         "location names a directory"
     } else {
-        return Ok(());
+        return match windows_meaning(location) {
+            Some(meaning) => {
+                let reason = format!("location names on Windows {meaning}: {location:?}");
+                Err(Error::new(ErrorKind::UnsafePath, reason))
+            }
+            None => Ok(()),
+        };
     };
     Err(Error::new(ErrorKind::UnsafePath, format!("{reason}: {location:?}")))
+}
+
+/// On Windows, what it takes `location` for, if that is no file of this name.
+pub(crate) fn windows_meaning(location: &str) -> Option<&'static str> {
+    if cfg!(windows) { windows_names::meaning(location) } else { None }
 }
 
 /// The location of tensors whose elements [`Container::strip`](crate::Container::strip) took away.
@@ -93,9 +106,11 @@ mod tests {
 
     #[test]
     fn locations_are_judged_by_component() {
-        for good in ["w.bin", "sub/w.bin", "./w.bin", "w..bin", "..w", "sub\\w.bin", "ä/ü", "..."]
-        {
+        for good in ["w.bin", "sub/w.bin", "./w.bin", "w..bin", "..w", "sub\\w.bin", "ä/ü"] {
             assert!(check_location(good).is_ok(), "{good}");
+        }
+        for elsewhere in ["...", "nul", "sub/con.bin", "w.bin:s", "w.", "w "] {
+            assert_eq!(check_location(elsewhere).is_ok(), cfg!(not(windows)), "{elsewhere}");
         }
         let bad = [
             "",

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::util::file_id;
 use crate::util::retry::retried;
 
 /// Why a file was not opened.
@@ -192,13 +193,20 @@ impl Root {
         Ok(None)
     }
 
-    /// Opens what is at `location`, where no link is on the way.
+    /// Opens what is at `location`, where no link is on the way. It is looked at before and after
+    /// the file is opened: a link that was there only in between leads to another file than that
+    /// of the path.
     pub(super) fn open_without_links(&self, location: &Path) -> Opened {
-        let mut on_the_way = location.ancestors().filter(|part| !part.as_os_str().is_empty());
-        if on_the_way.any(|part| crate::util::retry::is_link(&self.path.join(part))) {
+        let on_the_way = || location.ancestors().filter(|part| !part.as_os_str().is_empty());
+        let has_link =
+            || on_the_way().any(|part| crate::util::retry::is_link(&self.path.join(part)));
+        if has_link() {
             return Err(Refusal::Link);
         }
-        Ok(self.open_anywhere(location)?)
+        let file = self.open_anywhere(location)?;
+        let opened = file_id::of(&file, &retried(|| file.metadata())?);
+        let there = file_id::of_entry(&self.path.join(location)).ok();
+        if has_link() || opened != there { Err(Refusal::Link) } else { Ok(file) }
     }
 
     /// Opens what is at `location`, wherever links lead.
@@ -211,13 +219,7 @@ impl Root {
     }
 }
 
-/// Whether the file has several names.
-#[cfg(unix)]
-pub(crate) fn has_other_names(metadata: &Metadata) -> bool {
-    std::os::unix::fs::MetadataExt::nlink(metadata) > 1
-}
-
-#[cfg(not(unix))]
-pub(crate) fn has_other_names(_: &Metadata) -> bool {
-    false
+/// Whether the open `file`, of which `metadata` were read, has several names.
+pub(super) fn has_other_names(file: &File, metadata: &Metadata) -> bool {
+    file_id::name_count(file, metadata) > 1
 }

@@ -260,6 +260,7 @@ pub fn new_job_name(model_name: &str) -> String {
 
 /// Makes a folder that only its owner may enter until its files are in place.
 fn make_private(path: &Path) -> io::Result<()> {
+    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

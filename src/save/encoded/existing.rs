@@ -56,12 +56,15 @@ impl Existing {
     ) -> Result<Placed> {
         let fail = |error| meter.explain(Error::io(&self.path, error));
         if self.may_link && staging.link(name, &self.path).is_ok() {
-            self.check(&retried(|| staging.staged(name).metadata()).map_err(fail)?)?;
+            let staged = staging.staged(name);
+            let metadata = retried(|| staged.metadata()).map_err(fail)?;
+            self.check(&FileIdentity::at(&staged, &metadata))?;
             meter.add(self.len)?;
             return Ok(Placed::Linked);
         }
         let from = File::open(&self.path).map_err(fail)?;
-        self.check(&retried(|| from.metadata()).map_err(fail)?)?;
+        let metadata = retried(|| from.metadata()).map_err(fail)?;
+        self.check(&FileIdentity::of(&from, &metadata))?;
         let NewFile { file, path, .. } = staging.create(name)?;
         self.give_access(&file, exists(&path)).map_err(fail)?;
         let placed = self.fill(&from, &file, target, meter)?;
@@ -101,8 +104,8 @@ impl Existing {
         }
     }
 
-    fn check(&self, metadata: &std::fs::Metadata) -> Result<()> {
-        let is_same = self.identity.has_the_bytes_of(&FileIdentity::new(metadata));
+    fn check(&self, now: &FileIdentity) -> Result<()> {
+        let is_same = self.identity.has_the_bytes_of(now);
         if is_same { Ok(()) } else { Err(self.changed()) }
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::target::SavedFile;
-use crate::util::retry::retried;
+use crate::util::file_id::{self, FileId};
 
 /// Refuses to write `files` into `directory` where one of them would replace a file that
 /// `container` was filled from, under any of its names.
@@ -33,14 +33,6 @@ pub(crate) fn refuse_attached(
 
 /// Identifies the file at `path`, also under another name, through a link, or in another case.
 /// `None` where there is no file.
-#[cfg(unix)]
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    retried(|| path.metadata()).ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Identifies the file at `path`. `None` where there is no file.
-#[cfg(not(unix))]
-fn identity(path: &Path) -> Option<std::path::PathBuf> {
-    retried(|| path.canonicalize()).ok()
+fn identity(path: &Path) -> Option<FileId> {
+    file_id::at(path).ok()
 }

@@ -337,7 +337,7 @@ impl SaveFolder {
         // Absolute: the current directory may change before the files are checked again.
         let absolute = std::path::absolute(directory).map_err(|e| Error::io(directory, e))?;
         let model = retried(|| target.path().metadata()).ok();
-        let model = model.map(|metadata| FileIdentity::new(&metadata));
+        let model = model.map(|metadata| FileIdentity::at(&target.path(), &metadata));
         Ok(Self { directory: Directory::open(absolute)?, model })
     }
 
@@ -392,7 +392,7 @@ impl SaveFolder {
         let fail = |reason: &str| cannot_keep(reason).with_path(&file.path);
         let opened = self.directory.open_file(location).map_err(|e| fail(e.reason()))?;
         let metadata = retried(|| opened.metadata()).map_err(|e| fail(&e.to_string()))?;
-        let now = FileIdentity::new(&metadata);
+        let now = FileIdentity::of(&opened, &metadata);
         if now != file.identity || !self.is_at(location, &file.path) {
             return Err(fail("changed, or another file took its place, since it was loaded"));
         }
@@ -409,8 +409,8 @@ impl SaveFolder {
         true
     }
 
-    /// Whether the path leads to the location. Without inodes, two files may have the same
-    /// identity.
+    /// Whether the path leads to the location. Where a file system does not tell inodes, two files
+    /// may have the same identity.
     #[cfg(not(unix))]
     fn is_at(&self, location: &str, path: &Path) -> bool {
         let location = retried(|| self.directory.join(location).canonicalize());
@@ -456,7 +456,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w");
         std::fs::write(&path, b"abcd").unwrap();
-        let identity = FileIdentity::new(&path.metadata().unwrap());
+        let identity = FileIdentity::at(&path, &path.metadata().unwrap());
         let file = LoadedFile { path, identity };
         for (bytes, start, errors) in
             [(b"bcd", 1, 0), (b"bcx", 1, 1), (b"bcd", 0, 1), (b"bcd", 2, 1)]

@@ -387,7 +387,8 @@ impl ModelFolder {
 
     /// The locations in the file at `path`. The file is read again only where it may have changed.
     fn skim(&self, path: &Path) -> Result<Arc<Skimmed>> {
-        let look = || retried(|| path.metadata()).ok().map(|metadata| FileIdentity::new(&metadata));
+        let identity = |metadata| FileIdentity::at(path, &metadata);
+        let look = || retried(|| path.metadata()).ok().map(identity);
         let identity = look();
         if let (Some(identity), Some((known, skimmed))) = (&identity, self.seen().get(path))
             && known == identity

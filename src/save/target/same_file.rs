@@ -9,14 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::files::external_data::directory_of;
 use crate::save::target::skim::leads_nowhere;
+use crate::util::file_id;
+pub(crate) use crate::util::file_id::FileId;
 use crate::util::names::fold_case;
 use crate::util::retry::{is_link, retried};
-
-/// The identity of a file.
-#[cfg(unix)]
-pub(crate) type FileId = (u64, u64);
-#[cfg(not(unix))]
-pub(crate) type FileId = PathBuf;
 
 /// What a call of the system found at `path`: nothing where the path leads nowhere.
 pub(crate) fn there<T>(path: &Path, found: std::io::Result<T>) -> Result<Option<T>> {
@@ -28,20 +24,13 @@ pub(crate) fn there<T>(path: &Path, found: std::io::Result<T>) -> Result<Option<
 }
 
 /// The identity of `path`, and of the file it leads to when it is a link.
-#[cfg(unix)]
 pub(crate) fn file_ids(path: &Path) -> Result<Vec<FileId>> {
-    use std::os::unix::fs::MetadataExt;
-    let entry = there(path, retried(|| path.symlink_metadata()))?;
+    let entry = there(path, file_id::of_entry(path))?;
     let file = match &entry {
-        Some(entry) if entry.is_symlink() => there(path, retried(|| path.metadata()))?,
+        Some(_) if is_link(path) => there(path, file_id::at(path))?,
         _ => None,
     };
-    Ok(entry.into_iter().chain(file).map(|meta| (meta.dev(), meta.ino())).collect())
-}
-
-#[cfg(not(unix))]
-pub(crate) fn file_ids(path: &Path) -> Result<Vec<FileId>> {
-    Ok(there(path, retried(|| path.canonicalize()))?.into_iter().collect())
+    Ok(entry.into_iter().chain(file).collect())
 }
 
 /// The identities of `paths` and of the files they lead to.

@@ -101,9 +101,11 @@ impl Origins {
 
 /// Opens the file at `path` if it is the one of this identity, unchanged.
 fn open_again(path: &Path, identity: &FileIdentity) -> Option<File> {
-    let is_the_same = |metadata| identity.has_the_bytes_of(&FileIdentity::new(&metadata));
+    let is_the_same = |now: &FileIdentity| identity.has_the_bytes_of(now);
     // Also looked at before it is opened: opening a FIFO would wait for its writer.
-    retried(|| std::fs::metadata(path)).ok().filter(|metadata| is_the_same(metadata.clone()))?;
+    let metadata = retried(|| std::fs::metadata(path)).ok()?;
+    is_the_same(&FileIdentity::at(path, &metadata)).then_some(())?;
     let file = File::open(path).ok()?;
-    retried(|| file.metadata()).is_ok_and(is_the_same).then_some(file)
+    let metadata = retried(|| file.metadata()).ok()?;
+    is_the_same(&FileIdentity::of(&file, &metadata)).then_some(file)
 }

@@ -31,7 +31,7 @@ pub(crate) use lock::FolderLock;
 #[cfg(feature = "jobs")]
 pub(crate) use names::{ended_job_name, is_job_id, is_of_ended_job, job_name};
 pub use names::{is_left_by_saves, is_of_job};
-pub(crate) use names::{staged_name, staging_prefix};
+pub(crate) use names::{is_lock_name, staged_name, staging_prefix};
 pub(crate) use staging::StagingFolder;
 #[cfg(feature = "jobs")]
 pub use staging::new_job_name;
@@ -75,9 +75,8 @@ pub struct Recovery {
 /// this model alone.
 ///
 /// Loading a model, and saving to it, does this for that model. Folders of saves that are running
-/// are left alone. Where the file system has no locks (Windows, some network file systems) a save
-/// that is running cannot be told from one that was killed: call this only when none is running
-/// there.
+/// are left alone. Where the file system has no locks (some network file systems) a save that is
+/// running cannot be told from one that was killed: call this only when none is running there.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;

@@ -125,7 +125,7 @@ fn named_by_journals(directory: &Path) -> Result<HashSet<String>, Error> {
 /// The files of the model are complete without them: loading completes a save that was interrupted
 /// while it replaced files. The next save of the model, and [`recover`](crate::recovery::recover),
 /// remove the folders. Those of saves in progress are not listed. Where folders cannot be locked
-/// (Windows, some network file systems) the list is empty.
+/// (some network file systems) the list is empty.
 ///
 /// ```
 /// let folder = tempfile::tempdir().unwrap();

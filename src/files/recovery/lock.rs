@@ -1,56 +1,28 @@
 //! Advisory locks on folders: saves to one folder, and the recovery of saves that were killed, take
 //! turns to rename files, and a staging folder that is locked belongs to a save in progress.
 //!
-//! Some network file systems cannot lock, and Windows has no such lock. A save then continues
-//! without one, and no staging folder is known to be abandoned.
+//! On Unix the folder itself is locked (`flock`), on Windows a file in it or beside it is open.
+//! Some network file systems cannot lock. A save then continues without one, and no staging folder
+//! is known to be abandoned.
+
+mod system;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::util::cancel;
-use crate::util::retry::{exists, retried};
+use crate::util::file_id;
+use crate::util::retry::exists;
+
+use system::{Attempt, Held, LockKind, Lockable};
 
 /// A lock, held until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
-    /// Closing it unlocks.
-    file: Option<File>,
-}
-
-/// The result of an attempt to lock.
-enum Attempt {
-    Locked,
-    Held,
-    Impossible,
-}
-
-#[derive(Clone, Copy)]
-enum LockKind {
-    Exclusive,
-    Shared,
-}
-
-#[cfg(unix)]
-fn attempt(file: &File, kind: LockKind) -> Attempt {
-    use rustix::fs::{FlockOperation, flock};
-    use rustix::io::{Errno, retry_on_intr};
-    let operation = match kind {
-        LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
-        LockKind::Shared => FlockOperation::NonBlockingLockShared,
-    };
-    match retry_on_intr(|| flock(file, operation)) {
-        Ok(()) => Attempt::Locked,
-        Err(Errno::WOULDBLOCK) => Attempt::Held,
-        Err(_) => Attempt::Impossible,
-    }
-}
-
-#[cfg(not(unix))]
-fn attempt(_: &File, _: LockKind) -> Attempt {
-    Attempt::Impossible
+    /// Dropping it unlocks.
+    held: Option<Held>,
 }
 
 impl FolderLock {
@@ -72,7 +44,7 @@ impl FolderLock {
     /// no save keeps the lock for as long as `timeout`.
     pub(crate) fn share(folder: &Path, timeout: Duration) -> Self {
         let shared = Self::poll(folder, LockKind::Shared, timeout, |_, _| Ok(()));
-        shared.unwrap_or(Self { file: None })
+        shared.unwrap_or(Self { held: None })
     }
 
     fn poll(
@@ -81,15 +53,15 @@ impl FolderLock {
         timeout: Duration,
         report: impl Fn(&Path, Duration) -> Result<()>,
     ) -> Result<Self> {
-        let Ok(file) = File::open(folder) else { return Ok(Self { file: None }) };
+        let Some(mut lockable) = Lockable::open(folder) else { return Ok(Self { held: None }) };
         let begin = Instant::now();
         let mut pause = Duration::from_micros(200);
         loop {
-            match attempt(&file, kind) {
-                Attempt::Locked => return Ok(Self { file: Some(file) }),
-                Attempt::Impossible => return Ok(Self { file: None }),
-                Attempt::Held => {}
-            }
+            lockable = match lockable.attempt(kind) {
+                Attempt::Locked(held) => return Ok(Self { held: Some(held) }),
+                Attempt::Impossible => return Ok(Self { held: None }),
+                Attempt::Held(lockable) => lockable,
+            };
             let elapsed = begin.elapsed();
             if elapsed >= timeout {
                 return Err(held(folder, timeout));
@@ -111,7 +83,7 @@ impl FolderLock {
         // by way of a link, or in another case where case does not count.
         let mut distinct = BTreeMap::new();
         for folder in folders {
-            let id = folder_id(folder).map_err(|error| Error::io(folder, error))?;
+            let id = file_id::at(folder).map_err(|error| Error::io(folder, error))?;
             distinct.insert(id, folder);
         }
         distinct.into_values().map(|folder| Self::wait(folder, timeout, &report)).collect()
@@ -119,46 +91,84 @@ impl FolderLock {
 
     /// Whether this is a lock: the file system may have none.
     pub(crate) fn is_held(&self) -> bool {
-        self.file.is_some()
+        self.held.is_some()
     }
 
     /// Locks `folder` without waiting; `None` when it is locked already or cannot be locked.
     pub(crate) fn if_free(folder: &Path) -> Option<Self> {
-        let file = File::open(folder).ok()?;
-        matches!(attempt(&file, LockKind::Exclusive), Attempt::Locked)
-            .then_some(Self { file: Some(file) })
+        match Lockable::open(folder)?.attempt(LockKind::Exclusive) {
+            Attempt::Locked(held) => Some(Self { held: Some(held) }),
+            Attempt::Held(_) | Attempt::Impossible => None,
+        }
     }
 
     /// Locks `folder`, which was just created; `None` when another save took it for abandoned.
     pub(crate) fn of_new(folder: &Path) -> Option<Self> {
-        let Ok(file) = File::open(folder) else {
-            return exists(folder).then_some(Self { file: None });
+        let Some(lockable) = Lockable::open(folder) else {
+            return exists(folder).then_some(Self { held: None });
         };
-        match attempt(&file, LockKind::Exclusive) {
-            Attempt::Held => None,
-            Attempt::Impossible => Some(Self { file: None }),
+        match lockable.attempt(LockKind::Exclusive) {
+            Attempt::Held(_) => None,
+            Attempt::Impossible => Some(Self { held: None }),
             // Another save may have removed the folder before it was locked.
-            Attempt::Locked => exists(folder).then_some(Self { file: Some(file) }),
+            Attempt::Locked(held) => exists(folder).then_some(Self { held: Some(held) }),
         }
     }
 }
 
-/// What two paths of one folder have in common.
-#[cfg(unix)]
-fn folder_id(folder: &Path) -> std::io::Result<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    retried(|| folder.metadata()).map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-#[cfg(not(unix))]
-fn folder_id(folder: &Path) -> std::io::Result<PathBuf> {
-    retried(|| folder.canonicalize())
-}
-
 fn held(folder: &Path, timeout: Duration) -> Error {
     let reason = format!(
-        "another program has held the lock of this folder (flock) for over {} seconds",
+        "another program has held the lock of this folder ({}) for over {} seconds",
+        system::KIND,
         timeout.as_secs_f32()
     );
     Error::io(folder, std::io::Error::new(std::io::ErrorKind::WouldBlock, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the folder can be locked, and whether it can be shared.
+    fn free(folder: &Path) -> (bool, bool) {
+        let shared = FolderLock::share(folder, Duration::ZERO).is_held();
+        (FolderLock::if_free(folder).is_some(), shared)
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_or_shared() {
+        let folder = tempfile::tempdir().unwrap();
+        // A staging folder is locked beside itself where a lock is a file.
+        let staging = folder.path().join(".m.onnx.saving-aB3xYz");
+        std::fs::create_dir(&staging).unwrap();
+        for path in [folder.path(), &staging] {
+            assert_eq!(free(path), (true, true));
+            let held = FolderLock::if_free(path).unwrap();
+            assert_eq!(free(path), (false, false));
+            assert!(FolderLock::of_new(path).is_none());
+            let no_report = |_: &Path, _: Duration| Ok(());
+            let error = FolderLock::wait(path, Duration::ZERO, no_report).unwrap_err();
+            assert!(error.reason().contains("has held the lock"), "{error}");
+            drop(held);
+            let shared: Vec<_> = (0..3).map(|_| FolderLock::share(path, Duration::ZERO)).collect();
+            assert!(shared.iter().all(FolderLock::is_held));
+            assert!(FolderLock::if_free(path).is_none());
+            drop(shared);
+            assert_eq!(free(path), (true, true));
+        }
+        std::fs::remove_dir(&staging).unwrap();
+        assert!(
+            std::fs::read_dir(folder.path()).unwrap().next().is_none(),
+            "a lock leaves nothing"
+        );
+        assert!(FolderLock::of_new(&staging).is_none() && FolderLock::if_free(&staging).is_none());
+    }
+
+    #[test]
+    fn a_folder_that_is_named_twice_is_locked_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let twice = [folder.path().to_path_buf(), folder.path().join(".")];
+        let locks = FolderLock::wait_for_all(&twice, Duration::ZERO, |_, _| Ok(())).unwrap();
+        assert!(locks.len() == 1 && locks.iter().all(FolderLock::is_held));
+    }
 }

@@ -1,6 +1,9 @@
-//! The names beside a model that its saves use: staging folders, and the journal of a switch.
+//! The names beside a model that its saves use: staging folders, the journal of a switch, and locks
+//! where these are files.
 
 use std::borrow::Cow;
+#[cfg(any(windows, test))]
+use std::path::{Path, PathBuf};
 
 /// The number of random characters at the end of the name of a staging folder.
 pub(super) const RANDOM: usize = 6;
@@ -40,6 +43,27 @@ pub(super) fn is_staging_of(name: &str, journal: &str) -> bool {
 pub(super) fn may_be_staging_name(name: &str) -> bool {
     let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(".saving-"));
     parts.is_some_and(|(_, random)| is_random(random))
+}
+
+/// The name of the file in a folder that is open while the folder is locked, on Windows.
+const LOCK: &str = ".onnx-container.lock";
+/// What follows the name of a staging folder in that of its lock, which is beside it.
+const LOCK_SUFFIX: &str = ".lock";
+
+/// The file that is open while `folder` is locked, on Windows.
+#[cfg(any(windows, test))]
+pub(super) fn lock_path(folder: &Path) -> PathBuf {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    match name.filter(|name| may_be_staging_name(name)) {
+        Some(name) => folder.with_file_name(format!("{name}{LOCK_SUFFIX}")),
+        None => folder.join(LOCK),
+    }
+}
+
+/// Whether a file that is called `name` may be the lock of a folder: another program may have it
+/// open, so that nobody can read it. The system deletes it.
+pub(crate) fn is_lock_name(name: &str) -> bool {
+    name == LOCK || name.strip_suffix(LOCK_SUFFIX).is_some_and(may_be_staging_name)
 }
 
 /// The name of the folder of the job `id` of a model. No save and no recovery removes it: a job has
@@ -84,9 +108,10 @@ pub(crate) fn is_of_ended_job(name: &str) -> bool {
 }
 
 /// Whether a file or folder beside models that is called `name` is one that a save makes and
-/// removes again: its staging folder, or the journal of a switch. Where no save is running, one
-/// that was interrupted left it, and [`recover`](crate::recovery::recover) completes that save or
-/// removes what it left. That of a job that goes on is told by [`is_of_job`].
+/// removes again: its staging folder, the journal of a switch, or on Windows a lock. Where no save
+/// is running, one that was interrupted left it, and [`recover`](crate::recovery::recover)
+/// completes that save or removes what it left. That of a job that goes on is told by
+/// [`is_of_job`].
 ///
 /// ```
 /// use onnx_container::recovery::is_left_by_saves;
@@ -95,7 +120,7 @@ pub(crate) fn is_of_ended_job(name: &str) -> bool {
 /// assert!(!is_left_by_saves("m.onnx"));
 /// ```
 pub fn is_left_by_saves(name: &str) -> bool {
-    may_be_staging_name(name) || is_journal_name(name)
+    may_be_staging_name(name) || is_journal_name(name) || is_lock_name(name)
 }
 
 /// The name that the file `name` has in the folders of a staging folder, which have no folders: of
@@ -144,6 +169,25 @@ mod tests {
             assert!(!own || may_be_staging_name(&name), "{name}");
         }
         assert!(!may_be_staging_name(".m.onnx.saving-") && !may_be_staging_name("m.saving-aB3xYz"));
+    }
+
+    #[test]
+    fn a_lock_is_in_its_folder_or_beside_one_that_has_to_be_empty() {
+        for (folder, lock) in [
+            ("models", "models/.onnx-container.lock"),
+            ("a/.m.onnx.saving-aB3xYz", "a/.m.onnx.saving-aB3xYz.lock"),
+            ("a/.m.onnx.saving-drafts", "a/.m.onnx.saving-drafts.lock"),
+            ("a/.m.onnx.saving-my-drafts", "a/.m.onnx.saving-my-drafts/.onnx-container.lock"),
+        ] {
+            let path = lock_path(Path::new(folder));
+            assert_eq!(path, Path::new(lock));
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(is_lock_name(name) && is_left_by_saves(name), "{name}");
+            assert!(!may_be_staging_name(name) && !is_journal_name(name), "{name}");
+        }
+        for name in ["m.onnx.lock", ".m.onnx.lock", ".m.onnx.saving-aB3xYz"] {
+            assert!(!is_lock_name(name), "{name}");
+        }
     }
 
     #[cfg(feature = "jobs")]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::ModelFolder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::without_dots;
+use crate::files::recovery::is_lock_name;
 use crate::save::target::same_file::{is_at, is_same, real_path, there};
 use crate::save::target::users::{Base, Wanted};
 use crate::util::retry::retried;
@@ -58,6 +59,10 @@ impl ModelFolder {
             let entry = entry?;
             let kind = entry.file_type()?;
             let path = entry.path();
+            // Where locks are files, nobody can read them.
+            if entry.file_name().to_str().is_some_and(is_lock_name) {
+                continue;
+            }
             let is_target = base.is_own && target.as_ref().is_some_and(|own| is_same(&path, own));
             if (kind.is_file() || kind.is_symlink()) && !is_target {
                 paths.push(path);

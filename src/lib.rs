@@ -127,12 +127,14 @@
 //!
 //! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere
 //!   on Unix by opening one component after the other; on Windows the resolved path is compared
-//!   before the file is opened.
+//!   before the file is opened, and the file with that path after it.
 //! - Free space is checked on Unix; space is preallocated on Linux.
-//! - Directories are flushed on Unix, and locked while a save renames its files, so that saves at
-//!   once to one folder take turns.
-//! - Windows does not delete or replace a file that is mapped: a save over such a file fails with
-//!   [`ErrorKind::Io`], or leaves the old file in its staging folder. Drop the container first.
+//! - Directories are flushed on Unix. While a save renames its files, it locks their directory, on
+//!   Windows by a file in it, so that saves at once to one folder take turns.
+//! - Windows does not delete or replace a file that is mapped. So the model's own file is read
+//!   there, and a save that replaces mapped weights leaves the old ones in its staging folder, with
+//!   a warning, or fails with [`ErrorKind::Io`]. Drop the container first.
+//! - Names that Windows takes for something else (`NUL`, `a:b`, `w.`) are refused there.
 //!
 //! # Lints
 //!

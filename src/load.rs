@@ -20,7 +20,7 @@ pub use crate::files::file_source::{FileSource, WeightFile};
 pub use crate::files::folder_files::FolderFiles;
 pub use crate::limits::Limit;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, MmapChoice};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::consistent_read::{OneSave, read_one_save};
@@ -35,6 +35,12 @@ use crate::wire::{DecodeOptions, Message};
 
 pub(crate) use origins::Origins;
 use resolve::{Resolved, resolve};
+
+/// How the file of the model itself is opened. Windows replaces no file that is mapped, and a model
+/// is often saved again under its name while its container is in use: so it is read there.
+fn of_model_file(mmap: MmapChoice) -> MmapChoice {
+    if cfg!(windows) { MmapChoice::never() } else { mmap }
+}
 
 impl Container {
     /// Loads the model at `path` with its weights.
@@ -69,7 +75,8 @@ impl Container {
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
         let path = path.as_ref();
         let options = options.into().of_model(path);
-        let loaded = read_one_save(path, options.mmap, |bytes| Self::from_model(&bytes, &options));
+        let mmap = of_model_file(options.mmap);
+        let loaded = read_one_save(path, mmap, |bytes| Self::from_model(&bytes, &options));
         // An error about a weights file already has that file's path, which is kept.
         let OneSave { value: mut container, warning } =
             loaded.map_err(|error| error.with_path(path))?;

@@ -56,7 +56,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::found::Position;
 use crate::files::recovery::journal::{FileKind, Journal, JournalEntry, Mark};
 use crate::files::recovery::names::staged_name;
-use crate::files::recovery::place::{OpenFolder, RenameTarget};
+use crate::files::recovery::place::{OpenFolder, RenameTarget, in_use};
 use crate::files::recovery::staging::remove_parts;
 
 /// A switch from the files of a folder to those of a staging folder in it.
@@ -261,8 +261,11 @@ impl Switch {
         for entry in &self.files {
             for part in [&self.new, &self.old].into_iter().flatten() {
                 let staged = entry.staged();
-                part.delete(&*staged)
-                    .map_err(|error| Error::io(part.path().join(&*staged), error))?;
+                part.delete(&*staged).map_err(|error| {
+                    let (said, path) = (in_use(&error), part.path().join(&*staged));
+                    let error = Error::io(path, error);
+                    if let Some(said) = said { error.because(said) } else { error }
+                })?;
             }
         }
         remove_parts(folder).map_err(failed)?;
@@ -402,6 +405,9 @@ impl Switch {
 
     fn error(&self, entry: &JournalEntry, error: io::Error) -> Error {
         let shown = self.shown.join(&entry.name);
+        if let Some(said) = in_use(&error) {
+            return Error::io(shown, error).because(said);
+        }
         match error.kind() {
             io::ErrorKind::AlreadyExists => {
                 let reason = "exists already: it was made while the save was running";

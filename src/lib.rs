@@ -122,8 +122,8 @@
 //!
 //! # Platforms
 //!
-//! 64-bit only. Linux has all tests, macOS and Windows the unit tests; each Linux call has a
-//! portable fallback. What differs there:
+//! 64-bit only. Linux has all tests, macOS and Windows those of the library, the command and the
+//! machine; each Linux call has a portable fallback. What differs there:
 //!
 //! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere
 //!   on Unix by opening one component after the other; on Windows the resolved path is compared

@@ -263,10 +263,17 @@ const ACCIDENTS_IN_PLACE: &[Accident] = &[
     }),
 ];
 
+/// How files are loaded that the test then replaces or deletes: mapped, where that can be done.
+fn replaceable() -> MmapChoice {
+    both_choices()[usize::from(cfg!(windows))]
+}
+
 #[test]
 fn a_file_that_changed_is_not_kept() {
     let [map, read] = both_choices();
-    let cases = [(map, ACCIDENTS), (read, ACCIDENTS), (read, ACCIDENTS_IN_PLACE)];
+    // On Windows no program replaces or deletes a file that is mapped.
+    let of_mapped = if cfg!(windows) { &[] } else { ACCIDENTS };
+    let cases = [(map, of_mapped), (read, ACCIDENTS), (read, ACCIDENTS_IN_PLACE)];
     for (mmap, (what, accident)) in
         cases.into_iter().flat_map(|(mmap, all)| all.iter().map(move |accident| (mmap, accident)))
     {
@@ -313,7 +320,7 @@ fn a_file_that_is_lost_while_the_model_is_written_is_written_after_all() {
     for (layout, sync) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         let folder = tempfile::tempdir().unwrap();
         let path = foreign(folder.path(), "m.onnx.data");
-        let container = Container::load(&path, both_choices()[0]).unwrap();
+        let container = Container::load(&path, replaceable()).unwrap();
         let before = fs::read(&path).unwrap();
         let data = folder.path().join("m.onnx.data");
         // The model is being written: what to keep was decided.
@@ -514,7 +521,7 @@ fn as_loaded_refuses_files_outside_the_targets_directory() {
     let mut container = Container::new(model(graph(vec![inline("w"), inline("v")], vec![])));
     container.externalize(1).unwrap();
     container.save(&path, WeightFiles::PerTensor).unwrap();
-    let container = Container::load(&path, both_choices()[0]).unwrap();
+    let container = Container::load(&path, replaceable()).unwrap();
     for name in ["m-w.weight", "m-v.weight"] {
         fs::remove_file(inner.join(name)).unwrap();
     }

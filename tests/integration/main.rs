@@ -9,6 +9,8 @@
     clippy::cast_sign_loss,
     clippy::cast_possible_wrap
 )]
+// What only tests that need Linux or Unix use.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, unused_mut))]
 
 mod ambiguity;
 #[cfg(feature = "safetensors")]
@@ -60,6 +62,7 @@ mod loads;
 #[cfg(target_os = "linux")]
 #[cfg(feature = "safetensors")]
 mod match_weights;
+#[cfg(target_os = "linux")]
 mod memory;
 mod nesting;
 mod outline;

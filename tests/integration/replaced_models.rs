@@ -79,7 +79,10 @@ fn a_load_never_pairs_one_models_graph_with_anothers_weights() {
     for files in
         [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Sharded { max_bytes: 1000 }]
     {
-        for mmap in both_choices() {
+        // Windows deletes no old file that a reader has mapped, so that the next save waits for it.
+        let choices = both_choices();
+        let choices = if cfg!(windows) { &choices[1..] } else { &choices[..] };
+        for &mmap in choices {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("m.onnx");
             while_two_models_take_turns(&path, files, 300, || is_whole(&path, mmap));

@@ -621,3 +621,32 @@ fn entries_of_other_writers_are_replaced_by_ours() {
     let saved = container.save(folder.path().join("n.onnx"), true).unwrap();
     assert_eq!(entries(&saved.model().unwrap()), [("n.onnx.data".to_owned(), 0, 16)]);
 }
+
+#[test]
+fn tensors_whose_names_differ_only_in_case_have_files_of_their_own_on_every_system() {
+    for names in [
+        &["w", "W"][..],
+        &["fc.weight", "FC.weight", "fc.WEIGHT", "Fc.Weight"],
+        &["ä", "Ä", "a\u{308}"],
+        &["straße", "STRASSE", "strasse"],
+        &["ς", "σ", "Σ"],
+        &["a/b", "A:B", "a_b"],
+        &["nul", "NUL", "con.", "aux "],
+    ] {
+        let weights = names.iter().zip(1..).map(|(name, start)| floats(name, start, 300));
+        let mut container = Container::new(model(graph(weights.collect(), vec![])));
+        container.externalize(1).unwrap();
+        for layout in LAYOUTS {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("m.onnx");
+            let saved = container.save(&path, layout).unwrap();
+            let files = saved.files.iter().map(|file| file.name.to_uppercase().to_lowercase());
+            let distinct: std::collections::BTreeSet<_> = files.collect();
+            assert_eq!(distinct.len(), saved.files.len(), "{names:?} {layout:?}");
+            let is_apart = layout == WeightFiles::PerTensor;
+            assert!(!is_apart || saved.files.len() == names.len() + 1, "{names:?}");
+            let again = Container::load(&path, MmapChoice::never()).unwrap();
+            assert_eq!(all_bytes(&again), all_bytes(&container), "{names:?} {layout:?}");
+        }
+    }
+}

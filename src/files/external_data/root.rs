@@ -65,6 +65,7 @@ mod unix {
     use std::path::Component;
 
     use rustix::fs::{AtFlags, FileType, Mode, OFlags, open, openat, statat};
+    #[cfg(target_os = "linux")]
     use rustix::io::Errno;
 
     use super::{File, Opened, Path, Refusal, Root, io, retried};
@@ -212,7 +213,11 @@ impl Root {
     /// Opens what is at `location`, wherever links lead.
     pub(super) fn open_anywhere(&self, location: &Path) -> io::Result<File> {
         let path = self.path.join(location);
-        if !retried(|| std::fs::metadata(&path))?.is_file() {
+        let metadata = retried(|| std::fs::metadata(&path))?;
+        if metadata.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         File::open(path)

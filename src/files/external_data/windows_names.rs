@@ -26,8 +26,7 @@ fn of_part(part: &str) -> Option<&'static str> {
 /// Whether a name, or what it has before its first dot, is that of a device.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ');
-    let is_one = |device: &&str| device.eq_ignore_ascii_case(stem);
-    if DEVICES.iter().any(|device| is_one(&device)) {
+    if DEVICES.iter().any(|device| device.eq_ignore_ascii_case(stem)) {
         return true;
     }
     let numbered = |kind: &str| {

@@ -212,7 +212,6 @@ pub(crate) fn left_by_saves(directory: &Path) -> Result<Vec<(PathBuf, LeftState)
 }
 
 #[cfg(test)]
-#[cfg(unix)]
 mod tests {
     use std::fs;
 
@@ -309,6 +308,7 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
     #[test]
     fn no_link_in_it_is_followed() {
         let (folder, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

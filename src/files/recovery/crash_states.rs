@@ -263,6 +263,11 @@ fn deletions_that_are_killed_leave_the_new_files_whatever_is_deleted_first() {
                 case.switch().concat().iter().for_each(Step::run);
                 let all = case.deletions();
                 assert_eq!(all.len(), files);
+                // It is deleted last. Without inodes, no other order is told from an undo.
+                let model_first = case.old.contains(&"m.onnx") && deleted & 1 == 1;
+                if cfg!(windows) && case.removes && model_first && deleted + 1 != 1 << files {
+                    continue;
+                }
                 let chosen = all.iter().enumerate().filter(|(bit, _)| deleted >> bit & 1 == 1);
                 chosen.for_each(|(_, step)| step.run());
                 if folders & 1 == 1 {

@@ -26,6 +26,11 @@ pub(super) enum RenameTarget {
     Replaced,
 }
 
+/// What is said of a file that Windows neither replaces nor deletes.
+pub(super) const IN_USE: &str = "cannot be replaced or deleted: a program may have it open or mapped, also this \
+                                 one: drop the containers that were loaded from it, end the programs that read it, \
+                                 and try again";
+
 /// What is said of an `error` by which Windows may refuse to move or to delete a file that a
 /// program uses; `None` of any other one.
 pub(super) fn in_use(error: &io::Error) -> Option<&'static str> {
@@ -34,10 +39,7 @@ pub(super) fn in_use(error: &io::Error) -> Option<&'static str> {
     const USER_MAPPED_FILE: i32 = 1224;
     let codes = [ACCESS_DENIED, SHARING_VIOLATION, USER_MAPPED_FILE];
     let may_be_used = error.raw_os_error().is_some_and(|code| codes.contains(&code));
-    (cfg!(windows) && may_be_used).then_some(
-        "cannot be replaced or deleted: a program may have it open or mapped, also this one: drop the \
-         containers that were loaded from it, end the programs that read it, and try again",
-    )
+    (cfg!(windows) && may_be_used).then_some(IN_USE)
 }
 
 impl OpenFolder {

@@ -56,7 +56,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::found::Position;
 use crate::files::recovery::journal::{FileKind, Journal, JournalEntry, Mark};
 use crate::files::recovery::names::staged_name;
-use crate::files::recovery::place::{OpenFolder, RenameTarget, in_use};
+use crate::files::recovery::place::{IN_USE, OpenFolder, RenameTarget, in_use};
 use crate::files::recovery::staging::remove_parts;
 
 /// A switch from the files of a folder to those of a staging folder in it.
@@ -268,6 +268,7 @@ impl Switch {
                 })?;
             }
         }
+        self.refuse_used()?;
         remove_parts(folder).map_err(failed)?;
         let name = self.staging.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
@@ -275,6 +276,20 @@ impl Switch {
         // Where a disk cannot do that, a power failure may bring back old files, of which nobody
         // knows that they are.
         drop(self.flush());
+        Ok(())
+    }
+
+    /// An error where a file that was deleted is there all the same: Windows may delete one that is
+    /// in use only when nobody uses it any more.
+    fn refuse_used(&self) -> Result<()> {
+        for entry in self.files.iter().filter(|_| cfg!(windows)) {
+            for part in [&self.new, &self.old].into_iter().flatten() {
+                if self.mark(Some(part), &entry.staged())?.is_some() {
+                    let path = part.path().join(&*entry.staged());
+                    return Err(Error::io(path, io::ErrorKind::ResourceBusy.into()).because(IN_USE));
+                }
+            }
+        }
         Ok(())
     }
 

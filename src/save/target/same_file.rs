@@ -109,12 +109,24 @@ fn has_both(a: &Path, b: &Path) -> Result<bool> {
 }
 
 #[cfg(test)]
-#[cfg(unix)]
 mod tests {
     use std::fs;
 
     use super::*;
 
+    /// As a file system that ignores case has them: Windows.
+    #[cfg(windows)]
+    #[test]
+    fn names_that_differ_in_case_are_one_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["m.onnx", "M.onnx", "other"].map(|name| folder.path().join(name));
+        fs::write(&a, "m").unwrap();
+        assert!(is_one_entry(&a, &b).unwrap() && is_same(&a, &b) && is_at(&a, &b));
+        fs::hard_link(&a, &c).unwrap();
+        assert!(!is_one_entry(&a, &c).unwrap() && !is_same(&a, &c));
+    }
+
+    #[cfg(unix)]
     #[test]
     fn hard_links_whose_names_differ_in_case_are_two_entries() {
         let folder = tempfile::tempdir().unwrap();
@@ -128,6 +140,7 @@ mod tests {
     }
 
     /// A file where a folder should be leads nowhere; a folder that may not be searched does not.
+    #[cfg(unix)]
     #[test]
     fn only_a_path_that_leads_nowhere_is_no_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -82,7 +82,6 @@ pub(super) fn way_of_removal(all: &[(&JournalEntry, FoundFiles)]) -> Way {
 }
 
 #[cfg(test)]
-#[cfg(unix)]
 mod tests {
     use std::fs;
 

@@ -70,6 +70,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
     {
         outcome = Err(error.into());
     }
+    model::mapped_leftovers::remove();
     let flushed = out.finish().map_err(Failure::from);
     let outcome = outcome.and_then(|outcome| flushed.map(|()| outcome));
     let code = match &outcome {

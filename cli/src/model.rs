@@ -3,6 +3,7 @@
 pub(crate) mod data_files;
 pub(crate) mod findings;
 pub(crate) mod kept_name;
+pub(crate) mod mapped_leftovers;
 pub(crate) mod needed;
 pub(crate) mod place;
 pub(crate) mod reading;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::ShareArgs;
 use crate::commands::{Execute, leftovers};
+use crate::model::mapped_leftovers::put_off;
 use crate::model::reading;
 use crate::model::save::print_warnings;
 use crate::terminal::failure::{Failure, Outcome};
@@ -42,10 +43,11 @@ fn run(args: &ShareArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let options = FileOptions::new().load(load.clone()).save(save).dry_run(place.dry_run);
         share_weights(&args.models, args.data_name.as_deref(), options)
     };
-    let shared = match place.dry_run {
+    let mut shared = match place.dry_run {
         true => run(progress::reporting_waits(save))?,
         false => progress::shown_as(save, "the models share their weights".to_owned(), run)?,
     };
+    args.models.last().iter().for_each(|model| put_off(model, &mut shared.warnings));
     print_warnings(&shared.warnings);
     let report = Listing::new(args, &shared);
     if place.json {

@@ -15,8 +15,8 @@ use serde::Serialize;
 pub use loaded::Loaded;
 
 use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
-use crate::model::data_files;
 use crate::model::save::links::Links;
+use crate::model::{data_files, mapped_leftovers};
 use crate::terminal::failure::Failure;
 use crate::terminal::output::{Output, count, lossy, lossy_or_null, print_on_stderr, tidy};
 use crate::terminal::progress;
@@ -97,6 +97,7 @@ pub fn try_save(
     } else {
         progress::shown(options, path, |options| loaded.save(path, options))?
     };
+    mapped_leftovers::put_off(path, &mut saved.warnings);
     saved.warnings.extend(links.replaced(&saved, args.dry_run));
     print_warnings(&saved.warnings);
     Ok(saved)

@@ -86,6 +86,7 @@ fn tensors_have_lines_of_their_own() {
     );
 }
 
+#[cfg(unix)]
 #[test]
 fn files_are_listed_as_sha256sum_reads_them() {
     let folder = Folder::new();

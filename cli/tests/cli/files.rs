@@ -86,6 +86,7 @@ fn locations_outside_the_folder_are_not_listed() {
     assert_eq!(folder.run(&["files", "m.onnx"]).failed(&texts).stdout(), "m.onnx\n");
 }
 
+#[cfg(unix)]
 #[test]
 fn names_do_not_mislead_scripts() {
     let folder = Folder::new();

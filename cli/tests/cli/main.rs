@@ -7,6 +7,8 @@
     clippy::panic,
     clippy::indexing_slicing
 )]
+// What only tests that need Unix use.
+#![cfg_attr(windows, allow(dead_code, unused_imports, unused_mut))]
 
 mod cast;
 mod check;
@@ -78,6 +80,7 @@ mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
 mod stats;
+#[cfg(unix)]
 mod stop;
 #[cfg(feature = "stores")]
 mod store_jobs;

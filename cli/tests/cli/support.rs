@@ -106,11 +106,11 @@ impl Run {
     }
 
     pub fn stdout(&self) -> String {
-        String::from_utf8(self.0.stdout.clone()).unwrap()
+        with_slashes(String::from_utf8(self.0.stdout.clone()).unwrap())
     }
 
     pub fn stderr(&self) -> String {
-        String::from_utf8(self.0.stderr.clone()).unwrap()
+        with_slashes(String::from_utf8(self.0.stderr.clone()).unwrap())
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -118,7 +118,10 @@ impl Run {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.0.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+        let read = serde_json::from_slice(&self.0.stdout);
+        let mut value = read.unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        json_with_slashes(&mut value);
+        value
     }
 
     /// Exit code 0 and nothing on stderr.
@@ -161,6 +164,21 @@ impl Run {
             assert!(self.stdout().contains(text), "no {text:?} in {}", self.stdout());
         }
         self
+    }
+}
+
+/// `text` with paths as on other systems: messages show each backslash as two.
+fn with_slashes(text: String) -> String {
+    if cfg!(windows) { text.replace("\\\\", "/").replace('\\', "/") } else { text }
+}
+
+fn json_with_slashes(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => *text = with_slashes(std::mem::take(text)),
+        Value::Array(values) => values.iter_mut().for_each(json_with_slashes),
+        Value::Object(values) => values.values_mut().for_each(json_with_slashes),
+        _ => {}
     }
 }
 

@@ -320,6 +320,41 @@ run_on_processors() {
     qemu-x86_64 -cpu Haswell "$program" "$table" & running+=($!)
     qemu-aarch64 -L /usr/aarch64-linux-gnu "$other" "$table" & running+=($!)
     for process in "${running[@]}"; do wait "$process"; done
+    if [[ ${ONNX_CONTAINER_PLATFORMS:-} == all ]]; then
+        compare_traces "$triple"
+    else
+        printf '!!! SKIPPED in part: without ONNX_CONTAINER_PLATFORMS=all no traces of models are compared\n'
+    fi
+}
+
+# compare_traces TRIPLE: the traces of onnx's tests and of real models in `strict` are the same bits
+# on every processor, optimized or not, by one thread and by two.
+compare_traces() {
+    local data=.models/onnx/onnx/backend/test/data triple=$1 folder=$BUILD/traces tests models release other name
+    [[ -d $data/node ]] || offline 'the node tests of onnx are not here (scripts/models.py)'
+    tests=("$data"/{node,simple,pytorch-converted,pytorch-operator})
+    mapfile -t models < <(find .models -name '*.onnx' -size -40M -not -path "$data/*" | sort)
+    release=$BUILD/release/traces other=$BUILD/$triple
+    # shellcheck disable=SC2086 # several words
+    cargo build $WORKSPACE --bin traces
+    cargo build --release -p onnx-container-drivers --bin traces
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
+    cargo build -p onnx-container-drivers --bin traces --target "$triple"
+    cargo build --release -p onnx-container-drivers --bin traces --target "$triple"
+    mkdir -p "$folder"
+    traces() { "${@:2}" "${tests[@]}" "${models[@]}" >"$folder/$1"; }
+    traces here "$release"
+    traces 'one thread' taskset --cpu-list 0 "$release"
+    traces 'not optimized' "$BUILD/debug/traces"
+    traces 'without AVX' qemu-x86_64 -cpu Nehalem "$release"
+    traces 'with AVX2' qemu-x86_64 -cpu Haswell "$release"
+    traces "$triple" qemu-aarch64 -L /usr/aarch64-linux-gnu "$other/release/traces"
+    # Real models would take hours so.
+    models=()
+    traces "$triple, not optimized" qemu-aarch64 -L /usr/aarch64-linux-gnu "$other/debug/traces"
+    grep -c '^[0-9a-f]\{64\}  ' "$folder/here"
+    for name in 'one thread' 'not optimized' 'without AVX' 'with AVX2' "$triple"; do cmp "$folder/here" "$folder/$name"; done
+    head -n "$(wc -l <"$folder/$triple, not optimized")" "$folder/here" | cmp - "$folder/$triple, not optimized"
 }
 
 # test_program ARGUMENT...: build the test `bits` of the machine, and print where it is.

@@ -357,6 +357,50 @@ compare_traces() {
     head -n "$(wc -l <"$folder/$triple, not optimized")" "$folder/here" | cmp - "$folder/$triple, not optimized"
 }
 
+# What only wine lacks, and Windows 10 has: see `run_on_wine`.
+NOT_ON_WINE=(
+    # wine 8 neither replaces nor deletes a file at once that a program has open: FileRenameInfoEx
+    # and FileDispositionInfoEx with the semantics of POSIX.
+    a_file_that_is_replaced_while_it_is_read_is_read_again
+    an_error_counts_only_when_the_file_is_still_there
+    a_file_that_was_replaced_is_not_read
+    a_file_that_is_replaced_all_the_time_is_an_error
+    the_digest_is_that_of_what_was_loaded
+    # The same, of old files and journals that another thread reads at that moment.
+    a_load_never_pairs_one_models_graph_with_anothers_weights
+    a_check_looks_at_one_saves_files
+    # It says that a name of 300 characters leads nowhere, and Windows that it is no name.
+    a_file_that_cannot_be_read_is_one_error
+    # It reads the whole folder for each new name: thousands of files take many minutes.
+    many_small_files_share_memory
+)
+
+# The library, the command and the machine as Windows programs, under wine. It takes long, so only
+# where it is named. Debian has what it needs: gcc-mingw-w64-x86-64, wine, wine64.
+run_on_wine() {
+    local triple=x86_64-pc-windows-gnu gcc=x86_64-w64-mingw32-gcc wine prefix
+    [[ ${#only[@]} -gt 0 || ${ONNX_CONTAINER_PLATFORMS:-} == all ]] ||
+        skip 'Windows programs: half an hour under wine, by `scripts/test.sh wine` or ONNX_CONTAINER_PLATFORMS=all'
+    if ! command -v "$gcc" >/dev/null && [[ ${CI:-} == true ]]; then
+        apt_install gcc-mingw-w64-x86-64 wine wine64
+    fi
+    wine=$(command -v wine64 || ls /usr/lib/wine/wine64 2>/dev/null || command -v wine) && command -v "$gcc" >/dev/null ||
+        skip "no wine, or no $gcc: Windows programs are not tested"
+    rustup target list --installed | grep -qx "$triple" || rustup target add "$triple" ||
+        offline "no standard library for $triple: it is not tested"
+    prefix=$(mktemp -d)
+    export WINEPREFIX=$prefix WINEDEBUG=-all WINEDLLOVERRIDES='mscoree,mshtml=' WINEARCH=win64
+    # shellcheck disable=SC2064 # the folder as it is now
+    trap "'$wine' wineboot -k; rm -rf '$prefix' || true" EXIT
+    "$wine" wineboot -i
+    "$gcc" -shared -O2 -o "$prefix/drive_c/windows/system32/bcryptprimitives.dll" scripts/bcryptprimitives.c -ladvapi32
+    # By an option: tests of the command take a runner of the environment for one that they need too.
+    # shellcheck disable=SC2086 # several words
+    cargo --config "target.$triple.runner='$wine'" test --no-fail-fast --target "$triple" --lib --bins --tests $LIBRARY -p onnx-container-files \
+        -p onnx-container-machine -p onnx-container-cli -- "${NOT_ON_WINE[@]/#/--skip=}" \
+        --skip layers:: --skip plain_words:: --skip links:: --skip front_door::
+}
+
 # test_program ARGUMENT...: build the test `bits` of the machine, and print where it is.
 test_program() {
     cargo test --test bits --no-run --message-format=json "$@" |
@@ -784,6 +828,7 @@ section 'docs' build_all_docs
 section 'book' build_book
 section 'dependencies' check_dependencies
 section 'processors' run_on_processors
+section 'wine' run_on_wine
 section 'PyTorch interop' with_libtorch run_torch_interop
 join_lane with_compiled_programs
 join_lane with_own_builds

@@ -1005,7 +1005,8 @@ fn indexes_that_are_wrong_are_refused() {
             &["4 problems", "the index places it in `m-00002-of-00002.safetensors`"],
         ),
     ];
-    for (index, kind, texts) in cases {
+    let has_links = |index: &str| cfg!(unix) || !index.contains("link");
+    for (index, kind, texts) in cases.into_iter().filter(|(index, ..)| has_links(index)) {
         let folder = sharded();
         let path = folder.path().join("m.safetensors.index.json");
         fs::write(&path, &index).unwrap();

@@ -16,6 +16,7 @@ for that are those of scripts/release-requirements.txt.
 """
 
 import argparse
+import functools
 import hashlib
 import io
 import json
@@ -66,10 +67,12 @@ def output(*command, **options):
     return run(*command, stdout=subprocess.PIPE, text=True, **options).stdout
 
 
+@functools.cache
 def host():
     return re.search(r"^host: (.*)$", output("rustc", "-vV"), re.M)[1]
 
 
+@functools.cache
 def epoch():
     """The time of every file in a release: that of the commit."""
     return int(os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct"))

@@ -40,7 +40,7 @@ COMMAND = "onnx-container"
 # The oldest C library of systems that are still used.
 GLIBC = "2.17"
 # Levels that compile in a third of the time.
-QUICK = "scripts/wheel-of-tests.toml"
+QUICK = "scripts/quick-levels.toml"
 SHELLS = {
     "bash": f"{COMMAND}.bash",
     "fish": f"{COMMAND}.fish",

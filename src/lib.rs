@@ -122,8 +122,8 @@
 //!
 //! # Platforms
 //!
-//! 64-bit only. Linux has all tests, macOS and Windows those of the library, the command and the
-//! machine; each Linux call has a portable fallback. What differs there:
+//! 64-bit only. Tests run on Linux, and those of the library, the command and the machine as
+//! Windows programs under wine; each Linux call has a portable fallback. What differs elsewhere:
 //!
 //! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere
 //!   on Unix by opening one component after the other; on Windows the resolved path is compared
@@ -241,8 +241,8 @@ pub use {
     util::byte_size::ByteSize,
 };
 
-/// What the crates above this one need: work that [`Cancel`] ends, on several threads, kinds of JSON,
-/// and how file systems compare names.
+/// What the crates above this one need: work that [`Cancel`] ends, on several threads, kinds of
+/// JSON, and how file systems compare names.
 #[doc(hidden)]
 pub mod work {
     pub use crate::util::cancel::{advance, begin, check};

@@ -312,7 +312,8 @@ impl Job {
         for (number, file) in self.files.iter().enumerate() {
             let path = self.directory.join(&file.name);
             let Ok(metadata) = path.symlink_metadata() else { continue };
-            let is_alone = metadata.is_file() && file_id::name_count_at(&path, &metadata) == Some(1);
+            let is_alone =
+                metadata.is_file() && file_id::name_count_at(&path, &metadata) == Some(1);
             if (is_alone || self.is_linked(number))
                 && let Ok(file) = File::open(path)
             {

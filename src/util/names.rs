@@ -120,9 +120,9 @@ impl UniqueNames {
     }
 }
 
-/// `name` in the form in which file systems compare it that ignore case (NTFS, exFAT, APFS) or how a
-/// letter with a mark is written (APFS, HFS+): a canonical caseless match (Unicode, D145). Upper case
-/// comes first for letters that NTFS has in its table and Unicode does not fold, such as `ı`.
+/// `name` in the form in which file systems compare it that ignore case (NTFS, exFAT, APFS) or how
+/// a letter with a mark is written (APFS, HFS+): a canonical caseless match (Unicode, D145). Upper
+/// case comes first for letters that NTFS has in its table and Unicode does not fold, such as `ı`.
 pub fn fold_case(name: &str) -> String {
     if name.is_ascii() {
         return name.to_ascii_lowercase();

@@ -47,6 +47,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "`small`: a folder, not a model; in it is `small/snapshots/1/model.onnx`, `small/v1.onnx`",
     ),
     ("small/snapshots", "a folder, not a model; in it is `small/snapshots/1/model.onnx`"),
+    #[cfg(unix)] // Windows says which part of a path is missing.
     (
         "smal/v1.onnx",
         "`smal/v1.onnx`: No such file or directory (os error 2); did you mean `small/v1.onnx`?",

@@ -659,10 +659,10 @@ build_fuzz_targets() {
     local flags='--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
     flags+=' -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table'
     flags+=' -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions'
-    # The parts of a crate are not optimized together, and crates use the generic functions that
-    # others have compiled: it is the same level in less time.
+    # Not optimized, and crates use the generic functions that others have compiled: a run of seconds
+    # would not win what optimizing takes.
     flags+=' -Zshare-generics=y'
-    RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=4 \
+    RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=4 \
         cargo +nightly build --release \
         --manifest-path fuzz/Cargo.toml --target "$HOST" --target-dir fuzz/target --bins
 }

@@ -65,6 +65,10 @@ def main():
         sys.exit(
             f"No test ran, and docs/platforms.md is as it was: the command ended with {status}."
         )
+    if status != 0 and failed == 0:
+        sys.exit(
+            f"A program died, or did not compile (the command ended with {status}): no row is written."
+        )
     today = datetime.date.today().isoformat()
     row = f"| {system} | {suite} | {passed} | {failed} | {ignored} | {today} |"
     PAGE.write_text(with_row(PAGE.read_text(), row))

@@ -83,8 +83,9 @@ impl Job {
         // From the mark on no process writes, so the lock may go before the folder, as it must
         // where a folder with an open file cannot be renamed.
         drop(lock);
+        // Another process may have been faster.
         if let Err(error) = self.remove_folder()
-            && kind_at(self.job_folder().path())?.is_some()
+            && !folder.is_removed()
         {
             committed
                 .warnings
@@ -93,10 +94,15 @@ impl Job {
         Ok(committed)
     }
 
+    /// What an earlier call has put in place, as its marks say.
+    pub(super) fn found_by_mark(&self) -> Result<Option<Committed>> {
+        let files = self.files.iter().map(|file| file.name.clone());
+        Committed::found(&self.directory, &self.name, files, &self.id)
+    }
+
     /// What an earlier call has put in place, of a job whose folder is gone.
     fn committed_before(&self) -> Result<Committed> {
-        let files = self.files.iter().map(|file| file.name.clone());
-        match Committed::found(&self.directory, &self.name, files, &self.id)? {
+        match self.found_by_mark()? {
             Some(found) => Ok(found),
             None => Err(gone(&self.path(), self.untouched()?)),
         }

@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use super::description::Job;
-use super::disk::kind_at;
-use super::folder::{folders_in, remove_ended};
+use super::folder::{JobFolder, folders_in, remove_ended};
 use super::source::RewriteSource;
 use super::stamp::sha256;
 use crate::buffer::{Buffer, MmapChoice};
@@ -78,7 +77,17 @@ impl Job {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn remove_ended_jobs(directory: impl AsRef<Path>) -> (usize, Vec<Error>) {
-    let directory = directory.as_ref();
+    remove_jobs(directory.as_ref(), |_| true)
+}
+
+/// The same for a plan. A committed job stays where nothing but its folder tells a commit again
+/// that it is committed: nobody has asked to remove it.
+pub(super) fn remove_marked_jobs(directory: &Path) {
+    // What cannot be removed is left to the next one.
+    drop(remove_jobs(directory, |job| job.found_by_mark().is_ok_and(|found| found.is_some())));
+}
+
+fn remove_jobs(directory: &Path, may_go: impl Fn(&Job) -> bool) -> (usize, Vec<Error>) {
     let found = folders_in(directory, is_of_job)
         .and_then(|open| Ok((open, folders_in(directory, is_of_ended_job)?)));
     let (open, ended) = match found {
@@ -86,25 +95,29 @@ pub fn remove_ended_jobs(directory: impl AsRef<Path>) -> (usize, Vec<Error>) {
         Err(error) => return (0, vec![Error::io(directory, error)]),
     };
     let ended = ended.iter().map(|path| remove_ended(path).map(|()| true));
-    let results = open.iter().map(|path| remove_committed(path)).chain(ended);
+    let results = open.iter().map(|path| remove_committed(path, &may_go)).chain(ended);
     let (removed, kept): (Vec<_>, Vec<_>) = results.partition(Result::is_ok);
     let removed = removed.into_iter().filter(|result| *result.as_ref().unwrap_or(&false));
     (removed.count(), kept.into_iter().filter_map(Result::err).collect())
 }
 
-/// Ends the job whose folder is at `path` if it is committed. Whether it was.
-fn remove_committed(path: &Path) -> Result<bool> {
+/// Ends the job whose folder is at `path` if it is committed and `may_go`. Whether it did.
+fn remove_committed(path: &Path, may_go: impl Fn(&Job) -> bool) -> Result<bool> {
+    // Most jobs go on: they are neither read nor locked.
+    if !JobFolder::at(path).is_committing().unwrap_or(false) {
+        return Ok(false);
+    }
     // What cannot be opened stays, as a job that goes on: nobody knows what it is.
     let Ok(job) = Job::open(path) else { return Ok(false) };
     // A commit that still runs has the lock, and ends the job itself.
     let Ok(lock) = job.job_folder().lock_to_end() else { return Ok(false) };
-    if !job.is_committed().unwrap_or(false) {
+    if !job.is_committed().unwrap_or(false) || !may_go(&job) {
         return Ok(false);
     }
     drop(lock);
     match job.remove_folder() {
         // Another process was faster.
-        Err(_) if kind_at(path)?.is_none() => Ok(true),
+        Err(_) if job.job_folder().is_removed() => Ok(true),
         removed => removed.map(|()| true),
     }
 }

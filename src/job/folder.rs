@@ -312,14 +312,26 @@ impl JobFolder {
             let reason = "holds what no job put there: move that away, or delete this folder";
             return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.path));
         }
-        let name = self.path.file_name().and_then(|name| ended_job_name(name.to_str()?));
-        let name = name.ok_or_else(|| Error::internal("a job whose folder has no name of one"))?;
-        let ended = self.path.with_file_name(name);
+        let ended = self.ended();
+        let ended =
+            ended.ok_or_else(|| Error::internal("a job whose folder has no name of one"))?;
         retried(|| fs::rename(&self.path, &ended)).map_err(fail)?;
         if let Some(parent) = ended.parent().filter(|_| sync) {
             flush_folder(parent, parent)?;
         }
         remove_ended(&ended)
+    }
+
+    /// What the folder is called from the end of the job on.
+    fn ended(&self) -> Option<PathBuf> {
+        let name = self.path.file_name()?.to_str()?;
+        Some(self.path.with_file_name(ended_job_name(name)?))
+    }
+
+    /// Whether nothing of the job is left, under either name.
+    pub(super) fn is_removed(&self) -> bool {
+        let is_gone = |path: &Path| matches!(kind_at(path), Ok(None));
+        is_gone(&self.path) && self.ended().is_some_and(|ended| is_gone(&ended))
     }
 
     /// Whether anything is in the folder that no job puts there.
@@ -413,4 +425,24 @@ pub(super) fn remove_begun(path: &Path) -> Result<()> {
         return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
     }
     remove_ended(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_removed_when_it_is_there_under_neither_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let job = JobFolder::of(directory.path(), "m.onnx", "aB3xYz");
+        assert!(job.is_removed());
+        for name in [".m.onnx.job-aB3xYz", ".m.onnx.ended-aB3xYz"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+            assert!(!job.is_removed(), "{name}");
+            fs::remove_dir(directory.path().join(name)).unwrap();
+        }
+        // A model with a long name has a shorter one there.
+        let job = JobFolder::of(directory.path(), &"n".repeat(90), "aB3xYz");
+        assert!(job.is_removed());
+    }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::description::{Job, JobFile, PlannedTensor, Publishing};
-use super::ended::remove_ended_jobs;
+use super::ended::remove_marked_jobs;
 use super::options::{JobOptions, Recast};
 use super::source::RewriteSource;
 use super::stamp::{FileStamp, sha256};
@@ -75,8 +75,7 @@ impl Job {
         folder.recover(&options.save)?;
         let prepared = container.prepare(target.name.as_str(), options.layout())?;
         check(container, &target, &folder, &prepared, options)?;
-        // What cannot be removed is left to the next one.
-        drop(remove_ended_jobs(&target.directory));
+        remove_marked_jobs(&target.directory);
         let directory = std::path::absolute(&target.directory);
         let directory = directory.map_err(|error| Error::io(&target.directory, error))?;
         let mut model = Vec::new();

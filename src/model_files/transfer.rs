@@ -113,10 +113,10 @@ pub fn copy_model(
 
 /// Why a model does not go where it is.
 fn itself(source: &Source, target: &SaveTarget) -> &'static str {
-    let is_respelled =
-        source.name != target.name && fold_case(&source.name) == fold_case(&target.name);
-    if is_respelled {
-        "is the model itself, as case does not count in this folder: give it a third name, and then this one"
+    let is_alike = source.name != target.name && fold_case(&source.name) == fold_case(&target.name);
+    if is_alike && !is_link(&target.path()) && !is_link(&source.path) {
+        "is the model itself, as this folder does not tell the two names apart: give it a third name, \
+         and then this one"
     } else {
         "is the model itself: there is nothing to do"
     }

@@ -371,6 +371,19 @@ fn a_plan_tells_of_another_job_of_the_model() {
     folder.run(&["job", "commit", "b.job"]).done(); // the same bytes are there
 }
 
+/// Its processes would find it locked.
+#[test]
+fn a_job_that_goes_on_is_not_touched_by_a_recovery_or_another_plan() {
+    let folder = Folder::with_model();
+    call(&folder, "job rewrite m.onnx n.onnx -o a.job").done();
+    let lock = folder.path(&job_folder(&folder)).join("receipts/job.lock");
+    call(&folder, "recover .").done();
+    call(&folder, "job rewrite m.onnx o.onnx -o b.job").done();
+    assert!(!lock.exists());
+    call(&folder, "job write a.job --all").done();
+    assert!(lock.exists());
+}
+
 #[test]
 fn a_source_is_opened_as_the_plan_was_told() {
     let folder = folder();

@@ -59,6 +59,16 @@ fn a_link_of_a_cache_that_becomes_a_file_is_told() {
 }
 
 #[test]
+fn a_link_in_another_case_is_the_model_itself() {
+    let folder = Folder::with_model();
+    symlink("m.onnx", folder.path("M.onnx")).unwrap();
+    for command in ["mv", "cp"] {
+        let run = folder.run(&[command, "m.onnx", "M.onnx"]);
+        run.failed(&["is the model itself: there is nothing to do"]);
+    }
+}
+
+#[test]
 fn other_links_are_told_too_and_links_that_stay_are_not() {
     let folder = Folder::with_model();
     symlink("m.onnx", folder.path("link.onnx")).unwrap();

@@ -62,6 +62,13 @@ fn what_an_interrupted_save_left_is_neither_signed_nor_verified() {
     folder.run(&all).done();
     folder.run(&model).done();
     folder.run(&whole).done();
+    // So it is with a job that has ended and was not removed to its end.
+    fs::create_dir_all(folder.path(".p.onnx.ended-aB3xYz/new")).unwrap();
+    fs::write(folder.path(".p.onnx.ended-aB3xYz/new/p.onnx.data"), "old").unwrap();
+    let said = "has what an interrupted save left: run `onnx-container recover .`, then sign";
+    folder.run(&all).failed(&[said]);
+    folder.run(&["recover", "."]).done();
+    folder.run(&all).done();
 }
 
 #[test]

@@ -91,7 +91,14 @@ mod system {
     }
 
     fn id(file: &File) -> io::Result<FileId> {
-        information(file).map(|found| (found.volume_serial_number(), found.file_index()))
+        let found = information(file)?;
+        // Some servers number no files: all would be one.
+        if found.file_index() == 0 {
+            let reason =
+                "this file system gives its files no numbers: one cannot be told from another";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        Ok((found.volume_serial_number(), found.file_index()))
     }
 
     pub(super) fn at(path: &Path) -> io::Result<FileId> {

@@ -110,8 +110,8 @@ pub(crate) fn is_of_ended_job(name: &str) -> bool {
 /// Whether a file or folder beside models that is called `name` is one that a save makes and
 /// removes again: its staging folder, the journal of a switch, or on Windows a lock. Where no save
 /// is running, one that was interrupted left it, and [`recover`](crate::recovery::recover)
-/// completes that save or removes what it left. That of a job that goes on is told by
-/// [`is_of_job`].
+/// completes that save or removes what it left. So it is with the folder of a job that has ended.
+/// That of a job that goes on is told by [`is_of_job`].
 ///
 /// ```
 /// use onnx_container::recovery::is_left_by_saves;
@@ -120,7 +120,10 @@ pub(crate) fn is_of_ended_job(name: &str) -> bool {
 /// assert!(!is_left_by_saves("m.onnx"));
 /// ```
 pub fn is_left_by_saves(name: &str) -> bool {
-    may_be_staging_name(name) || is_journal_name(name) || is_lock_name(name)
+    may_be_staging_name(name)
+        || is_journal_name(name)
+        || is_lock_name(name)
+        || is_of_ended_job(name)
 }
 
 /// The name that the file `name` has in the folders of a staging folder, which have no folders: of

@@ -78,11 +78,15 @@ impl AnyJob for Job {
     }
 }
 
-/// A warning for each signature of the model at `path`, whose files were written.
+/// A warning for each signature of the model at `path` that is older than the model. A commit that
+/// was killed may have put it in place before, and then it was signed.
 fn old_signatures(path: &Path) -> impl Iterator<Item = Error> {
     let reason = "is a signature of the files before: `sign` signs those that were written";
+    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    let model = modified(path);
+    let is_old = move |path: &PathBuf| modified(path) <= model;
     let warning = move |path: PathBuf| Error::new(ErrorKind::Changed, reason).with_path(path);
-    signatures_of(path).into_iter().map(warning)
+    signatures_of(path).into_iter().filter(is_old).map(warning)
 }
 
 /// What a commit of the job whose model is at `path` has done.

@@ -69,6 +69,7 @@ mod windows {
     use std::io;
     use std::os::windows::fs::OpenOptionsExt;
     use std::path::{Path, PathBuf};
+    use std::time::Duration;
 
     use super::LockKind;
     use crate::files::recovery::names::lock_path;
@@ -84,6 +85,11 @@ mod windows {
     const FILE_ATTRIBUTE_HIDDEN: u32 = 2;
     const FILE_FLAG_DELETE_ON_CLOSE: u32 = 0x0400_0000;
     const ERROR_SHARING_VIOLATION: i32 = 32;
+
+    /// How often a lock that may not be opened and is not there is tried again: where it is not
+    /// that of a holder who closes it, the folder cannot be written.
+    const TRIES: usize = 20;
+    const PAUSE: Duration = Duration::from_millis(2);
 
     #[derive(Debug)]
     pub(in crate::files::recovery::lock) struct Held {
@@ -108,11 +114,18 @@ mod windows {
         }
 
         pub(in crate::files::recovery::lock) fn attempt(self, kind: LockKind) -> Attempt {
-            match self.open_file(kind) {
-                Ok(file) => Attempt::Locked(Held { _file: file }),
-                Err(error) if self.is_held(&error) => Attempt::Held(self),
-                Err(_) => Attempt::Impossible,
+            for _ in 0..TRIES {
+                match self.open_file(kind) {
+                    Ok(file) => return Attempt::Locked(Held { _file: file }),
+                    Err(error) if self.is_held(&error) => return Attempt::Held(self),
+                    // Its last holder has closed it since: then it was gone a moment later.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        std::thread::sleep(PAUSE);
+                    }
+                    Err(_) => return Attempt::Impossible,
+                }
             }
+            Attempt::Impossible
         }
 
         fn open_file(&self, kind: LockKind) -> io::Result<File> {

@@ -5,7 +5,8 @@
 //! - `model.onnx`: the model as it will be, with the names that the plan gave the weights files. It
 //!   is there last: without it the plan did not end.
 //! - `receipts/part-00017.json`: what the writer of a part has written.
-//! - `committing-a1B2c3`: the SHA-256 of the model that a commit is about to publish, while it does.
+//! - `committing-a1B2c3`: the SHA-256 of the model that a commit is about to publish, while it is
+//!   at it.
 //! - `committed.json`: what the commit has published. From there on only removal is left, of all
 //!   but this: a commit that is done again finds it, until a sweep removes it.
 //! - `aborted.json`: the same of an abort.
@@ -46,6 +47,14 @@ const WAS_COMMITTED: &str = "the job is not there: it was committed";
 const WAS_ABORTED: &str = "the job is not there: it was aborted";
 const HALF_MADE: &str = "the plan of this job did not end: its process was killed, or still runs. \
                          Abort the job and plan it again";
+
+/// What an abort finds of commits, when the description is gone.
+pub(super) struct Commits {
+    /// Whether one has published its model, and said so.
+    pub(super) is_done: bool,
+    /// The SHA-256 of each model that one is about to publish, or was when it was killed.
+    pub(super) noted: Vec<String>,
+}
 
 /// The prefix of a job.
 #[derive(Debug, Clone)]
@@ -198,6 +207,20 @@ impl JobFolder {
         }
     }
 
+    /// Refuses a job that has ended, unless an abort has left more of it than a late receipt.
+    pub(super) async fn check_can_end(&self) -> Result<()> {
+        if self.is_described().await? {
+            return Ok(());
+        }
+        let model = self.object(MODEL);
+        let is_rest =
+            |meta: &ObjectMeta| meta.location.as_ref() == model.key() || is_of_commit(meta);
+        match self.list().await?.iter().any(is_rest) {
+            true => Ok(()),
+            false => Err(self.gone().await?),
+        }
+    }
+
     /// Refuses a job that is not there whole: its model is put last.
     pub(super) async fn check_whole(&self) -> Result<()> {
         self.check_there().await?;
@@ -283,42 +306,48 @@ impl JobFolder {
         self.remove(&self.receipt(part)).await
     }
 
-    /// Removes all objects of the job but those that say how it ended: the description first, so
+    /// Removes all objects of the job, except those that say how it ended: the description first, so
     /// that no writer begins.
     pub(super) async fn end(&self) -> Result<()> {
         self.remove(&self.object(JOB)).await?;
         self.remove_rest().await
     }
 
-    /// Removes the description alone. Returns the SHA-256 of each model that a commit is about to
-    /// publish, or was when it was killed.
+    /// Removes the description alone. Returns what is there of commits.
     ///
     /// A commit looks for the description behind its note, and this for notes behind the removal of
     /// the description: so one of the two sees the other.
-    pub(super) async fn close(&self) -> Result<Vec<String>> {
+    pub(super) async fn close(&self) -> Result<Commits> {
         self.remove(&self.object(JOB)).await?;
         let listed = self.list().await?;
-        let is_of_commit = |meta: &&ObjectMeta| meta.location.filename().is_some_and(is_note);
-        let notes = listed.iter().filter(is_of_commit);
+        let committed = self.object(COMMITTED);
+        let is_done = listed.iter().any(|meta| meta.location.as_ref() == committed.key());
+        let notes = listed.iter().filter(|meta| is_of_commit(meta));
         let notes = notes.map(|meta| get(&self.store, &meta.location));
         let notes: Vec<_> = stream::iter(notes).buffered(AT_ONCE).try_collect().await?;
         // One that is gone is of a commit that was refused.
         let notes = notes.into_iter().flatten();
-        Ok(notes.map(|note| String::from_utf8_lossy(&note).into_owned()).collect())
+        let noted = notes.map(|note| String::from_utf8_lossy(&note).into_owned()).collect();
+        Ok(Commits { is_done, noted })
     }
 
     pub(super) async fn put_aborted(&self, json: String) -> Result<()> {
         put(&self.store, &self.object(ABORTED), json.into()).await
     }
 
-    /// Removes all objects of a job without a description but those that say how it ended.
+    /// Removes all objects of a job without a description, except those that say how it ended. The
+    /// notes of commits are the last: an abort that is done again tells of them.
     pub(super) async fn remove_rest(&self) -> Result<()> {
         let ends = [self.object(COMMITTED), self.object(ABORTED)];
         let listed = self.list().await?;
-        let keys = listed.iter().map(|meta| self.url.with_key(meta.location.as_ref()));
-        let rest = keys.filter(|url| !ends.contains(url));
-        let removed = rest.map(|url| async move { self.remove(&url).await });
-        stream::iter(removed).buffer_unordered(AT_ONCE).try_collect::<()>().await
+        let (notes, others): (Vec<_>, Vec<_>) = listed.iter().partition(|meta| is_of_commit(meta));
+        for objects in [others, notes] {
+            let urls = objects.iter().map(|meta| self.url.with_key(meta.location.as_ref()));
+            let rest = urls.filter(|url| !ends.contains(url));
+            let removed = rest.map(|url| async move { self.remove(&url).await });
+            stream::iter(removed).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn remove(&self, url: &StoreUrl) -> Result<()> {
@@ -352,6 +381,10 @@ fn new_id(model: &StoreUrl) -> Result<String> {
 /// Whether the note of a commit has this name.
 fn is_note(name: &str) -> bool {
     name.strip_prefix(COMMITTING).is_some_and(|id| is_of_job(&format!(".m.job-{id}")))
+}
+
+fn is_of_commit(meta: &ObjectMeta) -> bool {
+    meta.location.filename().is_some_and(is_note)
 }
 
 /// The name of the writer of a part.

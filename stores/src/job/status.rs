@@ -21,6 +21,9 @@ const PUBLISHED: &str =
 const BEGUN: &str = "a commit of the job had begun: the job is ended, but the model is published \
                      if that commit still runs. `onnx-container digest` of the model says which \
                      one is there";
+const UNSEEN: &str = "a commit of the job had begun: the job is ended, but the model could not be \
+                      read, and that commit may have published it, or publish it if it still runs. \
+                      `onnx-container digest` of the model says which one is there. The read failed";
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +70,7 @@ impl RemoteJob {
     /// # Errors
     /// [`ErrorKind::MissingFile`] where the job was committed or aborted; [`ErrorKind::Changed`]
     /// where a commit had published the model, or had begun and may still publish it (the job is
-    /// then ended); and those of the store.
+    /// then ended); and those of the store, after which an abort again ends the job.
     pub fn abort(self) -> Result<()> {
         abort_at(&self.job_folder())
     }
@@ -93,7 +96,7 @@ fn abort_at(folder: &JobFolder) -> Result<()> {
         let is_described = folder.is_described().await?;
         folder.end().await?;
         match is_described {
-            true => Ok(Some(PUBLISHED)),
+            true => Ok(Some(PUBLISHED.to_owned())),
             false => folder.check_there().await.map(|()| None),
         }
     })?;
@@ -103,17 +106,25 @@ fn abort_at(folder: &JobFolder) -> Result<()> {
     }
 }
 
-/// Ends a job that no commit has ended. Returns what is to be said of a commit that had begun.
-async fn abort_open(folder: &JobFolder) -> Result<Option<&'static str>> {
-    folder.check_there().await?;
-    let noted = folder.close().await?;
-    let is_published = folder.model_is_one_of(&noted).await?;
-    if !is_published {
+/// Ends a job that no commit has ended, also one that an abort has ended in part. Returns what is
+/// to be said of a commit that had begun.
+async fn abort_open(folder: &JobFolder) -> Result<Option<String>> {
+    folder.check_can_end().await?;
+    let commits = folder.close().await?;
+    // The job is ended whatever this says.
+    let published = match commits.is_done {
+        true => Ok(true),
+        false => folder.model_is_one_of(&commits.noted).await,
+    };
+    if !matches!(published, Ok(true)) {
         folder.put_aborted(aborted_json()?).await?;
     }
     folder.remove_rest().await?;
-    let begun = (!noted.is_empty()).then_some(BEGUN);
-    Ok(if is_published { Some(PUBLISHED) } else { begun })
+    Ok(match published {
+        Ok(true) => Some(PUBLISHED.to_owned()),
+        Ok(false) => (!commits.noted.is_empty()).then(|| BEGUN.to_owned()),
+        Err(error) => Some(format!("{UNSEEN}: {}", error.reason())),
+    })
 }
 
 /// The folders of jobs of the models in `folder` that were neither committed nor aborted, in the

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use onnx_container::{Container, Result};
+use onnx_container::{Container, ErrorKind, Result};
 use onnx_container_store::job::{RemoteJob, RemoteJobOptions, jobs_in};
 use onnx_container_store::{PublishOptions, Store, StoreUrl, SweepOptions, publish_in, sweep};
 
@@ -94,9 +94,19 @@ impl Jobs {
     fn ends_well(&self, name: &str, job: &str, said: &str) {
         let direct = self.fake.store();
         let folder = StoreUrl::parse("s3://models").unwrap();
+        if name == "abort" {
+            let job = RemoteJob::from_json(job, &direct).unwrap();
+            let (key, again) = (format!("{}/", job.folder().key()), job.abort());
+            let is_ended =
+                again.as_ref().is_err_and(|error| error.kind() == ErrorKind::MissingFile);
+            assert!(again.is_ok() || is_ended, "{said}: {again:?}");
+            let left: Vec<_> =
+                self.fake.keys().into_iter().filter(|it| it.starts_with(&key)).collect();
+            assert_eq!(left, [format!("{key}aborted.json")], "{said}");
+        }
         let job = match name {
             "plan" | "abort" => {
-                // A plan or an abort that was cut is ended by the folder of the job.
+                // A plan that was cut is ended by the folder of the job.
                 for left in jobs_in(&direct, &folder).unwrap() {
                     RemoteJob::abort_at(&direct, &left).unwrap();
                 }

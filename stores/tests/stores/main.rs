@@ -11,6 +11,7 @@
     clippy::cast_sign_loss
 )]
 
+mod aborts;
 mod behaviour;
 mod ended_early;
 mod fake_s3;

@@ -8,6 +8,7 @@ upload of an owner, and some bytes that a rank has sent and nobody has taken yet
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections import defaultdict, deque
@@ -36,8 +37,12 @@ _WAITING = 2
 _PATIENCE = timedelta(days=1)
 """How long a rank waits for another: as long as an upload takes. A rank that dies is noticed at once."""
 
-_MEETING = timedelta(minutes=10)
-"""How long a rank waits for the others to begin: all of them come from one plan. One that failed before never comes."""
+_MEETING = timedelta(minutes=10) / 3
+"""How long a rank waits for the others to begin: all of them come from one plan. One that failed before never comes. NCCL has a
+patience of ten minutes, after which it ends the processes: the error of the save has to come before."""
+
+_ALL = "all ranks"
+"""What ranks that have met decide; otherwise it is the names of those that are missing."""
 
 Key = tuple[str, Any]
 """A part of weights in a state dict: its name, and its place in the tensor."""
@@ -152,13 +157,13 @@ def _meet(store: Any, rank: int, size: int) -> None:
     """
     names = [f"rank {it}" for it in range(size)]
     store.set(names[rank], "here")
-    try:
+    with contextlib.suppress(RuntimeError):
         store.wait(names, _MEETING)
-    except RuntimeError:
-        missing = ", ".join(name for name in names if not store.check([name]))
-        store.set("gone", missing)
-    if store.check(["gone"]):
-        raise RuntimeError(f"{store.get('gone').decode()}: has failed before it wrote, or did not come within {_MEETING}")
+    missing = ", ".join(name for name in names if not store.check([name]))
+    # The first rank to decide does so for all: each would see something else, as others still come.
+    decided = store.compare_set("decided", "", missing or _ALL).decode()
+    if decided != _ALL:
+        raise RuntimeError(f"{decided}: has failed before it wrote, or did not come within {_MEETING}")
 
 
 def gather(

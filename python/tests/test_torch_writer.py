@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -125,6 +128,55 @@ def test_a_rank_is_told_the_pieces_that_it_sends_or_gathers(tmp_path: Path) -> N
         for step in of_rank:
             assert step.pieces == (pieces[step.name] if step.owner == rank else pieces[step.name][rank : rank + 1])
     job.abort()
+
+
+class Waited:
+    """A store, of which a rank does something when it has waited in vain."""
+
+    def __init__(self, store: Any, then: Callable[[], None]) -> None:
+        self._store, self._then = store, then
+
+    def wait(self, names: list[str], patience: timedelta) -> None:
+        try:
+            self._store.wait(names, patience)
+        except RuntimeError:
+            self._then()
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+GONE = "rank 1: has failed before it wrote, or did not come within"
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "told"),
+    [
+        ("nothing", GONE),
+        ("rank 1 begins to wait", None),
+        ("rank 1 goes on", None),
+        ("rank 2 gives up, and rank 1 begins to wait", GONE),
+    ],
+)
+def test_ranks_agree_whether_all_have_come(monkeypatch: pytest.MonkeyPatch, meanwhile: str, told: str | None) -> None:
+    """Rank 0 waits in vain for rank 1; what is meanwhile is before it decides. The other ranks decide after it."""
+    monkeypatch.setattr(_torch_owners, "_MEETING", timedelta(milliseconds=50))
+    store = torch.distributed.HashStore()
+    store.set("rank 2", "here")
+
+    def then() -> None:
+        if meanwhile == "rank 1 goes on":
+            _torch_owners._meet(store, 1, 3)
+        if "rank 2 gives up" in meanwhile:
+            with pytest.raises(RuntimeError, match=GONE):
+                _torch_owners._meet(store, 2, 3)
+        if "rank 1 begins" in meanwhile:
+            store.set("rank 1", "here")
+
+    for rank, of_rank in enumerate((Waited(store, then), store, store)):
+        with contextlib.nullcontext() if told is None else pytest.raises(RuntimeError, match=told):
+            _torch_owners._meet(of_rank, rank, 3)
 
 
 @pytest.mark.parametrize("case", [it for it in SAVES if it not in ("shards", "over_an_old_one")])

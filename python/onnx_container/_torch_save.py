@@ -112,7 +112,8 @@ class OnnxWriter(StorageWriter):
             options: those of :meth:`Container.save`.
 
         Raises:
-            TypeError, ValueError: arguments that no save has. Where there are other ranks, the save raises it, on every rank.
+            TypeError, ValueError: arguments that no save has. Where there are other ranks, the save raises ``CheckpointException``
+                instead, on every rank, which says the same.
         """
         self.path, self._is_stored = str(path), False
         self.saved: Committed | None = None

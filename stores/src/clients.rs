@@ -75,7 +75,7 @@ macro_rules! configured {
     }};
 }
 
-/// Whether an address is one without encryption, which whoever states it means.
+/// Whether an address is one without encryption: the user who states it means that.
 #[cfg(any(feature = "aws", feature = "gcp", feature = "azure"))]
 fn is_plain(endpoint: Option<&String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))

@@ -3,8 +3,8 @@
 //! A job has three phases, as one in a folder has ([`onnx_container::job`]), and no engine has to
 //! know them:
 //!
-//! 1. [`RemoteJob::plan`] (or [`RemoteJob::rewrite`] of a model that is there): the layout. Each part
-//!    is one weights file. The description of the job is put beside the model.
+//! 1. [`RemoteJob::plan`] (or [`RemoteJob::rewrite`] of a model that is there): the layout. Each
+//!    part is one weights file. The description of the job is put beside the model.
 //! 2. [`RemoteJob::write`] or [`RemoteJob::write_from`], by any number of processes, in any order,
 //!    more than once. Each puts its weights file there under a name of its content, and a receipt.
 //! 3. [`RemoteJob::commit`]: every part has a receipt and its file, and the model is published by

@@ -4,7 +4,8 @@
 //! by one request, weights by range when they are needed. It is published there so that a reader
 //! sees the old model or the new one, never a mix.
 //!
-//! - [`load`] and [`RemoteModel`]: a [`Container`](onnx_container::Container) of a model in a store.
+//! - [`load`] and [`RemoteModel`]: a [`Container`](onnx_container::Container) of a model in a
+//!   store.
 //! - [`publish`]: a container into a store, and [`rollback`] to an earlier version.
 //! - [`job`]: a model that many processes write together.
 //! - [`sweep`]: removes weights files that no model names.

@@ -86,8 +86,8 @@ async fn try_at(store: &Store, path: &Path) -> object_store::Result<Abilities> {
 }
 
 impl Store {
-    /// Refuses a store that cannot do what a publication at `url` needs, which `replaces` a model or
-    /// makes one. The store is tried once, and not at all where it is known.
+    /// Refuses a store that cannot do what a publication at `url` needs, which `replaces` a model
+    /// or makes one. The store is tried once, and not at all where it is known.
     pub(crate) fn publishes(&self, url: &StoreUrl, replaces: bool) -> Result<()> {
         if self.0.trusted {
             return Ok(());

@@ -240,8 +240,8 @@ impl Publication {
         Ok(published)
     }
 
-    /// Puts a version beside the model, unless the newest has the same bytes, and removes the oldest
-    /// beyond those that stay.
+    /// Puts a version beside the model, unless the newest has the same bytes, and removes the
+    /// oldest beyond those that stay.
     fn keep_versions(&self, model: &Buffer, published: &mut Published) -> Result<()> {
         let new = self.url.beside(&version_name(self.url.name(), SystemTime::now(), model))?;
         let mut older = versions(&self.store, &self.url)?;

@@ -181,8 +181,8 @@ async fn put_in_parts(
     done
 }
 
-/// Lets the store forget the parts of an upload. What stays is for the rules of the store: the error
-/// before this one is what counts.
+/// Lets the store forget the parts of an upload. What stays is for the rules of the store: the
+/// error before this one is what counts.
 async fn give_up(upload: &mut dyn MultipartUpload) {
     let _ = tokio::time::timeout(AT_MOST, upload.abort()).await;
 }

@@ -180,7 +180,8 @@ impl RemoteModel {
         Ok(Arc::new(self.files(&self.ranges()?)))
     }
 
-    /// The model with its weights as by [`load`](Self::load), and the versions of its weights files.
+    /// The model with its weights as by [`load`](Self::load), and the versions of its weights
+    /// files.
     pub(crate) fn load_versions(
         &self,
         options: LoadOptions,

@@ -29,7 +29,7 @@ pub fn rollback(
         let reason = format!("`{version}` is no version of `{url}`");
         return Err(Error::new(ErrorKind::InvalidArgument, reason));
     }
-    // First, so that whoever publishes from here on is noticed.
+    // First, so that a publication from here on is noticed.
     let publication = Publication::new(store, url, options)?;
     let model = RemoteModel::open_in(store, version)?;
     let files: Vec<String> = model.locations()?.into_iter().collect();

@@ -29,6 +29,7 @@ const READ: &[&str] = &[
     "report",
     "signing",
     "src",
+    "stores",
     "tests/integration",
 ];
 

@@ -29,7 +29,7 @@ pub(super) struct Cache {
 pub(super) struct Cached {
     path: PathBuf,
     pub(super) size: u64,
-    /// The tag that the Hub gave it, unless the file is none of `blobs`.
+    /// The tag that the Hub gave it, if the file is in `blobs`.
     pub(super) tag: Option<String>,
 }
 

@@ -12,9 +12,9 @@ pub(super) enum Asked<'a> {
     Commit(&'a str),
 }
 
-/// The error of an answer that is none.
+/// The error of an answer that refuses.
 ///
-/// Whoever shows no token is told 401 of what is private, of what is gated and of what is not
+/// A client without a token is told 401 of what is private, of what is gated and of what is not
 /// there.
 pub(super) fn refused(answer: &Response, repo: &str, asked: Asked<'_>, has_token: bool) -> Error {
     let code = answer.headers().get("x-error-code").and_then(|code| code.to_str().ok());

@@ -35,7 +35,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an option that the Hub does not have, and for a value
-    /// that is none of its option.
+    /// that its option does not take.
     pub(super) fn of(options: &StoreOptions, root: &str) -> Result<Self> {
         let set = &options.set;
         let home = home(set);

@@ -26,8 +26,8 @@ const KIND: JsonKind =
 /// A model of a store that many processes write together: each puts its part there, a weights file,
 /// and one commit publishes the model.
 ///
-/// A job is a value: it has no process, no connection and no credentials, and goes to other machines
-/// as [JSON](Self::to_json) or by the URL of its [folder](Self::folder).
+/// A job is a value: it has no process, no connection and no credentials, and goes to other
+/// machines as [JSON](Self::to_json) or by the URL of its [folder](Self::folder).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -211,7 +211,8 @@ impl RemoteJob {
     }
 
     /// This job, whose [rewrite](Self::rewrite) of a model in a folder has the model file mapped by
-    /// this process, or read whole; see [`SourceOptions::mmap`](onnx_container::job::SourceOptions).
+    /// this process, or read whole; see
+    /// [`SourceOptions::mmap`](onnx_container::job::SourceOptions).
     #[must_use]
     pub fn map_source(mut self, map: MmapChoice) -> Self {
         if let Some(source) = &mut self.plan.source {

@@ -306,8 +306,8 @@ impl JobFolder {
         self.remove(&self.receipt(part)).await
     }
 
-    /// Removes all objects of the job, except those that say how it ended: the description first, so
-    /// that no writer begins.
+    /// Removes all objects of the job, except those that say how it ended: the description first,
+    /// so that no writer begins.
     pub(super) async fn end(&self) -> Result<()> {
         self.remove(&self.object(JOB)).await?;
         self.remove_rest().await

@@ -46,9 +46,9 @@ impl RemoteJob {
         Self::planned(container, url, stores.into(), &options, None)
     }
 
-    /// Plans a rewrite of the model at `source`, a path or a URL, to `url`: in parts, and cast where
-    /// `recast` says so. Every part reads what it writes from `source`, so callers need no weights:
-    /// [`write`](Self::write). A path is one that all of them reach.
+    /// Plans a rewrite of the model at `source`, a path or a URL, to `url`: in parts, and cast
+    /// where `recast` says so. Every part reads what it writes from `source`, so callers need no
+    /// weights: [`write`](Self::write). A path is one that all of them reach.
     ///
     /// # Errors
     /// Those of a load, of [`plan`](Self::plan), and of [`Container::cast`].

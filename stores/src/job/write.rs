@@ -20,8 +20,8 @@ impl RemoteJob {
     /// Writes the part of a [rewrite](Self::rewrite).
     ///
     /// Any number of processes may write a part, at once or again: where its receipt and its file
-    /// are there, nothing is written, and a weights file that is there is not sent again. The source
-    /// is read once for the name of the file, and once to be sent.
+    /// are there, nothing is written, and a weights file that is there is not sent again. The
+    /// source is read once for the name of the file, and once to be sent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] where the job is no rewrite or has no such part,

@@ -380,7 +380,7 @@ fn prefixed(digits: &str) -> String {
 /// Why the file at `path` is there and was not signed.
 fn not_signed_because(root: &Path, path: &str) -> String {
     if tree::job_of(root, path).is_some() {
-        return "a job has it, which goes on: it is gone when the job is committed".to_owned();
+        return "it is a file of a job that is not ended".to_owned();
     }
     let Some((of, folder)) = tree::temporary(root, path) else {
         return "it is in the folder and was not signed".to_owned();

@@ -112,7 +112,7 @@ fn the_files_of_a_job_are_not_signed() {
     folder.run(&["job", "rewrite", "p.onnx", "p.onnx", "-o", "keys/p.job"]).done();
     folder.run(&all).failed(&["is a job, whose files go at its end: commit it or abort it"]);
     folder.run(&["sign", ".", "--key", "keys/P-256.pem"]).failed(&["is a job"]);
-    folder.run(&verify).failed(&[]).says(&["a job has it, which goes on"]);
+    folder.run(&verify).failed(&[]).says(&["it is a file of a job"]);
     folder.run(&["job", "write", "keys/p.job", "--all"]).done();
     assert_eq!(folder.run(&["job", "commit", "keys/p.job"]).code(), 0);
     folder.run(&all).done();

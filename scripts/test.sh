@@ -50,13 +50,12 @@ wanted() {
 
 # section NAME COMMAND...: run one part in a shell of its own and note how it ended.
 section() {
-    local name=$1 status start=$SECONDS shell=$BASHPID before
+    local name=$1 status
     shift
     wanted "$name" || return 0
     say "$name"
     set +e
-    before=$(cpu_of_children "$shell")
-    (set -euo pipefail && "$@")
+    (timed "$name" "$@")
     status=$?
     set -e
     case $status in
@@ -64,7 +63,16 @@ section() {
         "$SKIP") skipped+=("$name") ;;
         *) failed+=("$name") && printf '!!! FAILED: %s\n' "$name" ;;
     esac
-    printf -- '--- %s: %d s, %d s of CPU\n' "$name" $((SECONDS - start)) $(($(cpu_of_children "$shell") - before))
+}
+
+# timed NAME COMMAND...: run it in a shell below this one, whose children are then those of the part
+# alone, and say what it took.
+timed() {
+    local name=$1 status start=$SECONDS shell=$BASHPID
+    (set -euo pipefail && "${@:2}")
+    status=$?
+    printf -- '--- %s: %d s, %d s of CPU\n' "$name" $((SECONDS - start)) "$(cpu_of_children "$shell")"
+    return "$status"
 }
 
 # cpu_of_children PROCESS: the seconds of CPU that its ended children took, with their own children.

@@ -1341,6 +1341,34 @@ fn a_job_whose_commit_was_killed_at_its_end_is_ended() {
     }
 }
 
+/// Without marks nothing but the folder of a committed job tells a commit again that it is
+/// committed.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_plan_ends_a_committed_job_where_the_marks_are_there() {
+    for has_marks in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let has_marks = has_marks && keeps_marks(folder.path());
+        let job = job_file(&matrix(6, 10), folder.path(), 1);
+        job.write_from(0, &matrix(6, 10)).unwrap();
+        // What no job put there keeps the folder, as a kill does.
+        let kept = job.folder().join("kept");
+        fs::write(&kept, "").unwrap();
+        job.commit().unwrap();
+        fs::remove_file(kept).unwrap();
+        if !has_marks {
+            let data = folder.path().join("m.onnx.data");
+            drop(rustix::fs::removexattr(data, "user.onnx-container.job"));
+        }
+        let other = Job::plan(&matrix(2, 2), folder.path().join("other.onnx"), 1).unwrap();
+        assert_eq!(job.folder().exists(), !has_marks);
+        assert_eq!(job.commit().unwrap().already, has_marks);
+        assert!(!job.folder().exists());
+        other.abort().unwrap();
+        is_clean(folder.path());
+    }
+}
+
 /// A commit that finds everything in place marks no file that may be another model's.
 #[test]
 #[cfg(unix)]

@@ -103,6 +103,25 @@ fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
     assert_eq!((again.code(), again.stderr().contains("signature")), (0, false), "{again:?}");
 }
 
+/// A commit is killed when the model is in place, and the model is signed before it is made again.
+#[test]
+fn a_signature_that_is_newer_than_the_model_is_of_its_files() {
+    let folder = packed();
+    folder.run(&["job", "rewrite", "p.onnx", "q.onnx", "--cast", "float16", "-o", "q.job"]).done();
+    folder.run(&["job", "write", "q.job", "--all"]).done();
+    let job = folder.names().into_iter().find(|name| name.starts_with(".q.onnx.job-")).unwrap();
+    // What no job put there keeps the folder, as a kill does.
+    let kept = folder.path(&job).join("kept");
+    fs::write(&kept, "").unwrap();
+    let run = folder.run(&["job", "commit", "q.job"]);
+    assert!(run.code() == 0 && run.stderr().contains("holds what no job put there"), "{run:?}");
+    fs::remove_file(kept).unwrap();
+    folder.run(&["sign", "q.onnx", "--key", "keys/P-256.pem"]).done();
+    folder.run(&["job", "commit", "q.job"]).done();
+    assert!(!folder.path(&job).exists());
+    folder.run(&["verify-signature", "q.onnx", "--key", "keys/P-256.pub"]).done();
+}
+
 #[test]
 fn the_files_of_a_job_are_not_signed() {
     let folder = packed();

@@ -4,10 +4,12 @@
 //! meanwhile, and that the system deletes when it is closed, also when the process is killed: in
 //! the folder, or beside one that has to be empty to be removed.
 
+use std::fs::File;
+
 #[cfg(unix)]
-pub(super) use unix::{Attempt, Held, KIND, Lockable};
+pub(super) use unix::{KIND, Lockable};
 #[cfg(windows)]
-pub(super) use windows::{Attempt, Held, KIND, Lockable};
+pub(super) use windows::{KIND, Lockable};
 
 #[derive(Clone, Copy)]
 pub(super) enum LockKind {
@@ -15,29 +17,29 @@ pub(super) enum LockKind {
     Shared,
 }
 
+/// A lock; closing it unlocks.
+#[derive(Debug)]
+pub(super) struct Held {
+    _file: File,
+}
+
+/// The result of an attempt to lock.
+pub(super) enum Attempt {
+    Locked(Held),
+    /// By another one: what the next attempt is made with.
+    Held(Lockable),
+    Impossible,
+}
+
 #[cfg(unix)]
 mod unix {
     use std::fs::File;
     use std::path::Path;
 
-    use super::LockKind;
+    use super::{Attempt, Held, LockKind};
 
     /// What messages call such a lock.
     pub(in crate::files::recovery::lock) const KIND: &str = "flock";
-
-    /// A lock; closing it unlocks.
-    #[derive(Debug)]
-    pub(in crate::files::recovery::lock) struct Held {
-        _file: File,
-    }
-
-    /// The result of an attempt to lock.
-    pub(in crate::files::recovery::lock) enum Attempt {
-        Locked(Held),
-        /// By another one: what the next attempt is made with.
-        Held(Lockable),
-        Impossible,
-    }
 
     /// A folder that is open to be locked.
     pub(in crate::files::recovery::lock) struct Lockable(File);
@@ -71,7 +73,7 @@ mod windows {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
-    use super::LockKind;
+    use super::{Attempt, Held, LockKind};
     use crate::files::recovery::names::lock_path;
     use crate::util::retry::retried;
 
@@ -90,17 +92,6 @@ mod windows {
     /// that of a holder who closes it, the folder cannot be written.
     const TRIES: usize = 20;
     const PAUSE: Duration = Duration::from_millis(2);
-
-    #[derive(Debug)]
-    pub(in crate::files::recovery::lock) struct Held {
-        _file: File,
-    }
-
-    pub(in crate::files::recovery::lock) enum Attempt {
-        Locked(Held),
-        Held(Lockable),
-        Impossible,
-    }
 
     /// A folder to be locked.
     pub(in crate::files::recovery::lock) struct Lockable {

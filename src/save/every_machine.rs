@@ -1,5 +1,5 @@
-//! The bytes of a saved model and its digests are those of every machine: Miri runs this test for
-//! one whose integers are big-endian, where whatever copies numbers as they lie in memory fails.
+//! The bytes of a saved model and its digests are the same on every machine. Miri runs this test
+//! for a big-endian one, where code that copies numbers as they lie in memory fails.
 
 #[cfg(test)]
 mod tests {

@@ -27,9 +27,11 @@ pub(super) enum RenameTarget {
 }
 
 /// What is said of a file that Windows neither replaces nor deletes.
-pub(super) const IN_USE: &str = "cannot be replaced or deleted: a program may have it open or mapped, also this one, or it is \
-     read-only: drop the containers that were loaded from it, end the programs that read it, and try \
-     again";
+pub(super) const IN_USE: &str = concat!(
+    "cannot be replaced or deleted: a program may have it open or mapped, also this one, ",
+    "or it is read-only: drop the containers that were loaded from it, end the programs ",
+    "that read it, and try again"
+);
 
 /// What is said of an `error` by which Windows may refuse to move or to delete a file that a
 /// program uses; `None` of any other one.

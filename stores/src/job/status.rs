@@ -39,6 +39,9 @@ pub struct RemoteJobStatus {
     pub bytes: u64,
     /// Whether all parts are written, so that the job can be committed.
     pub is_complete: bool,
+    /// Whether a commit has published the model and was killed before it ended the job: another
+    /// [`commit`](RemoteJob::commit) ends it.
+    pub is_committed: bool,
 }
 
 impl RemoteJob {
@@ -54,11 +57,14 @@ impl RemoteJob {
         })?;
         let (done, missing): (Vec<_>, Vec<_>) =
             self.parts().partition(|part| found.binary_search(part).is_ok());
+        // Only a complete job is committed, so the others need no look.
+        let is_committed = missing.is_empty() && run(folder.committed())?.is_some();
         let files = done.iter().filter_map(|part| self.plan.files.get(*part));
         Ok(RemoteJobStatus {
             bytes_written: files.fold(0, |sum, file| file.bytes.saturating_add(sum)),
             bytes: self.bytes(),
             is_complete: missing.is_empty(),
+            is_committed,
             done,
             missing,
         })

@@ -500,16 +500,19 @@ fn a_sweep_of_a_commit_that_was_killed(case: &Case) {
     job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
     let objects = case.store.objects();
     let path = |name: &str| Path::parse(format!("{}/{name}", job.folder().key())).unwrap();
-    let names = ["job.json", "model.onnx", "receipts/part-00000.json"];
+    let receipts = ["receipts/part-00000.json", "receipts/part-00001.json"];
+    let names = ["job.json", "model.onnx", receipts[0], receipts[1]];
     let kept = names.map(|name| {
         let bytes = wait(async { objects.get(&path(name)).await?.bytes().await }).unwrap();
         (name, bytes)
     });
+    assert!(!job.status().unwrap().is_committed);
     job.commit().unwrap();
     for (name, bytes) in kept {
         wait(objects.put(&path(name), bytes.into())).unwrap();
     }
     assert_eq!(jobs(case), []);
+    assert!(job.status().unwrap().is_committed);
     // What says that it was committed goes last.
     let gone = |swept: &Sweep| {
         let names = swept.swept.iter().map(|object| object.url.name().to_owned());
@@ -517,7 +520,7 @@ fn a_sweep_of_a_commit_that_was_killed(case: &Case) {
     };
     let swept = sweep(&case.store, &folder_of(case), &all).unwrap();
     assert_eq!(open_jobs(&swept), [], "{swept:?}");
-    assert_eq!(gone(&swept), ["job.json", "model.onnx", "part-00000.json"]);
+    assert_eq!(gone(&swept), ["job.json", "model.onnx", "part-00000.json", "part-00001.json"]);
     assert!(job.commit().unwrap().already);
     let swept = sweep(&case.store, &folder_of(case), &all).unwrap();
     assert_eq!(gone(&swept), ["committed.json"]);

@@ -118,7 +118,7 @@ impl Progress {
     /// How much is written, in words.
     pub fn said(&self) -> String {
         if self.committed {
-            return "committed: the model is in place, and `recover` removes what is left"
+            return "committed: the model is in place; `job commit` again removes what is left"
                 .to_owned();
         }
         let (written, all) = (ByteSize(self.bytes_written), ByteSize(self.bytes));

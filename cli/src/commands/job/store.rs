@@ -61,10 +61,10 @@ impl AnyJob for RemoteJob {
     }
 
     fn progress(&self) -> Result<Progress> {
-        let RemoteJobStatus { done, missing, bytes_written, bytes, is_complete, .. } =
-            self.status()?;
-        let (parts, complete, writers) = (self.parts().len(), is_complete, Vec::new());
-        let committed = false;
+        let status = self.status()?;
+        let (complete, committed) = (status.is_complete, status.is_committed);
+        let RemoteJobStatus { done, missing, bytes_written, bytes, .. } = status;
+        let (parts, writers) = (self.parts().len(), Vec::new());
         Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete, committed })
     }
 

@@ -19,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WORKSPACE="--workspace --features onnx-container-cli/ort"
 LIBRARY="-p onnx-container -p onnx-container-proto"
 FEATURE_SETS=("$WORKSPACE" "$LIBRARY --no-default-features" "$LIBRARY --features tch")
-FUZZ_SECONDS=3
+FUZZ_SECONDS=2
 # Nothing is debugged here and nothing is built twice, so debug information and incremental builds
 # would only take time and disk.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0
@@ -135,7 +135,7 @@ with_libtorch() {
     local environment
     if command -v c++ >/dev/null && environment=$(scripts/setup-libtorch.sh --installed); then
         eval "$environment"
-        TCH_TESTS=require "$@"
+        "$@"
     else
         skip "no libtorch, or no C++ compiler, for: $*"
     fi
@@ -167,10 +167,12 @@ check_feature_sets() {
     [[ $features -le 1 || ${#FEATURE_SETS[@]} -gt 1 ]]
 }
 
-# Without default features the tests and examples are some of those with them, and the same code.
+# Without default features the tests and examples are some of those with them, and the same code; of
+# libtorch there are more.
 lint() {
     case $* in
         *no-default-features*) cargo clippy --lib "$@" -- -D warnings ;;
+        *tch*) cargo clippy --lib --test torch --example torch_export "$@" -- -D warnings ;;
         *) cargo clippy --all-targets "$@" -- -D warnings ;;
     esac
 }
@@ -194,6 +196,7 @@ other_test_programs() {
     cargo metadata --no-deps --format-version 1 | "$(python)" -c '
 import json, sys
 targets = [t for p in json.load(sys.stdin)["packages"] for t in p["targets"] if t["kind"] == ["test"]]
+targets = [t for t in targets if not t.get("required-features")]  # those of libtorch, which run by themselves
 print(*sorted({"--test=" + t["name"] for t in targets} - {"--test=" + name for name in sys.argv[1:]}))
 ' "${CRASH_TESTS[@]}"
 }
@@ -220,7 +223,7 @@ run_tests() {
     fi
     printf 'only the tests of the library itself, and of tensors of torch where they are\n'
     cargo test --lib "$@"
-    [[ $* != *tch* ]] || cargo test --test integration --examples "$@" -- torch::
+    [[ $* != *tch* ]] || cargo test --test torch --example torch_export "$@"
 }
 
 # Without default features there are fewer, and none that is another one. Each starts a process
@@ -242,9 +245,8 @@ check_msrv() {
         offline "the toolchain of the stated Rust version $msrv cannot be fetched"
     # shellcheck disable=SC2086 # several words
     cargo "+$msrv" check $WORKSPACE --target-dir "$BUILD/stated"
-    # With few features: those that the workspace switches on are left out.
-    # shellcheck disable=SC2086 # several words
-    cargo "+$msrv" check $LIBRARY --no-default-features --target-dir "$BUILD/stated"
+    # With few features: those that the workspace switches on are left out. The library alone is linted
+    # so.
     cargo "+$msrv" check -p onnx-container-cli -p onnx-container-signing -p onnx-container-report -p onnx-container-store \
         --no-default-features --target-dir "$BUILD/stated"
 }
@@ -463,7 +465,7 @@ run_torch_interop() {
     cargo build -p onnx-container --features tch --example torch_export
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=unused \
         ONNX_CONTAINER_TORCH_EXPORT=$BUILD/debug/examples/torch_export \
-        cargo test -p onnx-container --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
+        cargo test -p onnx-container --features tch --test torch -- --ignored --nocapture --test-threads=1
 }
 
 # Of the code that other sections have compiled, not optimized: what is computed is the same. Those

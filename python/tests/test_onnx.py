@@ -340,9 +340,9 @@ def available() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
 
-@pytest.mark.skipif(available() < 12 << 30, reason="less than 12 GiB of memory: a model of 3 GiB is not tested")
+@pytest.mark.skipif(available() < 9 << 30, reason="less than 9 GiB of memory: a model of 2.1 GiB is not tested")
 def test_a_proto_that_protobuf_cannot_write(tmp_path: Path) -> None:
-    model, size = models.add(), 1 << 30
+    model, size = models.add(), 700 << 20
     for name in "abc":
         model.graph.initializer.add(name=name, data_type=2, dims=[size], raw_data=bytes(size))
     theirs.convert_model_to_external_data(model, True, "w")
@@ -350,7 +350,7 @@ def test_a_proto_that_protobuf_cannot_write(tmp_path: Path) -> None:
     theirs.convert_model_from_external_data(model)
     onnx_container.save_model(model, tmp_path / "n.onnx", save_as_external_data=True, sync=False)
     for name, data in (("m.onnx", "w"), ("n.onnx", "n.onnx.data")):
-        assert (tmp_path / data).stat().st_size >= 3 << 30
+        assert (tmp_path / data).stat().st_size >= 3 * size > 1 << 31
         assert not onnx_container.Container.load(tmp_path / name).tensor("c").numpy()[-1]
 
 

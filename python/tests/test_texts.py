@@ -181,16 +181,16 @@ def test_every_type_is_found_by_its_own_name() -> None:
 
 
 def test_statistics_of_a_pattern_take_as_long_as_those_of_all() -> None:
-    """That every name was compared with every tensor took a minute for so many."""
-    inits = [onnx.numpy_helper.from_array(np.zeros(1, np.float32), f"w{number}") for number in range(40_000)]
+    """That every name was compared with every tensor took seconds for so many."""
+    inits = [onnx.numpy_helper.from_array(np.zeros(1, np.float32), f"w{number}") for number in range(12_000)]
     graph = onnx.helper.make_graph([], "g", [], [], inits)
     container = Container(onnx.helper.make_model(graph))
     import time
 
     def took(names: Any) -> float:
         start = time.process_time()
-        assert len(oc.stats(container, names)) == 40_000
+        assert len(oc.stats(container, names)) == 12_000
         return time.process_time() - start
 
-    everything, pattern, each = took(None), took("*"), took([f"w{number}" for number in range(40_000)])
+    everything, pattern, each = took(None), took("*"), took([f"w{number}" for number in range(12_000)])
     assert max(pattern, each) < 5 * everything + 1

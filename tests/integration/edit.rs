@@ -11,7 +11,7 @@ use onnx_container::proto::{
 };
 use onnx_container::{Container, DataType, ErrorKind, MmapChoice, Tensor};
 
-use crate::interop::run_driver_with;
+use crate::drivers::run_driver_with;
 use crate::support::{
     branches, call, floats, function, graph, graph_of, model_of, node, tensors_everywhere,
 };

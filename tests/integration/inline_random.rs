@@ -10,9 +10,9 @@ use onnx_container::{Container, ErrorKind};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
+use crate::drivers::run_driver_with;
 use crate::dump::dump;
 use crate::flow::{Id, id_of_function, id_of_node, inlining_faults, known_flow, nodes_of_function};
-use crate::interop::run_driver_with;
 use crate::random_models::{Choices, Flavour, random_model};
 use crate::support::few_or;
 

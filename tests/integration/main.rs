@@ -33,6 +33,7 @@ mod digests;
 mod digests_files;
 mod digests_stored;
 mod documented_models;
+mod drivers;
 mod dump;
 mod edit;
 mod file_sources;
@@ -108,10 +109,6 @@ mod strip;
 mod support;
 mod tensors;
 mod tensors_page;
-#[cfg(feature = "tch")]
-mod torch;
 mod traversal;
 mod wire_cases;
 mod wire_properties;
-#[cfg(not(feature = "tch"))]
-mod without_torch;

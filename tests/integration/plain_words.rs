@@ -31,6 +31,7 @@ const READ: &[&str] = &[
     "src",
     "stores",
     "tests/integration",
+    "tests/torch",
 ];
 
 const WIDTH: usize = 100;

@@ -12,7 +12,7 @@ use onnx_container::save::ShardNames;
 use onnx_container::traversal::{self, Site};
 use onnx_container::{Container, MmapChoice, SaveOptions, WeightFiles};
 
-use crate::interop::run_driver_with;
+use crate::drivers::run_driver_with;
 use crate::support::{constant, floats, function, graph, int64s, model_of, node};
 
 const LAYOUTS: &[WeightFiles] = &[

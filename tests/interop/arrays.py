@@ -246,9 +246,24 @@ def main() -> None:
     numpys = [number for number in numeric if is_numpys(number)]
     others = [number for number in numeric if number not in numpys]
     assert (len(numeric), len(numpys)) == (27, 14)
-    common.run_all("tensors out and in", a_tensor, list(itertools.product(numeric, SHAPES, STORED)))
-    layouts = itertools.product(numpys, [(), (7,), (3, 5, 2)], "CF", "<>", [(1, 0), (2, 0), (3, 0)])
-    common.run_all("arrays of numpy", a_numpy_file, list(layouts))
+    # Every type with every shape and way to store it, and every shape in every way.
+    tensors = [
+        (number, shape, STORED[(i + k) % len(STORED)])
+        for i, number in enumerate(numeric)
+        for k, shape in enumerate(SHAPES)
+    ]
+    assert set(itertools.product(SHAPES, STORED)) == {(shape, stored) for _, shape, stored in tensors}
+    common.run_all("tensors out and in", a_tensor, tensors)
+    # Every type in every order of bytes and axes, and every shape in every version of the file.
+    layouts = [
+        (number, shape, order, endian, ((i + k) % 3 + 1, 0))
+        for i, number in enumerate(numpys)
+        for k, (shape, order, endian) in enumerate(
+            [((), "C", "<"), ((), "C", ">"), ((7,), "C", "<"), ((7,), "F", ">"), *itertools.product([(3, 5, 2)], "CF", "<>")]
+        )
+    ]
+    assert len({(shape, version) for _, shape, _, _, version in layouts}) == 9
+    common.run_all("arrays of numpy", a_numpy_file, layouts)
     common.run_all("arrays of ml_dtypes", an_ml_dtypes_file, [(number,) for number in others])
     common.run_all("strings", strings, [()])
     common.run_all("tied weights", tied, [("all", (2.0, 2.0)), ("this", (2.0, 1.0))])

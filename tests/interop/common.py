@@ -84,24 +84,40 @@ def load(path) -> onnx.ModelProto:
     return onnx.load(str(path), load_external_data=False)
 
 
-def _children(message):
-    """The sub-messages of a protobuf message, each with its place."""
+def _holders() -> set[str]:
+    """The types of messages in which a tensor can be, at some depth."""
+    found, grown = {"TensorProto"}, True
+    types = onnx.ModelProto.DESCRIPTOR.file.message_types_by_name.values()
+    while grown:
+        more = {t.name for t in types if any(f.message_type and f.message_type.name in found for f in t.fields)}
+        grown = not more <= found
+        found |= more
+    return found
+
+
+HOLDERS = _holders()
+
+
+def _collect(message, place: str, found: dict) -> None:
+    """Add the tensors in a message to `found`."""
+    if isinstance(message, TensorProto):
+        found[place] = message
+        return
     for field, value in message.ListFields():
-        if field.message_type is None:
+        if field.message_type is None or field.message_type.name not in HOLDERS:
             continue
+        at = f"{place}.{field.name}" if place else field.name
         if field.is_repeated:
-            yield from ((f"{field.name}[{index}]", item) for index, item in enumerate(value))
+            for index, item in enumerate(value):
+                _collect(item, f"{at}[{index}]", found)
         else:
-            yield field.name, value
+            _collect(value, at, found)
 
 
 def tensors(message, place: str = "") -> dict[str, TensorProto]:
     """Every tensor at any depth, wherever the format allows one, by its place in the model."""
-    if isinstance(message, TensorProto):
-        return {place: message}
     found = {}
-    for name, child in _children(message):
-        found.update(tensors(child, f"{place}.{name}".lstrip(".")))
+    _collect(message, place, found)
     return found
 
 

@@ -4,6 +4,7 @@ The models are onnx's own tests of nodes: for each operator and version some of 
 of attributes, empty names at the end of inputs and outputs, and the last input left out.
 """
 
+import pathlib
 import re
 import subprocess
 import sys
@@ -97,23 +98,28 @@ def node_test(folder) -> tuple[int, int]:
     for number in range(len(model.graph.input)):
         tensor = onnx.TensorProto.FromString((folder / "test_data_set_0" / f"input_{number}.pb").read_bytes())
         inputs.append(numpy_helper.to_array(tensor))
-    known, equal, compared = {}, 0, 0
-    with common.scratch() as scratch:
-        for number, other in enumerate(changed(model)):
-            path = scratch / f"{number}.onnx"
-            path.write_bytes(other.SerializeToString())
-            found = common.run("digest", "--semantic", path)
-            if found.returncode:
-                continue
-            digest, given = found.stdout.split()[0], result(other, inputs)
-            if digest not in known:
-                known[digest] = given
-                continue
-            equal += 1
-            if given is not None and known[digest] is not None:
-                compared += 1
-                assert same(given, known[digest]), (folder.name, number, str(other.graph.node[0]))
+    models, known, equal, compared = changed(model), {}, 0, 0
+    for number, digest in digests(models):
+        given = result(models[number], inputs)
+        if digest not in known:
+            known[digest] = given
+            continue
+        equal += 1
+        if given is not None and known[digest] is not None:
+            compared += 1
+            assert same(given, known[digest]), (folder.name, number, str(models[number].graph.node[0]))
     return equal, compared
+
+
+def digests(models: list[onnx.ModelProto]) -> list[tuple[int, str]]:
+    """The numbers and digests of the models that have one."""
+    with common.scratch() as scratch:
+        paths = [scratch / f"{number}.onnx" for number in range(len(models))]
+        for path, model in zip(paths, models, strict=True):
+            path.write_bytes(model.SerializeToString())
+        lines = common.run("digest", "--semantic", *paths).stdout.splitlines()
+    found = [line.split(maxsplit=1) for line in lines]
+    return [(int(pathlib.Path(path).stem), digest) for digest, path in found]
 
 
 def tests() -> list[tuple]:

@@ -16,7 +16,7 @@ use onnx_container::{
 };
 use tch::{Device, IndexOp, Kind};
 
-use crate::interop::run_driver;
+use crate::drivers::run_driver;
 use crate::support::{both_choices, graph, model};
 
 const FLOAT: (Kind, Device) = (Kind::Float, Device::Cpu);

@@ -59,6 +59,8 @@ class JobStatus:
     bytes_written: int
     nbytes: int
     """The bytes of all tensors."""
+    committed: bool = False
+    """Whether a commit has put the model in place and was killed before it ended the job: another one ends it."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ class Job:
         except_: Iterable[str] | str = (),
         paths: Literal["strict", "model-dirs", "trusted"] = "model-dirs",
         limits: Mapping[str, Size] | None = None,
+        mmap: bool = True,
         **options: Unpack[PublishOptions],
     ) -> Job:
         """Plans a rewrite of the model ``source`` to ``path``, in another layout. Each part reads from ``source`` what it
@@ -174,6 +177,8 @@ class Job:
             except_: names of weights that are not cast, or patterns.
             paths, limits: how a source that is not trusted is opened, as by :meth:`Container.load`. They are part of the job:
                 every process opens it so.
+            mmap: whether this process maps the file of ``source``, so that weights in it are not all in memory. False is for
+                files that others write to. Weights files are read in parts in any case.
             options: those of :meth:`plan`.
 
             >>> job = Job.rewrite("encoder.onnx", "half.onnx", parts=4, cast="float16")
@@ -182,9 +187,10 @@ class Job:
             True
         """
         parts, recast = _count("Job.rewrite", "parts", parts), None
-        target, reading = _Target("Job.rewrite", path, options, source), _options.source("Job.rewrite", paths=paths, limits=limits)
+        target = _Target("Job.rewrite", path, options, source)
+        reading = _options.source("Job.rewrite", mmap, paths=paths, limits=limits)
         if cast is not None:
-            how: dict[str, Any] = {"weights": False, "paths": paths, "limits": limits, **target.source_options}
+            how: dict[str, Any] = {"weights": False, "paths": paths, "limits": limits, "mmap": mmap, **target.source_options}
             names = sorted(Container.load(source, **how)._core.names()) if except_ else []
             kept = _patterns.selected("Job.rewrite", names, except_) if except_ else []
             recast = int(DataType.of(cast)), keep_io, kept
@@ -295,7 +301,9 @@ class Job:
             return ((it.part, it.nbytes) for it in self.tensors)
         return enumerate(nbytes for _, nbytes in self.files)
 
-    def write(self, part: int, weights: Container | Mapping[str, Any] | Callable[[str], Any] | None = None) -> Receipt:
+    def write(
+        self, part: int, weights: Container | Mapping[str, Any] | Callable[[str], Any] | None = None, *, mmap: bool = True
+    ) -> Receipt:
         """Writes a part. Any number of processes may, at once or again: a part that is written is not written again.
 
         Args:
@@ -303,22 +311,23 @@ class Job:
                 a mapping, or a function,
                 which is called for each tensor when it is written, by several threads. None for a rewrite. In a store, two runs
                 of a part leave two files, except of a container or a rewrite; :func:`sweep` removes the one that no model names.
+            mmap: of a rewrite, as that of :meth:`rewrite`: whether this process maps the file of the source.
 
         Raises:
             Error: weights of another type or shape; a source that has changed; the job was committed or aborted.
         """
         part = _count("Job.write", "part", part)
         if weights is None:
-            return Receipt(self._core.write(part, None, None))
+            return Receipt(self._core.write(part, None, None, mmap))
         if isinstance(weights, Container):
-            return Receipt(self._core.write(part, weights._core, None))
+            return Receipt(self._core.write(part, weights._core, None, mmap))
         by_name = weights if callable(weights) else weights.__getitem__
 
         def made(name: str) -> Any:
             found = by_name(name)
             return found() if callable(found) else found
 
-        return Receipt(self._core.write(part, None, made))
+        return Receipt(self._core.write(part, None, made, mmap))
 
     def write_slices(self, writer: str, slices: Iterable[tuple[str, Iterable[int], Any]]) -> Receipt:
         """Writes all slices that one ``writer`` has, and flushes them. A later call of the same name replaces its receipt: after a

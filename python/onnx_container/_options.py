@@ -289,10 +289,10 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
     return {**options, "mmap": mmap, "model_path": model_path, "limits": limits, "reached": reached, "store_given": store}
 
 
-def source(function: str, **given: Any) -> tuple[str, list[tuple[str, int]]]:
-    """How the source of a rewrite is opened: which links are followed, and limits."""
+def source(function: str, mmap: bool, **given: Any) -> tuple[str, list[tuple[str, int]], bool]:
+    """How the source of a rewrite is opened: which links are followed, limits, and whether it is mapped."""
     options = checked(function, given, {"paths": "model-dirs", "limits": None})
-    return options["paths"], _values.limits(function, options["limits"])
+    return options["paths"], _values.limits(function, options["limits"]), mmap
 
 
 _READ_URLS = {"load", "inspect", "diff", "check", "check_model", "findings"}

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onnx_container::job::{JobOptions, Recast, Receipt, Weights};
+use onnx_container::job::{JobOptions, JobStatus, Recast, Receipt, Weights};
 use onnx_container::{DataType, Error, Initializer, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,7 +12,7 @@ use crate::container::Container;
 use crate::error::OrRaise;
 use crate::initializer::converted;
 use crate::interrupt::detached;
-use crate::options::{Save, Source, source as source_options};
+use crate::options::{Save, Source, mapping, source as source_options};
 use crate::saved::{files, names};
 
 /// A job, as the library has it.
@@ -25,6 +25,10 @@ pub type Planned = (String, i32, Vec<u64>, String, u64, u64, usize);
 
 /// A cast: the number of the float type, whether inputs and outputs stay, names that are not cast.
 pub type Cast = (i32, bool, Vec<String>);
+
+/// How far a job is: parts that are written, parts that are not, writers of slices, bytes that are
+/// written, all bytes, whether it is committed and not ended.
+pub type Status = (Vec<usize>, Vec<usize>, Vec<String>, u64, u64, bool);
 
 /// The cast of a rewrite.
 pub fn recast(cast: Option<Cast>) -> PyResult<Option<Recast>> {
@@ -126,17 +130,18 @@ impl Job {
         planned.collect::<Result<_>>().or_raise()
     }
 
-    /// Writes a part: from the source of a rewrite, from a container, or from what `weights`, a
-    /// function of names, returns.
+    /// Writes a part: from the source of a rewrite, mapped or read, from a container, or from what
+    /// `weights`, a function of names, returns.
     fn write(
         &self,
         py: Python<'_>,
         part: usize,
         container: Option<&Container>,
         weights: Option<Bound<'_, PyAny>>,
+        mmap: bool,
     ) -> PyResult<String> {
         let receipt = Given::new(py, container, weights)?.write(py, |given| match given {
-            Given::Source => self.0.write(part),
+            Given::Source => self.0.clone().map_source(mapping(mmap)).write(part),
             given => self.0.write_from(part, given),
         })?;
         receipt.to_json().or_raise()
@@ -161,11 +166,11 @@ impl Job {
     }
 
     /// How far the job is: parts that are written, parts that are not, writers of slices, bytes
-    /// that are written, all bytes.
-    #[allow(clippy::type_complexity)]
-    fn status(&self) -> PyResult<(Vec<usize>, Vec<usize>, Vec<String>, u64, u64)> {
-        let status = self.0.status().or_raise()?;
-        Ok((status.done, status.missing, status.writers, status.bytes_written, status.bytes))
+    /// that are written, all bytes, whether it is committed and not ended.
+    fn status(&self) -> PyResult<Status> {
+        let JobStatus { done, missing, writers, bytes_written, bytes, is_committed, .. } =
+            self.0.status().or_raise()?;
+        Ok((done, missing, writers, bytes_written, bytes, is_committed))
     }
 
     /// Puts the model in place, with the receipts that are given as JSON, or with those in the

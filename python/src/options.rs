@@ -62,10 +62,10 @@ pub fn limits(given: &[(String, u64)]) -> PyResult<Limits> {
 }
 
 /// How the source of a rewrite is opened: which links are followed, and limits.
-pub type Source = (String, Vec<(String, u64)>);
+pub type Source = (String, Vec<(String, u64)>, bool);
 
-pub fn source((paths, most): &Source) -> PyResult<SourceOptions> {
-    Ok(SourceOptions::new().paths(policy(paths)?).limits(limits(most)?))
+pub fn source((paths, most, mmap): &Source) -> PyResult<SourceOptions> {
+    Ok(SourceOptions::new().paths(policy(paths)?).limits(limits(most)?).mmap(mapping(*mmap)))
 }
 
 fn alignment(bytes: u64) -> PyResult<Alignment> {

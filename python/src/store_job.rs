@@ -11,8 +11,8 @@ use pyo3::types::PyDict;
 use crate::container::Container;
 use crate::error::OrRaise;
 use crate::interrupt::detached;
-use crate::job::{Cast, Given, Planned, recast};
-use crate::options::{Save, Source, source as source_options};
+use crate::job::{Cast, Given, Planned, Status, recast};
+use crate::options::{Save, Source, mapping, source as source_options};
 use crate::places::Reached;
 use crate::saved::names;
 use crate::stores::{Publishing, texts};
@@ -127,29 +127,29 @@ impl StoreJob {
         planned.collect::<Result<_>>().or_raise()
     }
 
-    /// Writes a part: from the source of a rewrite, from a container, or from what `weights`, a
-    /// function of names, returns.
+    /// Writes a part: from the source of a rewrite, mapped or read, from a container, or from what
+    /// `weights`, a function of names, returns.
     fn write(
         &self,
         py: Python<'_>,
         part: usize,
         container: Option<&Container>,
         weights: Option<Bound<'_, PyAny>>,
+        mmap: bool,
     ) -> PyResult<String> {
         let receipt = Given::new(py, container, weights)?.write(py, |given| match given {
-            Given::Source => self.0.write(part),
+            Given::Source => self.0.clone().map_source(mapping(mmap)).write(part),
             given => self.0.write_from(part, given),
         })?;
         receipt.to_json().or_raise()
     }
 
     /// How far the job is: parts that are written, parts that are not, writers of slices
-    /// (always empty), bytes that are written, all bytes.
-    #[allow(clippy::type_complexity)]
-    fn status(&self, py: Python<'_>) -> PyResult<(Vec<usize>, Vec<usize>, Vec<String>, u64, u64)> {
-        let RemoteJobStatus { done, missing, bytes_written, bytes, .. } =
+    /// (always empty), bytes that are written, all bytes, whether it is committed and not ended.
+    fn status(&self, py: Python<'_>) -> PyResult<Status> {
+        let RemoteJobStatus { done, missing, bytes_written, bytes, is_committed, .. } =
             detached(py, || self.0.status())?;
-        Ok((done, missing, Vec::new(), bytes_written, bytes))
+        Ok((done, missing, Vec::new(), bytes_written, bytes, is_committed))
     }
 
     /// Publishes the model, with the receipts that are given as JSON, or with those in the store.

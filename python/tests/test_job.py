@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,54 @@ def test_a_rewrite_casts_and_runs(tmp_path: Path) -> None:
         onnxruntime.InferenceSession(str(tmp_path / name)).run(None, {"x": x})[0] for name in ("half.onnx", "m.onnx")
     )
     assert np.allclose(half, full, rtol=1e-3)
+
+
+PEAK = """
+import sys, onnx_container as oc
+from pathlib import Path
+exec(sys.argv[1])
+print(next(int(it.split()[1]) for it in Path("/proc/self/status").read_text().splitlines() if it.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc here")
+def test_a_part_has_its_own_weights_in_memory(tmp_path: Path) -> None:
+    values = [onnx.numpy_helper.from_array(np.full(2 << 20, number, np.float32), f"w{number}") for number in range(16)]
+    onnx.save(helper.make_model(helper.make_graph([], "g", [], [], values)), tmp_path / "m.onnx")
+    del values
+
+    def peak(line: str) -> int:
+        """The most memory of a process that runs this, in KiB."""
+        done = subprocess.run([sys.executable, "-c", PEAK, line], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    plan = "Path('{0}').write_text(oc.Job.rewrite('m.onnx', '{0}.onnx', parts=4, externalize=True, sync=False, mmap={1}).to_json())"
+    assert peak(plan.format("mapped", True)) + (32 << 10) < peak(plan.format("read", False))
+    write = "oc.Job.from_json(Path('mapped').read_text()).write({}, mmap={})"
+    assert peak(write.format(0, True)) + (32 << 10) < peak(write.format(1, False))
+    job = Job.from_json((tmp_path / "mapped").read_text())
+    for part in job.parts:
+        job.write(part)
+    job.commit()
+    written = Container.load(tmp_path / "mapped.onnx")
+    assert [written.tensor(f"w{number}").numpy()[-1] for number in range(16)] == list(range(16))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
+def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path: Path) -> None:
+    job = Job.plan(filled(), tmp_path / "m.onnx", parts=2)
+    for part in job.parts:
+        job.write(part, filled())
+    assert not job.status().committed
+    kept = Path(job.folder) / "kept"
+    kept.write_bytes(b"")
+    with pytest.warns(UserWarning, match="not all of the job is removed"):
+        job.commit()
+    kept.unlink()
+    assert job.status().committed
+    job.commit()
+    assert not Path(job.folder).exists()
 
 
 def test_what_a_job_is(tmp_path: Path) -> None:

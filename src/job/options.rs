@@ -86,6 +86,14 @@ impl JobOptions {
         self
     }
 
+    /// The options of a rewrite, where what the save moves out of the model is moved out before it:
+    /// parts are written from what has moved.
+    pub(super) fn moving_first(mut self) -> Self {
+        let by_save = self.save.take_externalize();
+        self.externalize = self.externalize.or(by_save);
+        self
+    }
+
     /// The options of the plan: digests are added by the commit.
     pub(super) fn layout(&self) -> SaveOptions {
         self.save.clone().digests(false)

@@ -56,7 +56,7 @@ impl Job {
         recast: Option<Recast>,
         options: impl Into<JobOptions>,
     ) -> Result<Self> {
-        let options = options.into();
+        let options = options.into().moving_first();
         refuse_url(source.as_ref())?;
         let (source, container) =
             RewriteSource::new(source.as_ref(), recast, options.externalize, options.source)?;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::buffer::Alignment;
 use crate::buffer::TensorBufferOptions;
+use crate::container::externalize::ExternalizeOptions;
 use crate::error::Result;
 use crate::files::recovery::FolderLock;
 use crate::graph::inline::InlineOptions;
@@ -152,6 +153,13 @@ impl SaveOptions {
     pub fn externalize(mut self, externalize: bool) -> Self {
         self.externalize = externalize;
         self
+    }
+
+    /// What [`externalize`](Self::externalize) moves out of the model, and is not asked for any
+    /// longer.
+    #[doc(hidden)] // for jobs, whose parts are written from what has moved
+    pub fn take_externalize(&mut self) -> Option<ExternalizeOptions> {
+        std::mem::take(&mut self.externalize).then(|| self.buffers.into())
     }
 
     /// The least number of bytes of an inline tensor that [`externalize`](Self::externalize) writes

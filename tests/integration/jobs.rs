@@ -1067,17 +1067,19 @@ fn a_rewrite_moves_inline_tensors_out() {
     container.externalize(moving).unwrap();
     container.save(&expected, true).unwrap();
     let options = JobOptions::from(3).externalize(moving);
-    let job = Job::rewrite(&source, to.path().join("m.onnx"), None, options.clone()).unwrap();
-    assert_eq!(job.parts(), 0..3);
-    for part in job.parts() {
-        Job::from_json(&job.to_json().unwrap()).unwrap().write(part).unwrap();
-    }
-    job.commit().unwrap();
-    for name in ["m.onnx", "m.onnx.data"] {
-        assert!(
-            fs::read(to.path().join(name)).unwrap() == fs::read(from.path().join(name)).unwrap(),
-            "{name}"
-        );
+    // A save can move them too.
+    let by_save = SaveOptions::new().externalize(true).raw_data_threshold(0);
+    for options in [options.clone(), JobOptions::from(3).save(by_save)] {
+        let job = Job::rewrite(&source, to.path().join("m.onnx"), None, options).unwrap();
+        assert_eq!(job.parts(), 0..3);
+        for part in job.parts() {
+            Job::from_json(&job.to_json().unwrap()).unwrap().write(part).unwrap();
+        }
+        job.commit().unwrap();
+        for name in ["m.onnx", "m.onnx.data"] {
+            let [written, expected] = [&to, &from].map(|it| fs::read(it.path().join(name)));
+            assert!(written.unwrap() == expected.unwrap(), "{name}");
+        }
     }
     // Weights of a plan come from its caller, who moves them.
     let error = Job::plan(&container, to.path().join("o.onnx"), options).unwrap_err();

@@ -69,6 +69,13 @@ impl RemoteJobOptions {
         self
     }
 
+    /// The options of a rewrite, where what the save moves out of the model is moved out before it.
+    pub(super) fn moving_first(mut self) -> Self {
+        let by_save = self.publish.save.take_externalize();
+        self.externalize = self.externalize.or(by_save);
+        self
+    }
+
     /// How the weights files are laid out: digests are added by the commit.
     pub(super) fn layout(&self) -> SaveOptions {
         let files = WeightFiles::Balanced { files: self.parts };

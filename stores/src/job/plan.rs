@@ -59,7 +59,7 @@ impl RemoteJob {
         recast: Option<Recast>,
         options: impl Into<RemoteJobOptions>,
     ) -> Result<Self> {
-        let (options, stores) = (options.into(), stores.into());
+        let (options, stores) = (options.into().moving_first(), stores.into());
         check_target(url)?;
         let (source, container) =
             JobSource::new(source, &stores, recast, (options.externalize, options.source))?;

@@ -198,6 +198,16 @@ fn a_rewrite_of_a_folder(case: &Case) {
     assert_eq!(job.commit().unwrap().digest, container.digest().unwrap());
     assert_same(&case.load(), &container);
 
+    // What is in the model, and what the save moves out of it.
+    let embedded = folder.path().join("embedded.onnx");
+    container.save(&embedded, WeightFiles::Embedded).unwrap();
+    let moving = PublishOptions::from(SaveOptions::new().externalize(true));
+    let options = RemoteJobOptions::from(3).publish(moving);
+    let source_of = embedded.to_str().unwrap();
+    let job = RemoteJob::rewrite(source_of, &case.url, &case.store, None, options).unwrap();
+    job.parts().for_each(|part| drop(elsewhere(case, &job).write(part).unwrap()));
+    assert_eq!(job.commit().unwrap().digest, container.digest().unwrap());
+
     let job = RemoteJob::rewrite(source, &case.url, &case.store, None, 4).unwrap();
     model(2, &TENSORS).save(&path, WeightFiles::PerTensor).unwrap();
     let error = job.write(1).unwrap_err();

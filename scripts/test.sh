@@ -167,12 +167,12 @@ check_feature_sets() {
     [[ $features -le 1 || ${#FEATURE_SETS[@]} -gt 1 ]]
 }
 
-# Without default features the tests and examples are some of those with them, and the same code; of
-# libtorch there are more.
+# Without default features the tests and examples are some of those with them, and the same code.
+# Those of libtorch alone are linted with it, and the unit tests, as the profile `test` is for.
 lint() {
     case $* in
         *no-default-features*) cargo clippy --lib "$@" -- -D warnings ;;
-        *tch*) cargo clippy --lib --test torch --example torch_export "$@" -- -D warnings ;;
+        *tch*) cargo clippy --profile test --lib --test torch --example torch_export "$@" -- -D warnings ;;
         *) cargo clippy --all-targets "$@" -- -D warnings ;;
     esac
 }
@@ -196,7 +196,7 @@ other_test_programs() {
     cargo metadata --no-deps --format-version 1 | "$(python)" -c '
 import json, sys
 targets = [t for p in json.load(sys.stdin)["packages"] for t in p["targets"] if t["kind"] == ["test"]]
-targets = [t for t in targets if not t.get("required-features")]  # those of libtorch, which run by themselves
+targets = [t for t in targets if t.get("required-features") != ["tch"]]  # which runs by itself
 print(*sorted({"--test=" + t["name"] for t in targets} - {"--test=" + name for name in sys.argv[1:]}))
 ' "${CRASH_TESTS[@]}"
 }
@@ -216,7 +216,7 @@ run_tests() {
         announce_shared
         local programs
         programs=$(other_test_programs)
-        [[ $programs == *--test=integration* ]] # without it nothing would run, and pass
+        [[ $programs == *--test=hub*--test=integration* ]] # without them nothing would run, and pass
         # shellcheck disable=SC2086 # several words
         cargo test --lib --bins --examples $programs "$@" -- --skip onnxruntime:: # a section of its own
         return
@@ -245,8 +245,9 @@ check_msrv() {
         offline "the toolchain of the stated Rust version $msrv cannot be fetched"
     # shellcheck disable=SC2086 # several words
     cargo "+$msrv" check $WORKSPACE --target-dir "$BUILD/stated"
-    # With few features: those that the workspace switches on are left out. The library alone is linted
-    # so.
+    # With few features: those that the workspace switches on are left out.
+    # shellcheck disable=SC2086 # several words
+    cargo "+$msrv" check $LIBRARY --no-default-features --target-dir "$BUILD/stated"
     cargo "+$msrv" check -p onnx-container-cli -p onnx-container-signing -p onnx-container-report -p onnx-container-store \
         --no-default-features --target-dir "$BUILD/stated"
 }

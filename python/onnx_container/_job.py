@@ -316,7 +316,9 @@ class Job:
         Raises:
             Error: weights of another type or shape; a source that has changed; the job was committed or aborted.
         """
-        part = _count("Job.write", "part", part)
+        part, mmap = _count("Job.write", "part", part), _options.is_mapped("Job.write", mmap)
+        if weights is not None and not mmap:
+            raise ValueError("Job.write(): mmap=False is of a rewrite, which reads its source: leave it out with weights")
         if weights is None:
             return Receipt(self._core.write(part, None, None, mmap))
         if isinstance(weights, Container):

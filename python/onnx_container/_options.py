@@ -280,19 +280,25 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
     }
     if function in _READ_URLS:
         defaults |= {"store": None, "store_options": None}
-    options, mmap = checked(function, given, defaults), _values.flag(mmap)
-    if not isinstance(mmap, bool):
-        raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
+    options, mmap = checked(function, given, defaults), is_mapped(function, mmap)
     store = options.pop("store", None)
     reached = _places.reached(function, store, options.pop("store_options", None))
     limits = _values.limits(function, options["limits"])
     return {**options, "mmap": mmap, "model_path": model_path, "limits": limits, "reached": reached, "store_given": store}
 
 
+def is_mapped(function: str, mmap: Any) -> bool:
+    """The option ``mmap``."""
+    mmap = _values.flag(mmap)
+    if not isinstance(mmap, bool):
+        raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
+    return mmap
+
+
 def source(function: str, mmap: bool, **given: Any) -> tuple[str, list[tuple[str, int]], bool]:
     """How the source of a rewrite is opened: which links are followed, limits, and whether it is mapped."""
     options = checked(function, given, {"paths": "model-dirs", "limits": None})
-    return options["paths"], _values.limits(function, options["limits"]), mmap
+    return options["paths"], _values.limits(function, options["limits"]), is_mapped(function, mmap)
 
 
 _READ_URLS = {"load", "inspect", "diff", "check", "check_model", "findings"}

@@ -33,6 +33,7 @@ def run(
     in_flight: int | None = None,
     weights: Container | Mapping[str, Any] | Callable[[str], Any] | None = None,
     progress: Progress | bool | None = None,
+    mmap: bool = True,
     **ray_remote_options: Any,
 ) -> Committed: ...
 @overload
@@ -45,6 +46,7 @@ def run(
     in_flight: int | None = None,
     weights: Container | Mapping[str, Any] | Callable[[str], Any] | None = None,
     progress: Progress | bool | None = None,
+    mmap: bool = True,
     **ray_remote_options: Any,
 ) -> list[Receipt]: ...
 def run(
@@ -56,6 +58,7 @@ def run(
     in_flight: int | None = None,
     weights: Container | Mapping[str, Any] | Callable[[str], Any] | None = None,
     progress: Progress | bool | None = None,
+    mmap: bool = True,
     **ray_remote_options: Any,
 ) -> Committed | list[Receipt]:
     """Writes the parts of ``job`` that are not written, each by a task of Ray, and commits it. Starts Ray where that was not done.
@@ -72,6 +75,7 @@ def run(
         weights: see :meth:`Job.write`. Ray pickles it once.
         progress: True, or a callable that gets the bytes that are written and those of the whole job, after each part. It
             returns False to end the run.
+        mmap: see :meth:`Job.write`.
 
     Raises:
         RuntimeError: a part failed; it names the part and why. No other part begins then, and those that had begun are finished.
@@ -98,15 +102,15 @@ def run(
         raise ValueError(f"ray.run(): in_flight is a number of tasks from 1 on, not {in_flight}")
     task = ray.remote(num_cpus=num_cpus, max_retries=max_retries, **ray_remote_options)(_write)
     with _progress.shown("ray.run", {"progress": progress}) as shown:
-        tasks = _Tasks(ray, task, job, weights)
+        tasks = _Tasks(ray, task, job, (weights, mmap))
         told = _Told(job, status.bytes_written, status.nbytes, shown["progress"])
         receipts = tasks.run(status.missing, in_flight, told)
     return job.commit() if commit else receipts
 
 
-def _write(job: Job, part: int, weights: Any) -> Receipt:
+def _write(job: Job, part: int, weights: Any, mmap: bool) -> Receipt:
     """What a worker does."""
-    return job.write(part, weights)
+    return job.write(part, weights, mmap=mmap)
 
 
 class _Told:
@@ -127,8 +131,9 @@ class _Told:
 class _Tasks:
     """The tasks that are with Ray, of which there are not more at a time than were asked for."""
 
-    def __init__(self, ray: Any, task: Any, job: Job, weights: Any) -> None:
+    def __init__(self, ray: Any, task: Any, job: Job, given: tuple[Any, bool]) -> None:
         self._ray, self._task, self._parts = ray, task, len(job.parts)
+        weights, self._mmap = given
         # Once, and not with each task.
         self._job, self._weights = ray.put(job), None if weights is None else ray.put(weights)
         self._running: dict[Any, int] = {}
@@ -155,7 +160,7 @@ class _Tasks:
             part = next(waiting, None)
             if part is None:
                 break
-            self._running[self._task.remote(self._job, part, self._weights)] = part
+            self._running[self._task.remote(self._job, part, self._weights, self._mmap)] = part
         return bool(self._running)
 
     def _await_one(self, told: Callable[[int], None]) -> None:

@@ -208,6 +208,21 @@ def test_a_part_has_its_own_weights_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
+def test_a_source_is_mapped_or_not(tmp_path: Path) -> None:
+    filled().save(tmp_path / "m.onnx")
+    job = Job.rewrite(tmp_path / "m.onnx", tmp_path / "o.onnx", parts=2, mmap=np.False_)
+    job.write(0, mmap=False)
+    no: Any = "no"
+    for call, said in (
+        (lambda: job.write(1, mmap=no), "Job.write.*mmap is True or False"),
+        (lambda: job.write(1, filled(), mmap=False), "mmap=False is of a rewrite"),
+        (lambda: Job.rewrite(tmp_path / "m.onnx", tmp_path / "p.onnx", mmap=no), "Job.rewrite.*mmap is True or False"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            call()
+    job.abort()
+
+
 def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path: Path) -> None:
     job = Job.plan(filled(), tmp_path / "m.onnx", parts=2)
     for part in job.parts:

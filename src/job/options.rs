@@ -71,8 +71,9 @@ impl JobOptions {
     }
 
     /// Which inline tensors a [rewrite](super::Job::rewrite) moves out of the model first, as
-    /// [`Container::externalize`] does. Default none. What [`plan`](super::Job::plan) is given has
-    /// them where its caller wants them.
+    /// [`Container::externalize`] does. By default those that [`SaveOptions::externalize`] moves
+    /// out, which counts for nothing where these options are given. What
+    /// [`plan`](super::Job::plan) is given has them where its caller wants them.
     #[must_use]
     pub fn externalize(mut self, options: impl Into<Option<ExternalizeOptions>>) -> Self {
         self.externalize = options.into();

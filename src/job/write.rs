@@ -69,7 +69,9 @@ impl<F: Fn(&str) -> Result<Initializer> + Sync> Weights for F {
 }
 
 fn missing(name: &str) -> Error {
-    Error::new(ErrorKind::MissingHandle, "no weights of this name are there").with_tensor(name)
+    let reason = "no weights of this name are there: where they are inline, externalize the \
+                  container first";
+    Error::new(ErrorKind::MissingHandle, reason).with_tensor(name)
 }
 
 impl Job {

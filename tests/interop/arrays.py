@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 TYPES = [number for number in TensorProto.DataType.values() if number != TensorProto.UNDEFINED]
 NARROW_SIGNED = (TensorProto.INT4, TensorProto.INT2)
-SHAPES = [(), (0,), (1,), (7,), (2, 3), (3, 0, 2), (3, 5, 2)]
+SHAPES = [(), (0,), (7,), (1,), (2, 3), (3, 0, 2), (3, 5, 2)]
 STORED = ("raw", "typed", "external")
 
 
@@ -246,13 +246,14 @@ def main() -> None:
     numpys = [number for number in numeric if is_numpys(number)]
     others = [number for number in numeric if number not in numpys]
     assert (len(numeric), len(numpys)) == (27, 14)
-    # Every type with every shape and way to store it, and every shape in every way.
+    # Every type in every shape, and with several elements in every way to store them.
     tensors = [
         (number, shape, STORED[(i + k) % len(STORED)])
         for i, number in enumerate(numeric)
         for k, shape in enumerate(SHAPES)
     ]
-    assert set(itertools.product(SHAPES, STORED)) == {(shape, stored) for _, shape, stored in tensors}
+    several = {(number, stored) for number, shape, stored in tensors if np.prod(shape) > 1}
+    assert several == set(itertools.product(numeric, STORED))
     common.run_all("tensors out and in", a_tensor, tensors)
     # Every type in every order of bytes and axes, and every shape in every version of the file.
     layouts = [

@@ -123,14 +123,20 @@ def by_hand(path: pathlib.Path, position: int, form: str) -> set[tuple[str, int]
     return users(common.load(path), common.load(path).graph.input[position].name) if refused else set()
 
 
-def signature(model: onnx.ModelProto) -> tuple:
-    """What decides how onnxruntime reads the operands of a model with one node: the operator, its version, its
-    attributes, and which inputs it has, of which types."""
+def signature(path: pathlib.Path, model: onnx.ModelProto) -> tuple:
+    """What tells the models of an operator apart: its version, names and texts of its attributes, and which inputs it
+    has, of which types, and whether they are empty."""
     [node] = model.graph.node
-    attributes = tuple(sorted(attribute.name for attribute in node.attribute))
+    attributes = tuple(sorted((attribute.name, attribute.s) for attribute in node.attribute))
     versions = tuple((opset.domain, opset.version) for opset in model.opset_import)
-    types = tuple(kind(given.type) for given in model.graph.input)
+    types = tuple((kind(given.type), is_empty(path, at)) for at, given in enumerate(model.graph.input))
     return node.domain, node.op_type, versions, attributes, tuple(map(bool, node.input)), types
+
+
+def is_empty(path: pathlib.Path, position: int) -> bool:
+    """Whether the operand is a tensor without elements, which stays inline in any case."""
+    tensor = value(path, position)
+    return tensor is not None and 0 in tensor.dims
 
 
 def kind(of: onnx.TypeProto) -> int | bytes:
@@ -143,9 +149,10 @@ def cases() -> list[tuple]:
     found = {}
     for path in sorted(common.NODE_TESTS.glob("node/*/model.onnx")):
         model = common.load(path)
-        if len(model.graph.node) == 1 and signature(model) not in found and not loads(path):
-            found[signature(model)] = path, len(model.graph.input)
-    return [(path, at, form) for path, count in found.values() for at in range(count) for form in FORMS]
+        if len(model.graph.node) == 1 and (key := signature(path, model)) not in found and not loads(path):
+            found[key] = path, len(model.graph.input)
+    operands = [(path, at) for path, count in found.values() for at in range(count) if not is_empty(path, at)]
+    return [(*operand, form) for operand in operands for form in FORMS]
 
 
 def table(results: list[set]) -> dict[str, set[int]]:

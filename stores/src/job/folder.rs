@@ -195,6 +195,10 @@ impl JobFolder {
         self.text(&self.object(COMMITTED)).await
     }
 
+    pub(super) async fn is_committed(&self) -> Result<bool> {
+        self.is_there(COMMITTED).await
+    }
+
     async fn text(&self, url: &StoreUrl) -> Result<Option<String>> {
         read_text(&self.store, &url.path()?).await
     }

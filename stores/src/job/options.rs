@@ -54,8 +54,9 @@ impl RemoteJobOptions {
         self
     }
 
-    /// Which inline tensors a [rewrite](super::RemoteJob::rewrite) moves out of the model first.
-    /// Default none.
+    /// Which inline tensors a [rewrite](super::RemoteJob::rewrite) moves out of the model first. By
+    /// default those that [`SaveOptions::externalize`] moves out, which counts for nothing where
+    /// these options are given.
     #[must_use]
     pub fn externalize(mut self, options: impl Into<Option<ExternalizeOptions>>) -> Self {
         self.externalize = options.into();

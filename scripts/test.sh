@@ -341,10 +341,10 @@ run_on_processors() {
 # compare_traces TRIPLE: the traces of onnx's tests and of real models in `strict` are the same bits
 # on every processor, optimized or not, by one thread and by two.
 compare_traces() {
-    local data=.models/onnx/onnx/backend/test/data triple=$1 folder=$BUILD/traces tests models release other name
+    local data=.models/onnx/onnx/backend/test/data triple=$1 folder=$BUILD/traces tests models release other name count
     [[ -d $data/node ]] || offline 'the node tests of onnx are not here (scripts/models.py)'
     tests=("$data"/{node,simple,pytorch-converted,pytorch-operator})
-    mapfile -t models < <(find .models -name '*.onnx' -size -40M -not -path "$data/*" | sort)
+    mapfile -t models < <(find tests/data/encoder .models -name '*.onnx' -size -40M -not -path "$data/*" | sort)
     release=$BUILD/release/traces other=$BUILD/$triple
     # shellcheck disable=SC2086 # several words
     cargo build $WORKSPACE --bin traces
@@ -363,7 +363,10 @@ compare_traces() {
     # Real models would take hours so.
     models=()
     traces "$triple, not optimized" qemu-aarch64 -L /usr/aarch64-linux-gnu "$other/debug/traces"
-    grep -c '^[0-9a-f]\{64\}  ' "$folder/here"
+    # Three tests and one model have what the machine does not run.
+    count=$(grep -c '^[0-9a-f]\{64\}  ' "$folder/here")
+    printf '%d traces\n' "$count"
+    ((count >= 1915))
     for name in 'one thread' 'not optimized' 'without AVX' 'with AVX2' "$triple"; do cmp "$folder/here" "$folder/$name"; done
     head -n "$(wc -l <"$folder/$triple, not optimized")" "$folder/here" | cmp - "$folder/$triple, not optimized"
 }

@@ -1,9 +1,9 @@
 //! The SHA-256 of the trace of each model that is named, as lines like those of `sha256sum`: two
 //! processors compute the same bits where these lines are equal.
 //!
-//! An argument is a model, whose inputs are those of seed 0, or a folder of onnx's tests, with a
-//! `model.onnx` and folders of inputs in each of its folders. The numeric profile is `strict`; how
-//! many threads there are is what the system allows (`taskset`).
+//! An argument is a model, whose inputs are those of seed 0 and of [`SIZES`], or a folder of onnx's
+//! tests, with a `model.onnx` and folders of inputs in each of its folders. The numeric profile is
+//! `strict`; how many threads there are is what the system allows (`taskset`).
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -21,6 +21,39 @@ use sha2::{Digest, Sha256};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// The sizes of open dimensions of the models that `scripts/models.py` fetches, and of tests/data,
+/// by name or place.
+const SIZES: [(&str, usize); 22] = [
+    // The encoder of tests/data: tokens.
+    ("length", 9),
+    // basic-pitch and magika: one clip, one file.
+    ("unk__749", 1),
+    ("unk__214", 1),
+    // ddddocr: the width of an image.
+    ("image_width", 64),
+    // nakdimon and tashkeel: sentences.
+    ("unk__1915", 1),
+    ("unk__1916", 24),
+    ("seq", 12),
+    // rapidocr: an image for its detector, a line of text for its readers.
+    ("p2o.DynamicDimension.0", 1),
+    ("p2o.DynamicDimension.1", 96),
+    ("p2o.DynamicDimension.2", 64),
+    ("DynamicDimension.0", 1),
+    ("DynamicDimension.1", 96),
+    ("DynamicDimension.2", 64),
+    ("x[0]", 1),
+    ("x[2]", 48),
+    ("x[3]", 192),
+    // silero-vad: pieces of speech.
+    ("input[0]", 1),
+    ("input[1]", 576),
+    ("state[1]", 1),
+    ("batch", 1),
+    ("sequence", 576),
+    ("sequence_length", 3),
+];
 
 type Done<T> = Result<T, Box<dyn Error>>;
 
@@ -87,9 +120,15 @@ fn inputs(model: &Path, program: &Program) -> Done<Vec<Inputs>> {
         sets.push(read_set(&set, program)?);
     }
     if sets.is_empty() {
-        sets.push(random_inputs::all(program, 0, &HashMap::new())?);
+        sets.push(random_inputs::all(program, 0, &sizes(program))?);
     }
     Ok(sets)
+}
+
+/// The sizes that the inputs of the program ask for.
+fn sizes(program: &Program) -> HashMap<String, usize> {
+    let all = SIZES.map(|(name, size)| HashMap::from([(name.to_owned(), size)]));
+    all.into_iter().filter(|one| program.check_sizes(one).is_ok()).flatten().collect()
 }
 
 fn read_set(set: &Path, program: &Program) -> Done<Inputs> {

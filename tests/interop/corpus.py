@@ -56,9 +56,9 @@ FROM_PYPI = {
     "basic-pitch/basic_pitch/saved_models/icassp_2022/nmp.onnx": {
         "shapes": {"serving_default_input_2:0": (1, 43844, 1)}
     },
-    "ddddocr/ddddocr/common.onnx": {"shapes": {"input1": (1, 1, 64, 64)}},
+    "ddddocr/ddddocr/common.onnx": {"shapes": {"input1": (1, 1, 64, 128)}},
     "ddddocr/ddddocr/common_det.onnx": {},
-    "ddddocr/ddddocr/common_old.onnx": {"shapes": {"input1": (1, 1, 64, 64)}},
+    "ddddocr/ddddocr/common_old.onnx": {"shapes": {"input1": (1, 1, 64, 128)}},
     "magika/magika/models/standard_v3_3/model.onnx": {"shapes": {"bytes": (1, 2048)}, "below": 257},
     "piper-tts/piper/hebrew/nakdimon.onnx": {"shapes": {"input_1": (1, 24)}},
     "piper-tts/piper/tashkeel/model.onnx": {

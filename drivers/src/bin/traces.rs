@@ -31,7 +31,7 @@ const SIZES: [(&str, usize); 22] = [
     ("unk__749", 1),
     ("unk__214", 1),
     // ddddocr: the width of an image.
-    ("image_width", 64),
+    ("image_width", 128),
     // nakdimon and tashkeel: sentences.
     ("unk__1915", 1),
     ("unk__1916", 24),

@@ -1059,7 +1059,7 @@ class Container:
             max_shard_bytes: the most bytes of one weights file; there are as many as it takes.
             shard_names: ``"numbered"`` or ``"transformers-js"``.
             data_name: of the weights file.
-            externalize: moves inline tensors of at least ``threshold`` bytes out as well.
+            externalize: moves inline tensors of at least ``threshold`` (64) bytes out as well.
             alignment, alignment_large: of tensors in a file, and of those over 1 MiB, in bytes.
             dedup: writes tensors of equal bytes once.
             inline: True inlines local functions; or a dict of the options of :meth:`inline_functions`.

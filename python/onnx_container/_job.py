@@ -179,7 +179,7 @@ class Job:
                 every process opens it so.
             mmap: whether this process maps the file of ``source``, so that weights in it are not all in memory. False is for
                 files that others write to. Weights files are read in parts in any case.
-            options: those of :meth:`plan`.
+            options: those of :meth:`plan`. Tensors that are in ``source`` are in parts with ``externalize=True`` alone.
 
             >>> job = Job.rewrite("encoder.onnx", "half.onnx", parts=4, cast="float16")
             >>> receipts = [job.write(part) for part in job.parts]
@@ -194,9 +194,14 @@ class Job:
             names = sorted(Container.load(source, **how)._core.names()) if except_ else []
             kept = _patterns.selected("Job.rewrite", names, except_) if except_ else []
             recast = int(DataType.of(cast)), keep_io, kept
-        if not target.is_stored:
-            return cls(_core.Job.rewrite(source, path, parts, recast, target.saving, reading))
-        core = _core.StoreJob.rewrite(os.fsdecode(source), target.place, parts, recast, *target.how, reading)
+        if target.is_stored:
+            core = _core.StoreJob.rewrite(os.fsdecode(source), target.place, parts, recast, *target.how, reading)
+        else:
+            core = _core.Job.rewrite(source, path, parts, recast, target.saving, reading)
+        if not core.files:
+            _options.warn(
+                "Job.rewrite(): the parts have nothing to write: all tensors are in the model (externalize=True moves them out)"
+            )
         return cls(core, target.needs)
 
     @classmethod

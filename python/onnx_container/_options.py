@@ -288,7 +288,7 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
 
 
 def is_mapped(function: str, mmap: Any) -> bool:
-    """The option ``mmap``."""
+    """``mmap`` as a bool; anything else is an error."""
     mmap = _values.flag(mmap)
     if not isinstance(mmap, bool):
         raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")

@@ -208,6 +208,15 @@ def test_a_part_has_its_own_weights_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
+def test_parts_that_have_nothing_to_write_are_told(tmp_path: Path) -> None:
+    filled().save(tmp_path / "m.onnx", files="embedded")
+    with pytest.warns(UserWarning, match="nothing to write.*externalize=True"):
+        job = Job.rewrite(tmp_path / "m.onnx", tmp_path / "o.onnx", parts=2)
+    assert job.files == [] and job.tensors == []
+    job.abort()
+    assert len(Job.rewrite(tmp_path / "m.onnx", tmp_path / "o.onnx", parts=2, externalize=True).tensors) == 2
+
+
 def test_a_source_is_mapped_or_not(tmp_path: Path) -> None:
     filled().save(tmp_path / "m.onnx")
     job = Job.rewrite(tmp_path / "m.onnx", tmp_path / "o.onnx", parts=2, mmap=np.False_)

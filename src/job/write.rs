@@ -70,7 +70,7 @@ impl<F: Fn(&str) -> Result<Initializer> + Sync> Weights for F {
 
 fn missing(name: &str) -> Error {
     let reason = "no weights of this name are there: where they are inline, externalize the \
-                  container first";
+                  container first, from the length on that the plan has moved";
     Error::new(ErrorKind::MissingHandle, reason).with_tensor(name)
 }
 

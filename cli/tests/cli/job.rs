@@ -153,6 +153,24 @@ fn what_is_missing_is_named_with_the_call_that_writes_it() {
     call(&folder, "job commit m.job").done();
 }
 
+/// A commit over the source would leave nothing to plan the job again from.
+#[test]
+fn numbers_that_become_infinite_are_told_before_the_commit() {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("g");
+    graph.initializer.push(weight("large", &[8, 300], 1e9));
+    graph.initializer.push(weight("small", &[8, 300], 1.0));
+    let mut model = ModelProto::new(graph).with_operator_set("", 17);
+    model.ir_version = Some(8);
+    folder.save("m.onnx", &model);
+    call(&folder, "job rewrite m.onnx m.onnx --cast float16 --parts 2 -o m.job").done();
+    let written = call(&folder, "job write m.job --all").done();
+    written.says(&["infinite", "1 tensor with numbers beyond", "large", "--except"]);
+    let again = call(&folder, "job write m.job 0-1 --json").json();
+    assert_eq!(again["infinite"], serde_json::json!(["large"]), "{again}");
+    call(&folder, "job commit m.job").done().says(&["infinite", "large"]);
+}
+
 #[test]
 fn other_commands_know_a_job() {
     let folder = folder();

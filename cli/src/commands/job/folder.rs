@@ -46,7 +46,8 @@ impl AnyJob for Job {
 
     fn write(&self, part: usize) -> Result<Written> {
         let receipt = Job::write(self, part)?;
-        Ok(Written { part, tensors: receipt.tensors.len(), bytes: receipt.bytes })
+        let (tensors, infinite) = (receipt.tensors.len(), receipt.infinite);
+        Ok(Written { part, tensors, bytes: receipt.bytes, infinite })
     }
 
     fn missing(&self) -> Result<Vec<usize>> {

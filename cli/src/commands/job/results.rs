@@ -91,6 +91,9 @@ pub struct Written {
     pub part: usize,
     pub tensors: usize,
     pub bytes: u64,
+    /// The weights, by their old names, whose numbers became infinite by the cast.
+    #[serde(skip)] // told of all parts together
+    pub infinite: Vec<String>,
 }
 
 impl Written {
@@ -176,15 +179,19 @@ impl Committed {
         for path in &self.left_behind {
             out.row("left", format_args!("{path}: no model needs it any more"))?;
         }
-        if !self.infinite.is_empty() {
-            let tensors = count(self.infinite.len(), "tensor");
-            let advice = "leave them out with --except of `job rewrite`, or cast to bfloat16";
-            let said =
-                format_args!("{tensors} with numbers beyond the largest of the new type: {advice}");
-            out.row("infinite", said)?;
-            let mut names = self.infinite.iter();
-            names.try_for_each(|name| out.line(format_args!("{:>10}{name}", "")))?;
-        }
-        Ok(())
+        print_infinite(&self.infinite, out)
     }
+}
+
+/// Tells of weights whose numbers became infinite by the cast, if there are any.
+pub fn print_infinite(names: &[String], out: &mut Output) -> Result<(), Failure> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let tensors = count(names.len(), "tensor");
+    let advice = "leave them out with --except of `job rewrite`, or cast to bfloat16";
+    let said = format_args!("{tensors} with numbers beyond the largest of the new type: {advice}");
+    out.row("infinite", said)?;
+    let mut names = names.iter();
+    Ok(names.try_for_each(|name| out.line(format_args!("{:>10}{name}", "")))?)
 }

@@ -53,7 +53,8 @@ impl AnyJob for RemoteJob {
     fn write(&self, part: usize) -> Result<Written> {
         let receipt = RemoteJob::write(self, part)?;
         let bytes = receipt.file.map_or(0, |file| file.bytes);
-        Ok(Written { part, tensors: self.tensors(part).count(), bytes })
+        let (tensors, infinite) = (self.tensors(part).count(), receipt.infinite);
+        Ok(Written { part, tensors, bytes, infinite })
     }
 
     fn missing(&self) -> Result<Vec<usize>> {

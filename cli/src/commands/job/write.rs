@@ -1,11 +1,13 @@
 //! `job write JOB K...`: parts of a rewrite.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::any::AnyJob;
 use super::doors;
 use super::named::{next_call, told};
-use super::results::{Named, Written};
+use super::results::{Named, Written, print_infinite};
 use crate::args::JobWriteArgs;
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
@@ -21,6 +23,8 @@ struct WriteReport {
     bytes: u64,
     missing: Vec<usize>,
     complete: bool,
+    /// Told before the commit, which may replace what the numbers came from.
+    infinite: Vec<String>,
 }
 
 /// Writes the parts, and tells what is missing.
@@ -33,6 +37,7 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
         written.push(done);
     }
     let missing = job.missing()?;
+    let infinite: BTreeSet<_> = written.iter().flat_map(|it| &it.infinite).cloned().collect();
     let report = WriteReport {
         command: "job write",
         job: job.named(),
@@ -40,12 +45,14 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
         written,
         complete: missing.is_empty(),
         missing,
+        infinite: infinite.into_iter().collect(),
     };
     if args.json {
         out.json(&report)?;
         return Ok(Outcome::Done);
     }
     report.written.iter().try_for_each(|it| it.print(out))?;
+    print_infinite(&report.infinite, out)?;
     if !report.missing.is_empty() {
         out.folded_row("missing", told(&report.missing))?;
     }

@@ -177,8 +177,9 @@ class Job:
             except_: names of weights that are not cast, or patterns.
             paths, limits: how a source that is not trusted is opened, as by :meth:`Container.load`. They are part of the job:
                 every process opens it so.
-            mmap: whether this process maps the file of ``source``, so that weights in it are not all in memory. False is for
-                files that others write to. Weights files are read in parts in any case.
+            mmap: whether this process maps the file of ``source``, so that weights in it are not all in memory. No process may
+                truncate or overwrite it meanwhile, which would end this process; saves of this package replace files, which is
+                fine. False reads it. Weights files are read in parts in any case.
             options: those of :meth:`plan`. Tensors that are in ``source`` are in parts with ``externalize=True`` alone.
 
             >>> job = Job.rewrite("encoder.onnx", "half.onnx", parts=4, cast="float16")
@@ -321,9 +322,7 @@ class Job:
         Raises:
             Error: weights of another type or shape; a source that has changed; the job was committed or aborted.
         """
-        part, mmap = _count("Job.write", "part", part), _options.is_mapped("Job.write", mmap)
-        if weights is not None and not mmap:
-            raise ValueError("Job.write(): mmap=False is of a rewrite, which reads its source: leave it out with weights")
+        part, mmap = _count("Job.write", "part", part), _options.is_mapped("Job.write", mmap, weights)
         if weights is None:
             return Receipt(self._core.write(part, None, None, mmap))
         if isinstance(weights, Container):

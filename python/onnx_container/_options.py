@@ -287,11 +287,13 @@ def load(function: str = "load", mmap: bool = True, model_path: Path | None = No
     return {**options, "mmap": mmap, "model_path": model_path, "limits": limits, "reached": reached, "store_given": store}
 
 
-def is_mapped(function: str, mmap: Any) -> bool:
-    """``mmap`` as a bool; anything else is an error."""
+def is_mapped(function: str, mmap: Any, weights: Any = None) -> bool:
+    """``mmap`` as a bool; anything else is an error. With weights of the caller no source is mapped or read."""
     mmap = _values.flag(mmap)
     if not isinstance(mmap, bool):
         raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
+    if weights is not None and not mmap:
+        raise ValueError(f"{function}(): mmap=False is of a rewrite, which reads its source: leave it out with weights")
     return mmap
 
 

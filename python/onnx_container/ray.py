@@ -87,6 +87,7 @@ def run(
             " store, and run job.reached_by()"
         )
     _options.refuse_progress("ray.run", progress)
+    mmap = _options.is_mapped("ray.run", mmap, weights)
     if not ray.is_initialized():
         ray.init()
     try:

@@ -243,7 +243,7 @@ def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path:
         job.commit()
     kept.unlink()
     assert job.status().committed
-    job.commit()
+    assert job.commit().already
     assert not Path(job.folder).exists()
 
 

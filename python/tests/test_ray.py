@@ -276,6 +276,8 @@ def test_what_cannot_run_is_refused(tmp_path: Path) -> None:
         ({"in_flight": 0}, ValueError, "from 1 on"),
         ({"progress": 3}, TypeError, "progress is True, or a callable"),
         ({"num_cpu": 3}, ValueError, "num_cpu"),
+        ({"mmap": "no"}, TypeError, "ray.run.*mmap is True or False"),
+        ({"mmap": False, "weights": weights}, ValueError, "mmap=False is of a rewrite"),
     ):
         with pytest.raises(error, match=said):
             oc.ray.run(job, **given)

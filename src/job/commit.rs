@@ -77,7 +77,10 @@ impl Job {
         self.check_complete(&receipts)?;
         self.check_begun(&receipts)?;
         let (model, digest) = self.final_model(&receipts)?;
+        // A call that was killed may have put all in place.
+        let already = self.is_committed()?;
         let mut committed = self.publish(&model, digest)?;
+        committed.already = already;
         let infinite = receipts.iter().flat_map(|receipt| receipt.infinite.iter().cloned());
         committed.infinite = infinite.collect::<BTreeSet<_>>().into_iter().collect();
         // From the mark on no process writes, so the lock may go before the folder, as it must

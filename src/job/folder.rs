@@ -125,6 +125,11 @@ impl JobFolder {
     /// Refuses a job that is not there whole: its model is written last.
     pub(super) fn check(&self) -> Result<()> {
         self.check_there()?;
+        // What is not there may have gone with the whole folder meanwhile.
+        self.check_inside().or_else(|error| self.check_there().and(Err(error)))
+    }
+
+    fn check_inside(&self) -> Result<()> {
         let wrong = |kind, reason| Err(Error::new(kind, reason).with_path(&self.path));
         if !kind_at(&self.model())?.is_some_and(|kind| kind.is_file()) {
             return wrong(ErrorKind::MissingFile, HALF_MADE);

@@ -41,7 +41,18 @@ impl Job {
     /// [`ErrorKind::MissingFile`](crate::ErrorKind::MissingFile) where the job was committed or
     /// aborted, and those of reading the receipts.
     pub fn status(&self) -> Result<JobStatus> {
+        self.while_there(|| self.found())
+    }
+
+    /// What `read` finds in the folder, unless a commit or an abort removes it meanwhile.
+    fn while_there<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
         self.job_folder().check()?;
+        let found = read();
+        self.job_folder().check()?;
+        found
+    }
+
+    fn found(&self) -> Result<JobStatus> {
         let receipts = self.of_this_job(self.receipts()?)?;
         let mut done: Vec<_> = receipts.iter().filter_map(|it| part_of(&it.writer)).collect();
         done.sort_unstable();
@@ -67,9 +78,8 @@ impl Job {
     /// # Errors
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
-        let folder = self.job_folder();
-        folder.check()?;
-        let done: HashSet<_> = folder.writers()?.iter().filter_map(|it| part_of(it)).collect();
+        let writers = self.while_there(|| self.job_folder().writers())?;
+        let done: HashSet<_> = writers.iter().filter_map(|it| part_of(it)).collect();
         Ok(self.parts().filter(|part| !done.contains(part)).collect())
     }
 

@@ -225,13 +225,14 @@ impl JobFolder {
         }
     }
 
-    /// Refuses a job that is not there whole: its model is put last.
+    /// Refuses a job that is not there whole: its model is put last, and may go first.
     pub(super) async fn check_whole(&self) -> Result<()> {
         self.check_there().await?;
-        match self.is_there(MODEL).await? {
-            true => Ok(()),
-            false => Err(self.missing(HALF_MADE)),
+        if self.is_there(MODEL).await? {
+            return Ok(());
         }
+        let is_committed = self.is_committed().await?;
+        Err(self.missing(if is_committed { WAS_COMMITTED } else { HALF_MADE }))
     }
 
     /// Whether the job has a description.

@@ -51,14 +51,19 @@ impl RemoteJob {
     /// [`ErrorKind::MissingFile`] where the job was committed or aborted, and those of the store.
     pub fn status(&self) -> Result<RemoteJobStatus> {
         let folder = self.job_folder();
-        let found = run(async {
-            folder.check_whole().await?;
-            folder.parts().await
+        let (found, is_committed) = run(async {
+            folder.check_there().await?;
+            let found = folder.parts().await?;
+            // After the receipts, which a commit removes later.
+            let is_committed = folder.is_committed().await?;
+            if !is_committed {
+                folder.check_whole().await?;
+            }
+            Ok::<_, Error>((found, is_committed))
         })?;
+        // Of a job that is committed all parts were written; their receipts may be gone.
         let (done, missing): (Vec<_>, Vec<_>) =
-            self.parts().partition(|part| found.binary_search(part).is_ok());
-        // Also where receipts are gone: a sweep may have begun with what a commit has left.
-        let is_committed = run(folder.is_committed())?;
+            self.parts().partition(|part| is_committed || found.binary_search(part).is_ok());
         let files = done.iter().filter_map(|part| self.plan.files.get(*part));
         Ok(RemoteJobStatus {
             bytes_written: files.fold(0, |sum, file| file.bytes.saturating_add(sum)),

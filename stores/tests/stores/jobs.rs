@@ -523,7 +523,14 @@ fn a_sweep_of_a_commit_that_was_killed(case: &Case) {
         wait(objects.put(&path(name), bytes.into())).unwrap();
     }
     assert_eq!(jobs(case), []);
-    assert!(job.status().unwrap().is_committed);
+    // Also where more of it is gone.
+    let model = wait(async { objects.get(&path("model.onnx")).await?.bytes().await }).unwrap();
+    wait(objects.delete(&path("model.onnx"))).unwrap();
+    let status = job.status().unwrap();
+    assert!(status.is_committed && status.is_complete && status.missing.is_empty(), "{status:?}");
+    let error = job.write_from(1, &container).unwrap_err();
+    assert!(error.reason().contains("it was committed"), "{error}");
+    wait(objects.put(&path("model.onnx"), model.into())).unwrap();
     // What says that it was committed goes last.
     let gone = |swept: &Sweep| {
         let names = swept.swept.iter().map(|object| object.url.name().to_owned());

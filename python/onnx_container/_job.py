@@ -195,6 +195,7 @@ class Job:
             names = sorted(Container.load(source, **how)._core.names()) if except_ else []
             kept = _patterns.selected("Job.rewrite", names, except_) if except_ else []
             recast = int(DataType.of(cast)), keep_io, kept
+        core: _core.Job | _core.StoreJob
         if target.is_stored:
             core = _core.StoreJob.rewrite(os.fsdecode(source), target.place, parts, recast, *target.how, reading)
         else:

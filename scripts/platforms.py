@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs a suite of tests, and writes how many passed into the table of docs/platforms.md.
 
-    scripts/platforms.py SYSTEM SUITE -- COMMAND...
-    scripts/platforms.py 'Linux x86-64' 'the command' -- cargo test -p onnx-container-cli --test cli
+    python3 scripts/platforms.py SYSTEM SUITE -- COMMAND...
+    python3 scripts/platforms.py 'Linux x86-64' 'the command' -- cargo test -p onnx-container-cli --test cli
 
 The counts are those that cargo test and pytest print, in all programs that the command runs. A row
 of the same system and suite is replaced. What ran no test gives no row, and is an error.

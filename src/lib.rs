@@ -122,8 +122,8 @@
 //!
 //! # Platforms
 //!
-//! 64-bit only. Tests run on Linux, and those of the library, the command and the machine as
-//! Windows programs under wine; each Linux call has a portable fallback. What differs elsewhere:
+//! Tests run on Linux, and those of the library, the command and the machine as Windows programs
+//! under wine; each Linux call has a portable fallback. What differs elsewhere:
 //!
 //! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere
 //!   on Unix by opening one component after the other; on Windows the resolved path is compared
@@ -135,6 +135,9 @@
 //!   there, and a save that replaces mapped weights leaves the old ones in its staging folder, with
 //!   a warning, or fails with [`ErrorKind::Io`]. Drop the container first.
 //! - Names that Windows takes for something else (`NUL`, `a:b`, `w.`) are refused there.
+//! - Where addresses have 32 bits, a file or message that does not fit memory is an error
+//!   ([`ErrorKind::TooLarge`]). Parts of a [`job`] read only what they write, so its files may be
+//!   longer.
 //!
 //! # Lints
 //!
@@ -146,9 +149,6 @@
 //! # More
 //!
 //! [`guide`] has the pages of `docs/`: jobs as short programs, the formats, what is promised.
-
-#[cfg(not(target_pointer_width = "64"))]
-compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
 mod attach_model;
 pub mod check;

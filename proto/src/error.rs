@@ -118,10 +118,11 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// The error of a call that was cancelled, which an `io::Error` passed on.
-fn cancelled(source: &io::Error) -> Option<Error> {
+/// The error of a call that was cancelled, or of a file that does not fit memory, which an
+/// `io::Error` passed on.
+fn passed_on(source: &io::Error) -> Option<Error> {
     let inner = source.get_ref()?.downcast_ref::<Error>()?;
-    (inner.kind() == ErrorKind::Cancelled).then(|| inner.clone())
+    matches!(inner.kind(), ErrorKind::Cancelled | ErrorKind::TooLarge).then(|| inner.clone())
 }
 
 /// How many links are followed to find out where one leads.
@@ -162,8 +163,10 @@ impl Error {
     /// where it leads.
     pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
-        if let Some(cancelled) = cancelled(&source) {
-            return cancelled;
+        match passed_on(&source) {
+            Some(error) if error.kind() == ErrorKind::Cancelled => return error,
+            Some(error) => return error.with_path(path),
+            None => {}
         }
         let (kind, reason) = match source.kind() {
             io::ErrorKind::NotFound => (ErrorKind::MissingFile, leads_nowhere(&path)),
@@ -402,8 +405,8 @@ impl From<io::Error> for Error {
     /// An operating-system error about no file in particular: `?` in a
     /// [`WeightSource`](crate::WeightSource) of one's own. [`Error::io`] names the file.
     fn from(source: io::Error) -> Self {
-        if let Some(cancelled) = cancelled(&source) {
-            return cancelled;
+        if let Some(error) = passed_on(&source) {
+            return error;
         }
         let mut error = Self::new(ErrorKind::Io, source.to_string());
         error.0.source = Some(Arc::new(source));

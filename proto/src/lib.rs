@@ -44,9 +44,6 @@
 //! - `tch` (off by default): PyTorch tensors as initializers, and back: the module `torch`. It
 //!   needs a libtorch and a C++ compiler.
 
-#[cfg(not(target_pointer_width = "64"))]
-compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
-
 pub mod buffer;
 mod dtype;
 mod error;
@@ -83,6 +80,7 @@ pub mod internal {
         #[cfg(unix)]
         pub use crate::buffer::file_identity::coarse::within_a_tick;
         pub use crate::buffer::mmap::{copy_into, read_at};
+        pub use crate::buffer::zeroed::in_memory;
     }
 
     pub mod dtype {

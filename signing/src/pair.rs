@@ -14,7 +14,7 @@ use std::path::Path;
 use onnx_container::{Error, ErrorKind, Result, work};
 use onnx_container_files::targets::folder;
 use onnx_container_files::unfinished::locked;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::bundle;
 
@@ -84,7 +84,7 @@ pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How<'_>) -> Result
         _ => None,
     };
     if let Err(error) = put(staged, files.path, how) {
-        let put_back = aside.map_or(Ok(()), |aside| fs::rename(aside.path(), content.path));
+        let put_back = aside.map_or(Ok(()), |aside| fs::rename(&aside, content.path));
         return match put_back {
             Ok(()) => Err(error),
             Err(_) => Err(error.because(&format!("`{}` is gone", content.path.display()))),
@@ -112,9 +112,10 @@ fn staged(new: New<'_>, how: How<'_>) -> Result<NamedTempFile> {
 }
 
 /// The file at `path` under the name of a staged one, which is removed with the value.
-fn moved_away(path: &Path, how: How<'_>) -> Result<NamedTempFile> {
-    let aside = locked(PREFIX, folder(path))?;
-    fs::rename(path, aside.path()).map_err(|error| Error::io(path, error))?;
+fn moved_away(path: &Path, how: How<'_>) -> Result<TempPath> {
+    // Closed: Windows does not replace a file that is open, on every file system.
+    let aside = locked(PREFIX, folder(path))?.into_temp_path();
+    fs::rename(path, &aside).map_err(|error| Error::io(path, error))?;
     if how.sync {
         flush(folder(path))?;
     }

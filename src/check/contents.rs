@@ -8,7 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::buffers::read_at;
+use crate::buffers::{in_memory, read_at};
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::file_source::SourceFile;
@@ -85,20 +85,20 @@ pub(super) fn first_set(source: &ByteSource<'_>, range: &Range<u64>) -> Result<O
 }
 
 fn read(source: &ByteSource<'_>, range: &Range<u64>) -> Result<Vec<u8>> {
-    let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
-    let (start, end) = bounds.ok_or_else(|| Error::internal(format!("the bytes {range:?}")))?;
+    let len = in_memory(range.end.saturating_sub(range.start))?;
     match source {
         ByteSource::Memory(bytes) => {
-            let bytes = bytes.get(start..end).map(<[u8]>::to_vec);
+            let start = in_memory(range.start)?;
+            let bytes = bytes.get(start..).and_then(|bytes| bytes.get(..len)).map(<[u8]>::to_vec);
             bytes.ok_or_else(|| Error::internal(format!("the bytes {range:?}")))
         }
         ByteSource::File(file, path) => {
-            let mut bytes = vec![0; end.saturating_sub(start)];
-            read_at(file, &mut bytes, start).map_err(|e| Error::io(*path, e))?;
+            let mut bytes = vec![0; len];
+            read_at(file, &mut bytes, range.start).map_err(|e| Error::io(*path, e))?;
             Ok(bytes)
         }
         ByteSource::Source(file) => {
-            let mut bytes = vec![0; end.saturating_sub(start)];
+            let mut bytes = vec![0; len];
             file.read_at(range.start, &mut bytes)?;
             Ok(bytes)
         }

@@ -76,7 +76,6 @@ impl WeightFile for FolderFile {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let offset = usize::try_from(offset).map_err(Error::internal)?;
         let file = self.files.file(&self.location)?;
         if !self.identity.has_the_bytes_of(&identity(&file)?) {
             let reason = "the file was replaced or written to since it was opened";

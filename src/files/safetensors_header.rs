@@ -23,6 +23,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::buffer::Alignment;
+use crate::buffers::in_memory;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -94,7 +95,7 @@ impl Header {
         let json = json(&head)?;
         let start = LENGTH + json.len();
         let there = len.saturating_sub(start as u64);
-        let there = usize::try_from(there).map_err(|_| Error::internal("a file of 2^64 bytes"))?;
+        let there = in_memory(there)?;
         Ok((Self::parse(json, there)?, start))
     }
 

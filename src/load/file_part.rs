@@ -1,8 +1,9 @@
 //! [`FilePart`]: the weights of one tensor as a range of a file that is not in memory.
 
 use crate::buffer::{Alignment, Buffer, BufferMut};
+use crate::buffers::in_memory;
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::files::file_source::SourceFile;
 use crate::tensor::source::WeightSource;
 
@@ -60,8 +61,7 @@ impl WeightSource for FilePart {
     }
 
     fn to_buffer(&self) -> Result<Buffer> {
-        let len = usize::try_from(self.len);
-        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let len = in_memory(self.len)?;
         let mut bytes = BufferMut::zeroed(len, self.alignment.max(Alignment::CACHE_LINE))?;
         self.file.read_whole(self.offset, &mut bytes)?;
         Ok(bytes.freeze())

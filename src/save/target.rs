@@ -64,7 +64,9 @@ impl SaveTarget {
         }
         let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
         if let Some(meaning) = windows_meaning(name) {
-            return Err(invalid(&format!("names on Windows {meaning}: save under another name")));
+            return Err(invalid(&format!(
+                "Windows takes this name for {meaning}: save under another name"
+            )));
         }
         let directory = directory_of(path);
         let missing = |error: std::io::Error| {

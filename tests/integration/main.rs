@@ -53,6 +53,7 @@ mod interop;
 #[cfg(feature = "jobs")]
 mod jobs;
 mod kept_weights;
+#[cfg(target_pointer_width = "64")]
 mod large_messages;
 mod large_tensors;
 mod layers;

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use safetensors::SafeTensors;
 
 use crate::support::{
-    all_bytes, assert_same, both_choices, contents, floats, graph, int64s, model, node,
+    IS_64_BIT, all_bytes, assert_same, both_choices, contents, floats, graph, int64s, model, node,
 };
 
 /// A file of this header and data.
@@ -213,6 +213,9 @@ fn hostile_headers_are_refused() {
     for (json, data, kind, text) in cases {
         let shown: String = json.chars().take(100).collect();
         let error = load_bytes(file(&json, data)).map(|_| ()).expect_err(&shown);
+        // Numbers of more than 32 bits are not read at all where addresses have 32.
+        let is_read = IS_64_BIT || !error.to_string().contains("expected usize");
+        let (kind, text) = if is_read { (kind, text) } else { (ErrorKind::Decode, "tensor `w`") };
         assert_eq!(error.kind(), kind, "{shown}: {error}");
         assert!(error.to_string().contains(text), "no {text:?} in {error}, for {shown}");
         assert!(error.to_string().len() < 600, "a message of {} bytes", error.to_string().len());

@@ -441,7 +441,7 @@ fn a_save_can_be_cancelled_at_every_step_from_before_its_first_file_to_before_it
 }
 
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn a_full_disk_is_found_before_the_first_byte() {
     let bytes = Buffer::from_owner(Sparse::new(1 << 46));
     let tensor = Tensor::new(DataType::Uint8, [1_i64 << 46], bytes).unwrap();
@@ -456,8 +456,10 @@ fn a_full_disk_is_found_before_the_first_byte() {
 }
 
 /// Address space without memory: a mapped sparse file.
+#[cfg(target_pointer_width = "64")]
 struct Sparse(memmap2::Mmap);
 
+#[cfg(target_pointer_width = "64")]
 impl Sparse {
     fn new(len: u64) -> Self {
         let file = tempfile::tempfile().unwrap();
@@ -472,6 +474,7 @@ impl Sparse {
     }
 }
 
+#[cfg(target_pointer_width = "64")]
 impl AsRef<[u8]> for Sparse {
     fn as_ref(&self) -> &[u8] {
         &self.0

@@ -36,8 +36,6 @@ fn value_at(path: &Path) -> f32 {
 
 #[test]
 fn any_name_of_a_model_is_saved_and_loaded() {
-    let long = "n".repeat(250);
-    let accented = "é".repeat(125);
     let names = [
         "m.onnx",
         "old",
@@ -48,32 +46,47 @@ fn any_name_of_a_model_is_saved_and_loaded() {
         "my model (1).onnx",
         "a..b.onnx",
         "..m.onnx",
-        "...",
         "#m.onnx",
-        "C:m.onnx",
-        "a\\b.onnx",
-        "*.onnx",
         "モデル.onnx",
         "m.onnx.data",
         "-m.onnx",
         ".onnx",
-        long.as_str(),
-        accented.as_str(),
     ];
-    for name in names {
-        for layout in LAYOUTS {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join(name);
-            for value in [1.0, 2.0] {
-                let saved = container(value)
-                    .save(&path, layout)
-                    .unwrap_or_else(|error| panic!("{name} {layout:?}: {error}"));
-                assert_eq!(contents(folder.path()).len(), saved.files.len(), "{name}");
-                assert_eq!(value_at(&path), value, "{name} {layout:?}");
-                let findings = check_model(&path, MmapChoice::never()).unwrap().findings;
-                assert!(findings.is_empty(), "{name} {layout:?}: {findings:?}");
-            }
+    // Windows takes these for something else: `windows_names`.
+    let on_unix = ["...", "C:m.onnx", "a\\b.onnx", "*.onnx"];
+    names.into_iter().chain(on_unix.into_iter().filter(|_| cfg!(unix))).for_each(comes_back);
+}
+
+#[test]
+fn the_longest_names_of_models_are_saved_and_loaded() {
+    [&"n".repeat(250), &"é".repeat(125)].into_iter().for_each(|name| comes_back(name));
+}
+
+/// Saves a model of this name twice in each layout, and loads it again.
+fn comes_back(name: &str) {
+    for layout in LAYOUTS {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        for value in [1.0, 2.0] {
+            let saved = container(value)
+                .save(&path, layout)
+                .unwrap_or_else(|error| panic!("{name} {layout:?}: {error}"));
+            assert_eq!(contents(folder.path()).len(), saved.files.len(), "{name}");
+            assert_eq!(value_at(&path), value, "{name} {layout:?}");
+            let findings = check_model(&path, MmapChoice::never()).unwrap().findings;
+            assert!(findings.is_empty(), "{name} {layout:?}: {findings:?}");
         }
+    }
+}
+
+#[test]
+#[cfg(windows)]
+fn names_that_windows_takes_for_something_else_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["...", "m.onnx ", "*.onnx", "con.onnx"] {
+        let error = container(1.0).save(folder.path().join(name), true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name}: {error}");
+        assert!(contents(folder.path()).is_empty(), "{name}");
     }
 }
 
@@ -269,10 +282,10 @@ fn a_reader_beside_busy_writers_never_fails() {
         for thread in 0..3_u8 {
             let (path, writing, quick) = (&path, &writing, &quick);
             scope.spawn(move || {
-                for _ in 0..150 {
-                    container(f32::from(thread)).save(path, quick.clone()).unwrap();
-                }
+                let save = |_| container(f32::from(thread)).save(path, quick.clone()).map(|_| ());
+                let saved = (0..150).try_for_each(save);
                 writing.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                saved.unwrap();
             });
         }
         while writing.load(std::sync::atomic::Ordering::Relaxed) > 0 {
@@ -291,7 +304,7 @@ fn only_the_model_is_replaced_in_one_step() {
     let path = folder.path().join("m.onnx");
     container(1.0).save(&path, WeightFiles::Embedded).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let absent = std::thread::scope(|scope| {
+    let (absent, saved) = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             let mut absent = 0_u32;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -299,13 +312,15 @@ fn only_the_model_is_replaced_in_one_step() {
             }
             absent
         });
-        for _ in 0..300 {
+        let save = |_| {
             let options = SaveOptions::from(WeightFiles::Embedded).sync(false);
-            container(2.0).save(&path, options).unwrap();
-        }
+            container(2.0).save(&path, options).map(|_| ())
+        };
+        let saved = (0..300).try_for_each(save);
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        watch.join().unwrap()
+        (watch.join().unwrap(), saved)
     });
+    saved.unwrap();
     assert_eq!(absent, 0);
 }
 

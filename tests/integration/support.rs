@@ -11,6 +11,9 @@ use onnx_container::proto::{
 };
 use onnx_container::{Container, Initializer, LoadOptions, MmapChoice, WeightFiles};
 
+/// Whether addresses have 64 bits.
+pub const IS_64_BIT: bool = cfg!(target_pointer_width = "64");
+
 /// Every layout that is there with every feature and writes the weights.
 pub const LAYOUTS: [WeightFiles; 4] = [
     WeightFiles::Packed,

@@ -307,6 +307,14 @@ fn runnable(folder: &Folder) {
     fs::write(folder.path("blocks.csv"), "id,lower,upper,size\na,0,3,4\n").unwrap();
 }
 
+/// Keys of links and of free space, which are not looked at elsewhere.
+const OF_UNIX: [&str; 4] = [
+    "free_bytes",
+    "scans[].dangling[].path",
+    "scans[].dangling[].reason",
+    "scans[].models[].link_to",
+];
+
 /// An object with the keys of `check`, of which the page has no rows.
 const CHECKED: &str = "verified.check";
 
@@ -483,7 +491,9 @@ fn the_tables_have_every_key_and_no_other() {
     let commands: BTreeSet<_> = tables.keys().map(String::as_str).filter(here).collect();
     assert_eq!((&done, &failed), (&commands, &commands), "each has to succeed and to fail once");
     let rows = commands.iter().flat_map(|command| tables[*command].values());
-    let missing: BTreeSet<_> = rows.map(|row| &row.place).filter(|p| !shown.contains(*p)).collect();
+    let is_here = |(_, key): &(String, String)| cfg!(unix) || !OF_UNIX.contains(&key.as_str());
+    let places = rows.map(|row| &row.place).filter(|place| is_here(place));
+    let missing: BTreeSet<_> = places.filter(|place| !shown.contains(*place)).collect();
     assert!(missing.is_empty(), "no case prints these: {missing:#?}");
 }
 

@@ -18,6 +18,9 @@ fn tree() -> Folder {
     folder
 }
 
+/// What Unix says of a file that is not there.
+const NOT_THERE: &str = if cfg!(unix) { "No such file or directory (os error 2)" } else { "" };
+
 #[test]
 fn a_folder_is_told_in_rows() {
     let folder = tree();
@@ -28,8 +31,7 @@ fn a_folder_is_told_in_rows() {
         "   bytes     model  files  path".to_owned(),
         format!("{:>6} B  {a:>6} B      2  tree/a.onnx", a + 16),
         format!("{b:>6} B  {b:>6} B      2  tree/b.onnx  (1 of its files missing)"),
-        "missing   tree/gone, which tree/b.onnx needs: No such file or directory (os error 2)"
-            .to_owned(),
+        format!("missing   tree/gone, which tree/b.onnx needs: {NOT_THERE}"),
         "no model  tree/page.onnx: a web page, not the file itself: the download failed".to_owned(),
         "possible  tree/a.onnx_data (16 B): named after `a.onnx`, which does not need it; another \
          file here is not whole or cannot be read, and may be a model that needs it"

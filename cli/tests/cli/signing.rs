@@ -300,7 +300,9 @@ fn all_files_of_the_folder_are_signed_on_request() {
     let folder = folder();
     fs::create_dir_all(folder.path("m/.git/x")).unwrap();
     fs::create_dir_all(folder.path("m/sub/.git")).unwrap();
-    for name in ["m/.git/x/y", "m/.gitignore", "m/sub/.git/z", "m/sub/a:0:1", "m/tokenizer.json"] {
+    // On Windows a colon is before the name of a stream.
+    let odd = if cfg!(windows) { "m/sub/a-0-1" } else { "m/sub/a:0:1" };
+    for name in ["m/.git/x/y", "m/.gitignore", "m/sub/.git/z", odd, "m/tokenizer.json"] {
         fs::write(folder.path(name), name).unwrap();
     }
     sign(&folder, &[]).done().says(&["note      3 other files"]);

@@ -98,7 +98,10 @@ fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
     }
     let verify = ["verify-signature", "p.onnx", "--key", "keys/P-256.pub"];
     folder.run(&verify).failed(&[]).says(&["files     NOT as signed", "content   NOT as signed"]);
-    // Where an earlier commit has done so, nothing is written.
+    // Where an earlier commit has done so, nothing is written. Its marks are those of Linux.
+    if !cfg!(target_os = "linux") {
+        return;
+    }
     let again = folder.run(&["job", "commit", "p.job"]);
     assert_eq!((again.code(), again.stderr().contains("signature")), (0, false), "{again:?}");
 }

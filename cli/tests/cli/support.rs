@@ -135,7 +135,7 @@ impl Run {
         assert_eq!(self.code(), 1, "{self:?}");
         assert!(texts.is_empty() || self.stderr().starts_with("error: "), "{self:?}");
         for text in texts {
-            assert!(self.stderr().contains(text), "no {text:?} in {self:?}");
+            assert!(has(&self.stderr(), text), "no {text:?} in {self:?}");
         }
         self
     }
@@ -153,7 +153,7 @@ impl Run {
     pub fn misused(self, texts: &[&str]) -> Self {
         assert_eq!(self.code(), 2, "{self:?}");
         for text in texts {
-            assert!(self.stderr().contains(text), "no {text:?} in {self:?}");
+            assert!(has(&self.stderr(), text), "no {text:?} in {self:?}");
         }
         self
     }
@@ -161,10 +161,15 @@ impl Run {
     /// Standard output holds these texts.
     pub fn says(self, texts: &[&str]) -> Self {
         for text in texts {
-            assert!(self.stdout().contains(text), "no {text:?} in {}", self.stdout());
+            assert!(has(&self.stdout(), text), "no {text:?} in {}", self.stdout());
         }
         self
     }
+}
+
+/// Whether `text` is in an output `with_slashes`.
+fn has(output: &str, text: &str) -> bool {
+    output.contains(&with_slashes(text.to_owned()))
 }
 
 /// `text` with paths as on other systems: messages show each backslash as two.

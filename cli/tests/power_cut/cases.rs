@@ -1,8 +1,9 @@
 //! The commands whose power is cut: a folder for each, and what it must hold afterwards.
 
-use std::fs;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
 use onnx_container::WeightFiles;
 use p256::pkcs8::{EncodePrivateKey, LineEnding};
@@ -24,8 +25,29 @@ pub enum Promise {
     Signed,
 }
 
+/// What runs with the arguments of a case.
+enum Program {
+    Command,
+    /// `save.py`, by the Python of `ONNX_CONTAINER_PYTHON`, which has the package.
+    Python,
+}
+
+impl Program {
+    /// It, and the arguments before those of a case.
+    fn words(&self) -> Vec<OsString> {
+        match self {
+            Self::Command => vec![assert_cmd::cargo::cargo_bin!("onnx-container").into()],
+            Self::Python => {
+                let python = env::var_os("ONNX_CONTAINER_PYTHON").unwrap();
+                vec![python, "-B".into(), "-c".into(), include_str!("save.py").into()]
+            }
+        }
+    }
+}
+
 /// A command and its folder.
 pub struct Case {
+    program: Program,
     pub name: String,
     pub args: String,
     pub promise: Promise,
@@ -45,7 +67,8 @@ impl Case {
     fn new(args: &str, promise: Promise, make: impl Fn(&Path) + Sync + 'static) -> Self {
         let sync = !args.contains("--no-sync");
         let (name, args) = (args.to_owned(), args.to_owned());
-        Self { name, args, promise, sync, is_stopped: false, rules: &RULES, make: Box::new(make) }
+        let (program, rules, make) = (Program::Command, &RULES, Box::new(make));
+        Self { program, name, args, promise, sync, is_stopped: false, rules, make }
     }
 
     fn named(mut self, note: &str) -> Self {
@@ -82,7 +105,7 @@ impl Case {
     pub fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]);
-        command.arg(assert_cmd::cargo::cargo_bin!("onnx-container"));
+        command.args(self.program.words());
         command.args(self.args.split(' ')).current_dir(folder);
         command
     }
@@ -132,7 +155,7 @@ fn signs() -> Case {
         let key = p256::SecretKey::from_slice(&[7; 32]).unwrap();
         fs::write(folder.join("key.pem"), &*key.to_pkcs8_pem(LineEnding::LF).unwrap()).unwrap();
         save(&folder.join("in/m.onnx"), OLD, SMALL, WeightFiles::Packed);
-        run(folder, SIGN);
+        run(&Program::Command, folder, SIGN);
         save(&folder.join("in/m.onnx"), NEW, SMALL, WeightFiles::Packed);
     })
 }
@@ -146,17 +169,33 @@ fn commits(args: &'static str, old: Option<WeightFiles>) -> Case {
         }
         let plan = format!("job rewrite in/new.onnx out/m.onnx --parts 2 -o m.job {args}");
         for line in [plan.trim_end(), "job write m.job 0-1"] {
-            run(folder, line);
+            run(&Program::Command, folder, line);
         }
     });
     let sync = !args.contains("--no-sync");
     Case { sync, ..case }.named(&format!("{args} over {old:?}"))
 }
 
-/// Runs the command to its end.
-fn run(folder: &Path, line: &str) {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("onnx-container"));
-    let output = command.args(line.split(' ')).current_dir(folder).output().unwrap();
+/// A `save_model` of Python in a way of `save.py`, over what the same way wrote.
+fn python_saves(args: &str) -> Case {
+    let (old, new) =
+        (format!("in/old.onnx out/m.onnx {args}"), format!("in/new.onnx out/m.onnx {args}"));
+    let promise = Promise::Model { path: "out/m.onnx", old: Some(OLD), new: NEW };
+    let case = Case::new(&new, promise, move |folder| {
+        fs::create_dir(folder.join("out/sub")).unwrap();
+        save(&folder.join("in/old.onnx"), OLD, SMALL, WeightFiles::PerTensor);
+        save(&folder.join("in/new.onnx"), NEW, SMALL, WeightFiles::PerTensor);
+        run(&Program::Python, folder, &old);
+    });
+    Case { program: Program::Python, ..case }.named("Python")
+}
+
+/// Runs a program to its end.
+fn run(program: &Program, folder: &Path, line: &str) {
+    let words = program.words();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).args(line.split(' '));
+    let output = command.current_dir(folder).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {said}");
 }
@@ -260,6 +299,13 @@ pub fn all() -> Vec<Case> {
     ];
     cases.extend(recoveries(true));
     cases.extend(recoveries(false));
+    cases
+}
+
+/// Those of the Python package that are no save of a container.
+pub fn of_python() -> Vec<Case> {
+    let mut cases: Vec<_> = ["location", "files", "alone"].map(python_saves).into();
+    cases.push(python_saves("files --no-sync").logged());
     cases
 }
 

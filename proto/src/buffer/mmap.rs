@@ -16,6 +16,7 @@ use memmap2::Mmap;
 use crate::buffer::alignment::Alignment;
 use crate::buffer::file_identity::FileIdentity;
 use crate::buffer::map_budget::{self, Slot, Slots};
+use crate::buffer::zeroed::in_memory;
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::util::cancel;
@@ -260,7 +261,7 @@ const PIECE: usize = 4 << 20;
 
 /// Reads `len` bytes of `file` into page-aligned memory, in parallel when there are many.
 fn read(file: &File, len: u64) -> io::Result<BufferMut> {
-    let len = usize::try_from(len).map_err(io::Error::other)?;
+    let len = in_memory(len).map_err(Error::into_io)?;
     let mut memory = BufferMut::zeroed(len, Alignment::PAGE).map_err(io::Error::other)?;
     cancel::begin(len as u64);
     if len <= SHARE {
@@ -272,7 +273,7 @@ fn read(file: &File, len: u64) -> io::Result<BufferMut> {
     let threads = parallel::cores(8.min(len / SHARE));
     let pieces = memory.chunks_mut(PIECE).enumerate();
     let read = |(i, piece): (usize, &mut [u8])| {
-        read_at(file, piece, i.saturating_mul(PIECE))?;
+        read_at(file, piece, i.saturating_mul(PIECE) as u64)?;
         cancel::advance(piece.len() as u64)
     };
     parallel::for_each(threads, pieces, read).map_err(|error| error.into_io())?;
@@ -281,15 +282,13 @@ fn read(file: &File, len: u64) -> io::Result<BufferMut> {
 
 /// Fills `chunk` with the bytes of `file` from `offset` on.
 #[cfg(unix)]
-pub fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
-    let offset = u64::try_from(offset).map_err(io::Error::other)?;
+pub fn read_at(file: &File, chunk: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, chunk, offset)
 }
 
 /// Fills `chunk` with the bytes of `file` from `offset` on.
 #[cfg(windows)]
-pub fn read_at(file: &File, mut chunk: &mut [u8], offset: usize) -> io::Result<()> {
-    let mut offset = u64::try_from(offset).map_err(io::Error::other)?;
+pub fn read_at(file: &File, mut chunk: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !chunk.is_empty() {
         // It moves the position of the handle too, which nobody reads from.
         let read = match std::os::windows::fs::FileExt::seek_read(file, chunk, offset) {

@@ -55,6 +55,17 @@ impl Zeroed {
     }
 }
 
+/// The length in bytes, or the number of elements, of what is to be in memory.
+///
+/// # Errors
+/// [`TooLarge`](error::ErrorKind::TooLarge) when it does not fit the address space, which has
+/// 32 bits on some systems.
+pub fn in_memory(len: u64) -> Result<usize> {
+    usize::try_from(len).map_err(|_| {
+        Error::new(error::ErrorKind::TooLarge, format!("{len} bytes or elements do not fit memory"))
+    })
+}
+
 /// Zeroed memory on the heap; `None` when it cannot be allocated.
 fn heap(len: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();

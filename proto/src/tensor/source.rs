@@ -7,6 +7,7 @@
 //! dimensions; reading ahead and writing are left to `save`.
 
 use crate::buffer::alignment::Alignment;
+use crate::buffer::zeroed::in_memory;
 use crate::buffer::{Buffer, BufferMut, FileRange};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
@@ -140,8 +141,7 @@ pub trait WeightSource: Send + Sync {
         if let Some(bytes) = self.as_buffer() {
             return Ok(bytes);
         }
-        let len = usize::try_from(self.byte_len());
-        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let len = in_memory(self.byte_len())?;
         let mut copy = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
         self.read_at(0, &mut copy)?;
         Ok(copy.freeze())

@@ -9,6 +9,7 @@ use half::{bf16, f16};
 
 use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
+use crate::buffers::in_memory;
 use crate::container::cast::overflow::Overflow;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
@@ -122,7 +123,7 @@ impl WeightSource for Converted {
     }
 
     fn to_buffer(&self) -> Result<Buffer> {
-        let len = usize::try_from(self.len).map_err(Error::internal)?;
+        let len = in_memory(self.len)?;
         let mut out = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
         match self.source.is_lazy() {
             true => self.convert(&self.source.to_buffer()?, &mut out),
@@ -133,7 +134,7 @@ impl WeightSource for Converted {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let (from, to) = (self.from.width(), self.to.width());
-        let start = usize::try_from(offset).map_err(Error::internal)?;
+        let start = in_memory(offset)?;
         // A read may begin and end within an element.
         let (mut first, mut skip) = (start / to, start % to);
         let (mut input, mut output, mut out) = (Vec::new(), Vec::new(), out);

@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::mem;
 
-use super::survey::{Holder, Member, TensorSource, too_large};
+use super::survey::{Holder, Member, TensorSource};
 use crate::buffer::Alignment;
 use crate::buffer::Buffer;
-use crate::buffers::Cursor;
+use crate::buffers::{Cursor, in_memory};
 use crate::container::{Handle, Initializers};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
@@ -107,7 +107,7 @@ impl Plan {
                 None => cursor.place(member.len as u64, alignment)?,
                 Some(_) => 0,
             };
-            offsets.push(usize::try_from(offset).map_err(|_| too_large())?);
+            offsets.push(in_memory(offset)?);
             if enclosing.is_some() {
                 // The enclosing member has these bytes; a second reference to them would keep them
                 // from being freed.
@@ -121,7 +121,7 @@ impl Plan {
             Ok(Destination { offset, enclosing })
         };
         let destinations = offsets.iter().zip(enclosing).map(destination).collect::<Result<_>>()?;
-        let len = usize::try_from(cursor.end()).map_err(|_| too_large())?;
+        let len = in_memory(cursor.end())?;
         Ok(Self { members, destinations, len })
     }
 

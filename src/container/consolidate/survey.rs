@@ -7,9 +7,10 @@ use std::mem;
 
 use super::options::ConsolidateOptions;
 use crate::buffer::Buffer;
+use crate::buffers::in_memory;
 use crate::container::{Handle, Initializers};
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::error::{Errors, Result};
 use crate::files::external_data::{ExternalData, is_external};
 use crate::graph::traversal::{self, Position};
 use crate::proto::{ModelProto, TensorProto};
@@ -87,7 +88,7 @@ impl<'a> Survey<'a> {
         if initializer.dtype() == DataType::String || !self.seen.insert(handle) {
             return Ok(());
         }
-        let len = usize::try_from(initializer.byte_len()).map_err(|_| too_large())?;
+        let len = in_memory(initializer.byte_len())?;
         let source = match initializer.as_buffer() {
             Some(bytes) => TensorSource::Bytes(bytes),
             None => TensorSource::Read(initializer.clone()),
@@ -146,8 +147,4 @@ impl<'a> Survey<'a> {
         let end = ranges.iter().map(|range| range.end).max()?;
         ((start..end) == whole.as_ptr_range()).then_some(whole)
     }
-}
-
-pub(super) fn too_large() -> Error {
-    Error::new(ErrorKind::TooLarge, "does not fit memory")
 }

@@ -5,6 +5,7 @@ use super::mapping::{Composition, WeightPart};
 use super::strided::Strided;
 use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
+use crate::buffers::in_memory;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::Tensor;
@@ -52,7 +53,7 @@ impl Composed {
         (dtype, dims): (DataType, &[i64]),
         mut weight: impl FnMut(&str) -> Result<&'w Initializer>,
     ) -> Result<Self> {
-        let total = usize::try_from(element_count(dims)?).map_err(Error::internal)?;
+        let total = in_memory(element_count(dims)?)?;
         let outer = match composition.parts.len() {
             1 => 1,
             _ => rows(dims, composition.axis)?,
@@ -132,7 +133,7 @@ impl Composed {
 fn rows(dims: &[i64], axis: usize) -> Result<usize> {
     let before = dims.get(..axis).filter(|_| axis < dims.len());
     let before = before.ok_or_else(|| wrong(format!("{dims:?} have no axis {axis}")))?;
-    usize::try_from(element_count(before)?).map_err(Error::internal)
+    in_memory(element_count(before)?)
 }
 
 /// Checks that `weight` is the one that `part` speaks of.
@@ -180,7 +181,10 @@ impl ComposedPart {
     fn read_own(&self, first: usize, width: usize, out: &mut [u8]) -> Result<()> {
         match (self.weight.as_buffer(), self.order.run()) {
             (Some(bytes), _) => self.order.read(&bytes, width, first, out),
-            (None, Some(start)) => self.weight.read_at(((start + first) * width) as u64, out),
+            (None, Some(start)) => {
+                let first = start as u64 + first as u64;
+                self.weight.read_at(first * width as u64, out)
+            }
             (None, None) => self.order.read(&self.weight.to_buffer()?, width, first, out),
         }
     }
@@ -205,14 +209,14 @@ impl WeightSource for Composed {
     }
 
     fn to_buffer(&self) -> Result<Buffer> {
-        let len = usize::try_from(self.len).map_err(Error::internal)?;
+        let len = in_memory(self.len)?;
         let mut out = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
         self.resident()?.read(0, &mut out)?;
         Ok(out.freeze())
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let offset = usize::try_from(offset).map_err(Error::internal)?;
+        let offset = in_memory(offset)?;
         let (mut first, mut skip) = (offset / self.width, offset % self.width);
         if skip == 0 && out.len().is_multiple_of(self.width) {
             return self.read(first, out);

@@ -9,6 +9,7 @@ use super::mapping::{Composition, WeightPart, WeightSlice};
 use super::strided::Strided;
 use super::sums::Sums;
 use super::survey::{CountedTensor, OfType};
+use crate::buffers::in_memory;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -125,8 +126,7 @@ impl<'s> Search<'s> {
         let candidate = self.composed(&Composition::of(part.clone()), &dims)?;
         let tensor = &self.tensor.weights;
         let own = Composed::new(&Composition::of(own), (self.dtype(), &dims), |_| Ok(tensor))?;
-        let count =
-            usize::try_from(crate::dtype::element_count(&dims)?).map_err(Error::internal)?;
+        let count = in_memory(crate::dtype::element_count(&dims)?)?;
         equal(&candidate, &own, count, super::convert::width(self.dtype())?)
     }
 

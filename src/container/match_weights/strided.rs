@@ -1,6 +1,7 @@
 //! A part of a weight in the order in which a tensor has its elements.
 
 use super::mapping::WeightPart;
+use crate::buffers::in_memory;
 use crate::dtype::element_count;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -29,7 +30,7 @@ fn sizes(dims: &[i64]) -> Result<Vec<usize>> {
 }
 
 fn count(dims: &[i64]) -> Result<usize> {
-    usize::try_from(element_count(dims)?).map_err(|_| wrong(format!("{dims:?} are too many")))
+    in_memory(element_count(dims)?)
 }
 
 /// The strides of dimensions in row-major order.

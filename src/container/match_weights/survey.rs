@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::convert::{convert, is_cast, is_matched, width};
 use super::fingerprint::{Fingerprint, Seen};
+use crate::buffers::in_memory;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, Result};
 use crate::tensor::initializer::Initializer;
@@ -87,16 +88,15 @@ impl Piece<'_> {
         };
         let (mut read, mut converted) = (Vec::new(), Vec::new());
         let mut seen = Seen::default();
-        let end = usize::try_from(self.first + self.count).map_err(Error::internal)?;
-        let mut first = usize::try_from(self.first).map_err(Error::internal)?;
+        let end = in_memory(self.first + self.count)?;
+        let mut first = in_memory(self.first)?;
         while first < end {
             let count = (end - first).min(BLOCK / own);
-            let range = first * own..(first + count) * own;
             let input = match &bytes {
-                Some(bytes) => bytes.get(range).unwrap_or_default(),
+                Some(bytes) => bytes.get(first * own..(first + count) * own).unwrap_or_default(),
                 None => {
                     read.resize(count * own, 0);
-                    weights.read_at(range.start as u64, &mut read)?;
+                    weights.read_at(first as u64 * own as u64, &mut read)?;
                     &read
                 }
             };

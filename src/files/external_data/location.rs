@@ -42,7 +42,7 @@ pub fn check_location(location: &str) -> Result<()> {
     } else {
         return match windows_meaning(location) {
             Some(meaning) => {
-                let reason = format!("location names on Windows {meaning}: {location:?}");
+                let reason = format!("Windows takes the location for {meaning}: {location:?}");
                 Err(Error::new(ErrorKind::UnsafePath, reason))
             }
             None => Ok(()),

@@ -15,6 +15,7 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use crate::buffer::{Alignment, Buffer, BufferMut};
+use crate::buffers::in_memory;
 use crate::error::{Error, Result};
 use crate::save::plan::{Piece, PlannedFile};
 use crate::tensor::initializer::{Address, Initializer};
@@ -60,7 +61,7 @@ impl Unit<'_> {
 
     fn make(&self) -> Result<Buffer> {
         let Some(range) = &self.range else { return self.piece.initializer.to_buffer() };
-        let len = usize::try_from(self.len()).map_err(Error::internal)?;
+        let len = in_memory(self.len())?;
         let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
         self.piece.initializer.read_at(range.start, &mut bytes)?;
         Ok(bytes.freeze())
@@ -192,8 +193,8 @@ impl<'p> Ahead<'p> {
     /// not read ahead; waits until they are read.
     pub(crate) fn part_of(&self, piece: &Piece<'_>, skip: u64) -> Result<Option<ReadPart>> {
         let Some(Parts { first, len }) = self.read.get(&address_of(piece)) else { return Ok(None) };
-        let within = usize::try_from(skip % len).map_err(Error::internal)?;
-        let parts = usize::try_from(skip / len).map_err(Error::internal)?;
+        let within = in_memory(skip % len)?;
+        let parts = in_memory(skip / len)?;
         let unit = first.saturating_add(parts);
         let bytes = self.made(unit)?.slice(within..);
         let bytes = bytes.ok_or_else(|| Error::internal("a part that is shorter than planned"))?;

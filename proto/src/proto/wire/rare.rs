@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn unset_is_empty() {
-        assert_eq!(size_of::<Rare<Vec<u8>>>(), 8);
+        assert_eq!(size_of::<Rare<Vec<u8>>>(), size_of::<usize>());
         let mut rare = Rare::<Vec<u8>>::default();
         assert_eq!(rare, Rare::from(vec![]));
         assert!((&mut rare).into_iter().next().is_none());

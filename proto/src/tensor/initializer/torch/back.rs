@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 use super::libtorch::{over_map, row_major};
 use super::{TYPES, refused};
 use crate::buffer::mmap::PrivateMap;
+use crate::buffer::zeroed::in_memory;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::initializer::Initializer;
@@ -57,8 +58,7 @@ impl Initializer {
         if let Some(bytes) = self.as_buffer() {
             return bytes_to_tch(&bytes);
         }
-        let len = usize::try_from(self.byte_len());
-        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let len = in_memory(self.byte_len())?;
         let size = number_of_bytes(len)?;
         let whole = Tensor::f_empty([size], (Kind::Uint8, Device::Cpu)).map_err(refused)?;
         let mut chunk = vec![0; len.min(CHUNK)];

@@ -15,6 +15,7 @@ use tch::Tensor;
 use torch_sys::C_tensor;
 
 use crate::buffer::mmap::PrivateMap;
+use crate::buffer::zeroed::in_memory;
 use crate::error::{Error, ErrorKind, Result};
 
 /// 0, or a failure that `torch_exception_get_what_without_backtrace` explains on the same thread.
@@ -182,8 +183,7 @@ impl Memory {
             return Err(failure("the tensor is not on the CPU"));
         }
         let tensor = tensor.f_detach().map_err(|error| failure(&error.to_string()))?;
-        let len = usize::try_from(len);
-        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let len = in_memory(len)?;
         let memory = Self { tensor, len };
         memory.start()?;
         Ok(memory)

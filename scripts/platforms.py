@@ -2,7 +2,7 @@
 """Runs a suite of tests, and writes how many passed into the table of docs/platforms.md.
 
     python3 scripts/platforms.py SYSTEM SUITE -- COMMAND...
-    python3 scripts/platforms.py 'Linux x86-64' 'the command' -- cargo test -p onnx-container-cli --test cli
+    python3 scripts/platforms.py 'Linux x86-64' 'the command' -- cargo test -p onnx-container-cli
 
 The counts are those that cargo test and pytest print, in all programs that the command runs. A row
 of the same system and suite is replaced. What ran no test gives no row, and is an error.

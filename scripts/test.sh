@@ -759,12 +759,13 @@ run_sanitized() {
 
 # What Miri can run: no memory map, no other system call than reading files, and no tests of very
 # many elements. The machine that it interprets is big-endian; what borrows numbers as they lie in
-# memory is interpreted on one that is little-endian, with addresses of 32 bits.
+# memory is interpreted on one of this machine's kind too, and where addresses have 32 bits.
 INTERPRETED=(buffer:: tensor:: dtype:: rounding external_data::tests proto:: parallel:: gather::overlaps every_machine::)
 NOT_INTERPRETED=(buffer::mmap varints:: memory_is_aligned small_memory_takes_no_page_of_its_own tensor::packed)
 BIG_ENDIAN=s390x-unknown-linux-gnu
 
 run_interpreted() {
+    local target
     installed nightly || skip 'no nightly toolchain'
     cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src ||
         skip 'the nightly toolchain has no Miri, and it cannot be fetched'
@@ -772,8 +773,10 @@ run_interpreted() {
     # shellcheck disable=SC2086 # several words
     MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test $LIBRARY --lib --target "$BIG_ENDIAN" --target-dir target/miri -- \
         "${INTERPRETED[@]}" "${NOT_INTERPRETED[@]/#/--skip=}"
-    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p onnx-container-proto --lib --target i686-unknown-linux-gnu --target-dir target/miri -- \
-        buffer:: proto:: "${NOT_INTERPRETED[@]/#/--skip=}"
+    for target in "$HOST" i686-unknown-linux-gnu; do
+        MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p onnx-container-proto --lib --target "$target" --target-dir target/miri -- \
+            buffer:: proto:: "${NOT_INTERPRETED[@]/#/--skip=}"
+    done
 }
 
 list() {

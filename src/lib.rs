@@ -137,7 +137,7 @@
 //! - Names that Windows takes for something else (`NUL`, `a:b`, `w.`) are refused there.
 //! - Where addresses have 32 bits, a file or message that does not fit memory is an error
 //!   ([`ErrorKind::TooLarge`]). Parts of a [`job`] read only what they write, so its files may be
-//!   longer.
+//!   longer; a tensor that is cast or composed may not.
 //!
 //! # Lints
 //!

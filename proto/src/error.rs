@@ -499,6 +499,19 @@ mod tests {
     }
 
     #[test]
+    fn what_an_io_error_passes_on_keeps_its_kind() {
+        let passed = |kind| Error::new(kind, "why").into_io();
+        for (kind, path) in
+            [(ErrorKind::TooLarge, Some(Path::new("w"))), (ErrorKind::Cancelled, None)]
+        {
+            let error = Error::io("w", passed(kind));
+            assert_eq!((error.kind(), error.path(), error.reason()), (kind, path, "why"));
+            assert_eq!(Error::from(passed(kind)).kind(), kind);
+        }
+        assert_eq!(Error::io("w", passed(ErrorKind::Shape)).kind(), ErrorKind::Io);
+    }
+
+    #[test]
     fn of_many_errors_the_first_are_listed_and_fewer_shown() {
         let all = |n| (0..n).map(|i| Error::new(ErrorKind::Io, format!("no {i}")));
         let joined = |n| Error::join(all(n)).unwrap();

@@ -22,6 +22,7 @@ use std::borrow::Cow;
 use ndarray::{ArrayD, ArrayViewD};
 
 use crate::buffer::Buffer;
+use crate::buffer::zeroed::in_memory;
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::TensorProto;
@@ -62,6 +63,7 @@ impl Tensor {
     pub fn new(dtype: DataType, dims: impl Into<Vec<i64>>, bytes: Buffer) -> Result<Self> {
         let dims = dims.into();
         import::check_byte_len(dtype, &dims, &bytes)?;
+        check_shape_fits(&dims)?;
         Ok(Self { dtype, dims, storage: Storage::Bytes(bytes) })
     }
 
@@ -73,6 +75,7 @@ impl Tensor {
     pub fn from_strings(dims: impl Into<Vec<i64>>, strings: Vec<Buffer>) -> Result<Self> {
         let dims = dims.into();
         import::check_string_count(&dims, &strings)?;
+        check_shape_fits(&dims)?;
         Ok(Self { dtype: DataType::String, dims, storage: Storage::Strings(strings.into()) })
     }
 
@@ -127,8 +130,7 @@ impl Tensor {
 
     /// The dimensions as the `usize`s of `ndarray`.
     pub fn shape(&self) -> Vec<usize> {
-        // No conversion fails: dimensions are checked when the tensor is made, and supported
-        // targets have a `usize` of 64 bits.
+        // No conversion fails: dimensions are checked when the tensor is made.
         self.dims.iter().map(|dim| usize::try_from(*dim).unwrap_or_default()).collect()
     }
 
@@ -328,6 +330,7 @@ impl TryFrom<&TensorProto> for Tensor {
     fn try_from(proto: &TensorProto) -> Result<Self> {
         let (dtype, storage) =
             import::import(proto).map_err(|error| import::name_tensor(error, proto))?;
+        check_shape_fits(&proto.dims)?;
         Ok(Self { dtype, dims: proto.dims.clone(), storage })
     }
 }
@@ -338,6 +341,13 @@ enum Borrowed<'a, T> {
     Unaligned,
     Invalid,
     ForeignOrder,
+}
+
+/// Refuses dimensions that do not fit `usize`, or whose product does not: those of zero aside, so
+/// that each of the others fits.
+fn check_shape_fits(dims: &[i64]) -> Result<()> {
+    let sizes = dims.iter().map(|dim| u64::try_from(*dim).unwrap_or_default().max(1));
+    in_memory(sizes.fold(1, u64::saturating_mul)).map(drop)
 }
 
 fn borrow_elements<T: Element>(bytes: &[u8]) -> Borrowed<'_, T> {
@@ -387,6 +397,15 @@ mod tests {
         let mut memory = memory.unwrap();
         memory[1..].copy_from_slice(bytes);
         memory.freeze().slice(1..).unwrap()
+    }
+
+    #[test]
+    fn dimensions_that_do_not_fit_memory_are_refused() {
+        let tensor = Tensor::new(DataType::Uint8, [1 << 40, 0], Buffer::default());
+        match usize::try_from(1_u64 << 40) {
+            Ok(dim) => assert_eq!(tensor.unwrap().shape(), [dim, 0]),
+            Err(_) => assert_eq!(tensor.unwrap_err().kind(), ErrorKind::TooLarge),
+        }
     }
 
     #[test]

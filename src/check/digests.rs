@@ -40,11 +40,12 @@ pub(super) fn check(
     let verified = origins.verify((model, share), |tensor| files.external(tensor), &mut compared);
     let Err(error) = verified else { return Ok(compared) };
     // That a file cannot be read is said once, and not of each tensor that is in it.
-    let unread = findings.kept.iter().filter(|found| found.error.kind() == ErrorKind::Io);
+    let is_of_file = |error: &Error| [ErrorKind::Io, ErrorKind::TooLarge].contains(&error.kind());
+    let unread = findings.kept.iter().filter(|found| is_of_file(&found.error));
     let mut unread: HashSet<_> =
         unread.filter_map(|found| found.error.path()).map(Path::to_path_buf).collect();
     for error in error.each().filter(|error| is_new(error.kind())) {
-        let file = error.path().filter(|_| error.kind() == ErrorKind::Io);
+        let file = error.path().filter(|_| is_of_file(error));
         if file.is_none_or(|file| unread.insert(file.to_path_buf())) {
             findings.add(Severity::Error, || error.clone().with_path(path));
         }

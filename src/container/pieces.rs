@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::buffer::{Buffer, BufferMut};
+use crate::buffers::in_memory;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, Result};
@@ -116,12 +117,13 @@ impl<'c> Pieces<'c> {
     /// Those of the source.
     pub(crate) fn piece(&self, range: &Range<u64>) -> Result<Tensor> {
         let beyond = || Error::internal("a piece beyond its tensor");
-        let span = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
-        let (start, end) = span.ok_or_else(beyond)?;
         let bytes = match &self.place {
-            Place::Here(bytes) => bytes.slice(start..end).ok_or_else(beyond)?,
+            Place::Here(bytes) => {
+                let span = in_memory(range.start)?..in_memory(range.end)?;
+                bytes.slice(span).ok_or_else(beyond)?
+            }
             Place::Parts(initializer) => {
-                let len = end.checked_sub(start).ok_or_else(beyond)?;
+                let len = in_memory(range.end.checked_sub(range.start).ok_or_else(beyond)?)?;
                 let mut part = BufferMut::zeroed(len, crate::Alignment::CACHE_LINE)?;
                 initializer.read_at(range.start, &mut part)?;
                 part.freeze()

@@ -58,10 +58,10 @@ impl Zeroed {
 /// The length in bytes, or the number of elements, of what is to be in memory.
 ///
 /// # Errors
-/// [`TooLarge`](error::ErrorKind::TooLarge) when it does not fit the address space, which has
-/// 32 bits on some systems.
+/// [`TooLarge`](error::ErrorKind::TooLarge) beyond `isize::MAX`, the most that a slice has: 2 GiB
+/// where addresses have 32 bits.
 pub fn in_memory(len: u64) -> Result<usize> {
-    usize::try_from(len).map_err(|_| {
+    isize::try_from(len).ok().and_then(|len| usize::try_from(len).ok()).ok_or_else(|| {
         Error::new(error::ErrorKind::TooLarge, format!("{len} bytes or elements do not fit memory"))
     })
 }

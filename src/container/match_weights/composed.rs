@@ -66,8 +66,9 @@ impl Composed {
             let run = order.count().checked_div(outer).unwrap_or_default();
             parts.push(ComposedPart { weight, order, run });
         }
-        let row = parts.iter().map(|part| part.run).sum::<usize>();
-        let found: usize = parts.iter().map(|part| part.order.count()).sum();
+        let row = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.run));
+        let counts = parts.iter().map(|part| part.order.count());
+        let found = counts.fold(0_usize, usize::saturating_add);
         if found != total || row.checked_mul(outer) != Some(total) {
             let reason = format!("its parts have {found} elements, {dims:?} needs {total}");
             return Err(wrong(reason));

@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::aliases::{Alias, aliases};
 use crate::buffer::Alignment;
 use crate::buffer::{Buffer, BufferMut};
+use crate::buffers::in_memory;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::gather::equal::Equal;
@@ -135,9 +136,7 @@ impl PlannedFile<'_> {
         if let [piece] = self.pieces.as_slice() {
             return piece.initializer.to_buffer().map_err(|error| piece.name_in(error));
         }
-        let len = usize::try_from(self.len);
-        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "weights do not fit memory"))?;
-        let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
+        let mut bytes = BufferMut::zeroed(in_memory(self.len)?, Alignment::PAGE)?;
         for piece in &self.pieces {
             let range = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
             let place = range.and_then(|(start, end)| bytes.get_mut(start..end));

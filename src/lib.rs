@@ -136,7 +136,7 @@
 //!   a warning, or fails with [`ErrorKind::Io`]. Drop the container first.
 //! - Names that Windows takes for something else (`NUL`, `a:b`, `w.`) are refused there.
 //! - Where addresses have 32 bits, a file or message that does not fit memory is an error
-//!   ([`ErrorKind::TooLarge`]). Parts of a [`job`] read only what they write, so its files may be
+//!   ([`ErrorKind::TooLarge`]). Parts of a job read only what they write, so its files may be
 //!   longer; a tensor that is cast or composed may not.
 //!
 //! # Lints

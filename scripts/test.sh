@@ -394,6 +394,9 @@ NOT_ON_WINE=(
     many_small_files_share_memory
 )
 
+# Tests of this repository's texts, which no system changes.
+OF_SOURCES=(layers:: plain_words:: links:: front_door::)
+
 # The library, the command and the machine as Windows programs, under wine. It takes long, so only
 # where it is named. Debian has what it needs: gcc-mingw-w64-x86-64, wine, wine64.
 run_on_wine() {
@@ -417,7 +420,7 @@ run_on_wine() {
     # shellcheck disable=SC2086 # several words
     cargo --config "target.$triple.runner='$wine'" test --no-fail-fast --target "$triple" --lib --bins --tests $LIBRARY -p onnx-container-files \
         -p onnx-container-machine -p onnx-container-cli -- "${NOT_ON_WINE[@]/#/--skip=}" \
-        --skip layers:: --skip plain_words:: --skip links:: --skip front_door::
+        "${OF_SOURCES[@]/#/--skip=}"
 }
 
 # The library where addresses have 32 bits. musl needs no other linker or libraries than Rust has.
@@ -429,7 +432,7 @@ run_with_32_bits() {
         offline "no standard library for $triple: it is not tested"
     # shellcheck disable=SC2086 # several words
     cargo test --no-fail-fast --target "$triple" --lib --test integration $LIBRARY -p onnx-container-files -- \
-        --skip layers:: --skip plain_words:: --skip links:: --skip front_door::
+        "${OF_SOURCES[@]/#/--skip=}"
 }
 
 # test_program ARGUMENT...: build the test `bits` of the machine, and print where it is.

@@ -113,7 +113,7 @@ fn staged(new: New<'_>, how: How<'_>) -> Result<NamedTempFile> {
 
 /// The file at `path` under the name of a staged one, which is removed with the value.
 fn moved_away(path: &Path, how: How<'_>) -> Result<TempPath> {
-    // Closed: Windows does not replace a file that is open, on every file system.
+    // Closed: not every file system of Windows replaces a file that is open.
     let aside = locked(PREFIX, folder(path))?.into_temp_path();
     fs::rename(path, &aside).map_err(|error| Error::io(path, error))?;
     if how.sync {

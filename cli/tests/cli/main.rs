@@ -34,6 +34,7 @@ mod job;
 mod jobs;
 #[cfg(all(feature = "machine", feature = "stores"))]
 mod json;
+mod json_cases;
 #[cfg(feature = "machine")]
 mod kinds;
 mod leftovers;
@@ -74,6 +75,7 @@ mod semantic;
 mod shards;
 mod share;
 mod signing;
+mod signing_jobs;
 mod signing_options;
 mod signing_places;
 mod signing_readers;

@@ -77,7 +77,8 @@ class Committed:
     left_behind: list[os.PathLike[str]]
     """Old weights files that only the replaced model needed, and that stay."""
     infinite: list[str]
-    """Weights of which finite numbers became infinite by the cast, by their old names."""
+    """Weights of which finite numbers became infinite by the cast, or become so when the model runs, by their old names; empty
+    where an earlier call has ended the job."""
     warnings: list[str]
     """What else is to be known."""
     url: str | None = None

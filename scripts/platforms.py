@@ -56,10 +56,16 @@ def run(command):
 
 def main():
     """The command line."""
-    if len(sys.argv) < 5 or sys.argv[3] != "--":
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
+    if len(sys.argv) < 5 or sys.argv[3] != "--" or "|" in "".join(sys.argv[1:3]):
         sys.exit(__doc__)
     system, suite = sys.argv[1:3]
-    said, status = run(sys.argv[4:])
+    try:
+        said, status = run(sys.argv[4:])
+    except OSError as error:
+        sys.exit(f"The command cannot be run: {error}")
     passed, failed, ignored = counts(said)
     if passed + failed == 0:
         sys.exit(

@@ -26,6 +26,10 @@ use crate::save::{
 };
 use crate::util::file_id;
 
+/// What is said where the model to be replaced is another one, and a commit was killed before.
+const HAD_BEGUN: &str = "a commit of this job was killed before, and may have put its model there \
+                         first: where it did, `job abort` ends the job";
+
 impl Job {
     /// Puts the model and its weights files in place, with the receipts in the job's folder, and
     /// removes that folder.
@@ -280,8 +284,10 @@ impl Job {
             self.mark_files(&mark);
             return Ok(self.committed(model, digest, recovered));
         }
+        let has_begun = self.job_folder().is_committing()?;
         let unchanged = || {
-            FileStamp::check(&self.path(), self.replaces)?;
+            let replaced = FileStamp::check(&self.path(), self.replaces);
+            replaced.map_err(|error| if has_begun { error.and(HAD_BEGUN) } else { error })?;
             let source = self.source.as_ref();
             source.map_or(Ok(()), |source| source.check_in(&self.directory))
         };

@@ -1110,6 +1110,23 @@ fn a_rewrite_moves_inline_tensors_out() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
+#[test]
+fn a_model_that_was_replaced_after_a_killed_commit_may_be_the_jobs() {
+    let folder = tempfile::tempdir().unwrap();
+    for had_begun in [false, true] {
+        let path = folder.path().join(format!("{had_begun}.onnx"));
+        let job = Job::plan(&container_of(3), &path, 1).unwrap();
+        job.write_from(0, &container_of(3)).unwrap();
+        if had_begun {
+            fs::write(job.folder().join("committing"), "").unwrap();
+        }
+        container_of(2).save(&path, true).unwrap();
+        let error = job.commit().unwrap_err();
+        assert_eq!(error.reason().contains("commit of this job was killed"), had_begun, "{error}");
+        job.abort().unwrap();
+    }
+}
+
 /// A file of a terabyte, of which a tensor at each end is all that there is.
 #[cfg(unix)]
 #[test]

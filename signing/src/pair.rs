@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -74,25 +74,41 @@ impl fmt::Debug for How<'_> {
 /// replaced, then the new one on content comes. So there are the old two, the old one on files, the
 /// new one on files, or the new two.
 ///
-/// Without a new signature on content an old one stays.
+/// Where a call fails before a file is replaced, the old two are there again. Without a new
+/// signature on content an old one stays.
 pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How<'_>) -> Result<()> {
     let staged = staged(files, how)?;
-    let Some(content) = content else { return put(staged, files.path, how) };
-    let second = self::staged(content, how)?;
-    let aside = match content.path.symlink_metadata() {
-        Ok(_) if !how.no_clobber => Some(moved_away(content.path, how)?),
-        _ => None,
+    let Some(content) = content else {
+        put(staged, files.path, how)?;
+        return flush(files.path, how);
     };
-    if let Err(error) = put(staged, files.path, how) {
+    let second = self::staged(content, how)?;
+    let aside = if how.no_clobber { None } else { moved_away(content.path)? };
+    let flushed = aside.as_ref().map_or(Ok(()), |_| flush(content.path, how));
+    if let Err(error) = flushed.and_then(|()| put(staged, files.path, how)) {
         let put_back = aside.map_or(Ok(()), |aside| fs::rename(&aside, content.path));
         return match put_back {
             Ok(()) => Err(error),
             Err(_) => Err(error.because(&format!("`{}` is gone", content.path.display()))),
         };
     }
-    put(second, content.path, how).map_err(|error| {
-        let replaced = files.path.display();
-        error.because(&format!("`{replaced}` was replaced, but this file was not: sign again"))
+    let flushed = flush(files.path, how);
+    flushed.and_then(|()| put(second, content.path, how)).map_err(|error| {
+        let [files, content] = [files, content].map(|new| new.path.display());
+        error.because(&format!("`{files}` was replaced, but `{content}` was not: sign again"))
+    })?;
+    flush(content.path, how).map_err(|error| {
+        error.because("the signatures are in place, which a power failure may undo: sign again")
+    })?;
+    aside.map_or(Ok(()), removed)
+}
+
+/// Removes the old signature, which no signature covers where it is left.
+fn removed(aside: TempPath) -> Result<()> {
+    let path = aside.to_path_buf();
+    aside.close().map_err(|error| {
+        let what = "the signatures are in place, but this old one is left: remove it";
+        Error::io(path, error).because(what)
     })
 }
 
@@ -111,28 +127,36 @@ fn staged(new: New<'_>, how: How<'_>) -> Result<NamedTempFile> {
     Ok(file)
 }
 
-/// The file at `path` under the name of a staged one, which is removed with the value.
-fn moved_away(path: &Path, how: How<'_>) -> Result<TempPath> {
+/// The file at `path` under the name of a staged one, which is removed with the value; `None` where
+/// there is none.
+fn moved_away(path: &Path) -> Result<Option<TempPath>> {
+    if path.symlink_metadata().is_err() {
+        return Ok(None);
+    }
     // Closed: not every file system of Windows replaces a file that is open.
     let aside = locked(PREFIX, folder(path))?.into_temp_path();
-    fs::rename(path, &aside).map_err(|error| Error::io(path, error))?;
-    if how.sync {
-        flush(folder(path))?;
+    match fs::rename(path, &aside) {
+        Ok(()) => Ok(Some(aside)),
+        // Another signing has moved it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(path, error)),
     }
-    Ok(aside)
 }
 
 fn put(staged: NamedTempFile, path: &Path, how: How<'_>) -> Result<()> {
     let put = if how.no_clobber { staged.persist_noclobber(path) } else { staged.persist(path) };
-    put.map(drop).map_err(|error| Error::io(path, error.error))?;
-    if how.sync { flush(folder(path)) } else { Ok(()) }
+    put.map(drop).map_err(|error| Error::io(path, error.error))
 }
 
-/// Waits until the names in `folder` are on the disk, where the file system does that: so no power
-/// failure brings an old signature back beside a new one.
+/// Waits, on request, until the name of `path` is on the disk, where the file system does that: so
+/// no power failure brings an old signature back beside a new one.
 #[cfg(unix)]
-fn flush(folder: &Path) -> Result<()> {
-    use std::io::ErrorKind::{InvalidInput, Unsupported};
+fn flush(path: &Path, how: How<'_>) -> Result<()> {
+    use io::ErrorKind::{InvalidInput, Unsupported};
+    if !how.sync {
+        return Ok(());
+    }
+    let folder = folder(path);
     match File::open(folder).and_then(|folder| folder.sync_all()) {
         Err(error) if ![InvalidInput, Unsupported].contains(&error.kind()) => {
             Err(Error::io(folder, error))
@@ -144,7 +168,7 @@ fn flush(folder: &Path) -> Result<()> {
 /// Windows cannot flush a folder, and needs no flush.
 #[cfg(not(unix))]
 #[allow(clippy::unnecessary_wraps)] // as on Unix
-fn flush(_: &Path) -> Result<()> {
+fn flush(_: &Path, _: How<'_>) -> Result<()> {
     Ok(())
 }
 
@@ -178,11 +202,14 @@ pub fn remove_abandoned(folder: impl AsRef<Path>) -> (usize, Vec<Error>) {
         if !has_a_signature(&mut file) {
             return None;
         }
-        let removed = fs::remove_file(&path);
-        Some(removed.map_err(|error| {
-            let what = "left by a `sign` that was killed, and cannot be removed";
-            Error::io(&path, error).because(what)
-        }))
+        match fs::remove_file(&path) {
+            // Another signing was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            removed => Some(removed.map_err(|error| {
+                let what = "left by a `sign` that was killed, and cannot be removed";
+                Error::io(&path, error).because(what)
+            })),
+        }
     });
     let (mut count, mut errors) = (0, Vec::new());
     for removed in removed {

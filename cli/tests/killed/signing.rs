@@ -1,14 +1,15 @@
-//! `sign`, killed at each of its calls that change a file system: never is one of its two files old
-//! and the other new.
+//! `sign`, killed at each of its calls that change a file system, or with each of them failing:
+//! never is one of its two files old and the other new.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use nix::errno::Errno;
 use p256::pkcs8::{EncodePrivateKey, EncodePublicKey, LineEnding};
 use tempfile::TempDir;
 
-use crate::tracer::{At, Ending, trace};
+use crate::tracer::{At, Ending, Traced, trace};
 
 const SIGN: [&str; 5] = ["sign", "m/m.onnx", "--key", "key.pem", "--all-files"];
 
@@ -54,16 +55,47 @@ fn check(folder: &Path, old: &[Vec<u8>; 2], at: &str) {
     assert!(verified.status.success(), "{at}: {verified:?}");
 }
 
+const SIGNATURES: [&str; 2] = ["model.sig", "model.digest.sig"];
+
+/// Signs, and kills the command or fails a call: what that came to, and the signatures before.
+fn traced(folder: &Path, at: At<'_>) -> (Traced, [Vec<u8>; 2]) {
+    let old = SIGNATURES.map(|name| fs::read(folder.join("m").join(name)).unwrap());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]);
+    shell.arg(assert_cmd::cargo::cargo_bin!("onnx-container"));
+    (trace(command(folder, shell, &SIGN), at), old)
+}
+
+#[test]
+fn a_signing_of_which_a_call_fails_leaves_no_old_signature_beside_a_new_one() {
+    for number in 0.. {
+        let folder = signed();
+        let (traced, old) = traced(folder.path(), At::Fail(number, Errno::EIO));
+        let at = format!("call {number}, {}, fails: {}", traced.call, traced.stderr);
+        let Ending::Exited(code) = traced.ending else { panic!("{at}: killed") };
+        let now = SIGNATURES.map(|name| fs::read(folder.path().join("m").join(name)).ok());
+        let is_new = now[0].as_ref().is_some_and(|now| *now != old[0]);
+        if code == 0 {
+            let verified =
+                run(folder.path(), &["verify-signature", "m/m.onnx", "--key", "key.pub"]);
+            assert!(verified.status.success(), "{at}: {verified:?}");
+        } else if !is_new {
+            // What was there is there.
+            assert_eq!(now, old.clone().map(Some), "{at}");
+        }
+        check(folder.path(), &old, &at);
+        if !traced.reached {
+            assert!(number > 12, "{number} calls");
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_signing_that_is_killed_leaves_no_old_signature_beside_a_new_one() {
     for number in 0.. {
         let folder = signed();
-        let old = ["model.sig", "model.digest.sig"]
-            .map(|name| fs::read(folder.path().join("m").join(name)).unwrap());
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]);
-        shell.arg(assert_cmd::cargo::cargo_bin!("onnx-container"));
-        let traced = trace(command(folder.path(), shell, &SIGN), At::Kill(number));
+        let (traced, old) = traced(folder.path(), At::Kill(number));
         let at = format!("killed at call {number}: {}", traced.call);
         check(folder.path(), &old, &at);
         if let Ending::Exited(code) = traced.ending {

@@ -110,7 +110,8 @@ impl Strided {
 
     /// How many elements there are.
     pub(super) fn count(&self) -> usize {
-        self.dims.iter().product()
+        // The product of the others need not fit.
+        if self.dims.contains(&0) { 0 } else { self.dims.iter().product() }
     }
 
     /// Where the elements begin, if they are one run.

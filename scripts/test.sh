@@ -572,7 +572,8 @@ run_python_with_torch() {
     ONNX_CONTAINER_PYTHON=$VENV/bin/python pytest "$interpreter" python/tests/test_torch.py python/tests/test_torch_writer.py python/tests/test_pipelines.py python/tests/test_match.py python/tests/test_cookbook.py
 }
 
-# Jobs on Ray, with the wheel of the section before, and stores on moto of the Python environment.
+# Jobs on Ray, with the wheel of the section before, and stores on moto and SeaweedFS of the Python
+# environment.
 run_python_with_ray() {
     local wheel environment=$BUILD/ray-venv stamp
     wheel=$(find "$BUILD/wheels" -name 'onnx_container-*-cp311-abi3-*.whl' 2>/dev/null || true)

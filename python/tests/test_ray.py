@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,32 +47,51 @@ def filled() -> Container:
     return Container(declared(), {f"#{name}": weights(name) for name in NAMES})
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[dict[str, str] | None]:
-    """How the environment reaches a server that speaks S3."""
-    with s3.server("Ray writes no model to a store") as environment:
-        yield environment
+FOLDER = "a folder"
+
+
+@dataclasses.dataclass
+class Place:
+    """Where models are: on the disk, or in a store that the environment reaches."""
+
+    kind: str
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="module", params=[FOLDER, s3.MOTO, s3.SEAWEEDFS])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    if request.param == FOLDER:
+        yield Place(FOLDER, {})
+        return
+    with s3.server("Ray writes no model to it", request.param) as environment:
+        if environment is None:
+            pytest.skip(f"!!! SKIPPED: no {request.param}")
+        yield Place(request.param, environment)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster(server: dict[str, str] | None) -> Iterator[None]:
-    """Workers have the environment of the driver, and find this module."""
+def clusters() -> Iterator[None]:
+    """Workers find this module, and the last cluster ends."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    if server is not None:
-        os.environ.update(server)
-    ray.init(num_cpus=8, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield
     ray.shutdown()
 
 
-@pytest.fixture(params=["folder", "store"])
-def at(request: pytest.FixtureRequest, tmp_path: Path, server: dict[str, str] | None) -> Callable[[str], str]:
-    """Where models are."""
-    if request.param == "folder":
-        return lambda name: str(tmp_path / name)
-    if server is None:
-        pytest.skip("!!! SKIPPED: no moto")
-    return lambda name: f"s3://models/{tmp_path.name}/{name}"
+@pytest.fixture(autouse=True)
+def cluster(request: pytest.FixtureRequest) -> None:
+    """A cluster whose workers have the environment of the driver. It is kept for the next test, unless the store is another one."""
+    asked = request.getfixturevalue("place").environment if "place" in request.fixturenames else {}
+    if ray.is_initialized() and asked.items() <= os.environ.items():
+        return
+    ray.shutdown()
+    os.environ.update(asked)
+    ray.init(num_cpus=8, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
+@pytest.fixture
+def at(place: Place, tmp_path: Path) -> Callable[[str], str]:
+    """The path or URL of a model."""
+    return lambda name: str(tmp_path / name) if place.kind == FOLDER else f"s3://models/{tmp_path.name}/{name}"
 
 
 def children(of: int) -> list[int]:
@@ -283,9 +301,8 @@ def test_what_cannot_run_is_refused(tmp_path: Path) -> None:
             oc.ray.run(job, **given)
 
 
-def test_options_of_stores_do_not_go_to_workers(server: str | None) -> None:
-    if server is None:
-        pytest.skip("!!! SKIPPED: no moto")
+@pytest.mark.parametrize("place", [s3.MOTO], indirect=True)
+def test_options_of_stores_do_not_go_to_workers(place: Place) -> None:
     job = Job.plan(declared(), "s3://models/options/m.onnx", parts=2, store_options={"aws_region": "us-east-1"})
     with pytest.raises(ValueError, match="was made with store_options=, which does not go to workers"):
         oc.ray.run(job)

@@ -147,7 +147,9 @@ pub(crate) fn gcs(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Obj
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Key};
     let mut builder =
         configured!(GoogleCloudStorageBuilder::from_env(), Key, "GOOGLE_", url, options);
-    let address = builder.get_config_value(&Key::BaseUrl);
+    let set = |key: Key| builder.get_config_value(&key);
+    let address = set(Key::BaseUrl)
+        .or_else(|| address_of_account(set(Key::ServiceAccountKey), set(Key::ServiceAccount)));
     if is_plain(address.as_ref()) {
         builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
     }
@@ -155,6 +157,15 @@ pub(crate) fn gcs(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Obj
     let is_google = address.is_none_or(|address| address.contains(".googleapis.com"));
     let store = builder.build().map_err(|error| not_made(url, error))?;
     Ok((Arc::new(store), is_google))
+}
+
+/// The address that a service account names in its key or in its file: those for emulators do.
+#[cfg(feature = "gcp")]
+fn address_of_account(key: Option<String>, file: Option<String>) -> Option<String> {
+    // What cannot be read is an error where the client is made.
+    let text = key.or_else(|| std::fs::read_to_string(file?).ok())?;
+    let account: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(account.get("gcs_base_url")?.as_str()?.to_owned())
 }
 
 #[cfg(feature = "azure")]

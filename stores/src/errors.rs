@@ -21,17 +21,17 @@ pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
         StoreError::Precondition { .. } => {
             (ErrorKind::Changed, "the object is not the one that was seen before".into())
         }
-        StoreError::PermissionDenied { .. } if is_unknown(&error) => {
+        _ if is_refused(&error) && is_unknown(&error) => {
             let why = innermost(&error);
             (
                 ErrorKind::Io,
                 format!("the store does not accept who asks, see the credentials: {why}"),
             )
         }
-        StoreError::PermissionDenied { .. } => {
+        _ if is_refused(&error) => {
             (ErrorKind::Io, format!("the store does not allow it: {}", innermost(&error)))
         }
-        StoreError::Unauthenticated { .. } => {
+        _ if is_unauthenticated(&error) => {
             let advice = "give it credentials by the environment";
             (ErrorKind::Io, format!("the store does not accept who asks: {advice}"))
         }
@@ -55,6 +55,21 @@ fn without_credentials(said: String) -> String {
     let advice = "there are no credentials for the store: give them by the environment, or say that \
                   requests are not signed (`AWS_SKIP_SIGNATURE=true` for a public bucket)";
     format!("{advice}: {said}")
+}
+
+/// Whether a store does not allow a request. object_store has a kind of error for it where an
+/// object is asked for, and none for a listing and for the end of an upload to Google.
+fn is_refused(error: &StoreError) -> bool {
+    matches!(error, StoreError::PermissionDenied { .. }) || has_status(error, 403)
+}
+
+fn is_unauthenticated(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unauthenticated { .. }) || has_status(error, 401)
+}
+
+fn has_status(error: &StoreError, status: u16) -> bool {
+    let said = format!("status code: {status} ");
+    matches!(error, StoreError::Generic { .. }) && whole(error).contains(&said)
 }
 
 /// Whether a store refuses the credentials, and not only what they ask for.
@@ -125,6 +140,7 @@ mod tests {
     fn errors_name_the_object_and_no_secret() {
         let source = || "GET https://h/b/k?sig=secret\n  failed.".into();
         let path = || "k".to_owned();
+        let listing = |said: &str| format!("GET https://h/b - status code: {said} ").into();
         let ours = || Error::new(ErrorKind::NoSpace, "what is said").into();
         // The error, its kind, and what is said.
         let cases = [
@@ -152,6 +168,21 @@ mod tests {
                 StoreError::Generic { store: "S3", source: "PUT http://169.254.169.254/a".into() },
                 ErrorKind::Io,
                 "`s3://b/k`: there are no credentials for the store",
+            ),
+            (
+                StoreError::Generic { store: "S3", source: listing("403 Forbidden: No") },
+                ErrorKind::Io,
+                "`s3://b/k`: the store does not allow it: ",
+            ),
+            (
+                StoreError::Generic { store: "S3", source: listing("403 Forbidden: InvalidToken") },
+                ErrorKind::Io,
+                "`s3://b/k`: the store does not accept who asks, see",
+            ),
+            (
+                StoreError::Generic { store: "GCS", source: listing("401 Unauthorized") },
+                ErrorKind::Io,
+                "`s3://b/k`: the store does not accept who asks: give",
             ),
             (
                 StoreError::Generic {

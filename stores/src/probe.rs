@@ -81,8 +81,11 @@ fn may_be_lost(error: &StoreError) -> bool {
 async fn try_at(store: &Store, path: &Path) -> object_store::Result<Abilities> {
     let found = trial(&**store.objects(), path).await;
     // It is of no use, whatever the trial has shown. `sweep` removes what stays.
-    let deleted = again(|| store.objects().delete(path)).await;
-    found.and_then(|found| deleted.map(|()| found))
+    match again(|| store.objects().delete(path)).await {
+        // The answer to the first request was lost.
+        Ok(()) | Err(StoreError::NotFound { .. }) => found,
+        Err(error) => found.and(Err(error)),
+    }
 }
 
 impl Store {

@@ -8,7 +8,7 @@ use onnx_container::{ErrorKind, Result};
 use onnx_container_store::job::RemoteJob;
 use onnx_container_store::{PublishOptions, RemoteModel, Store, StoreUrl, publish_in};
 
-use crate::fake_s3::{FakeS3, Kind, failed, kind_of, options};
+use crate::fake_store::{FakeStore, Kind, failed, kind_of, options};
 use crate::http::{Answer, Request, forward, serve};
 use crate::models::{model, renamed};
 
@@ -83,7 +83,7 @@ fn url() -> StoreUrl {
 }
 
 /// A job of the new model whose part is written, in the place of the old one.
-fn written(fake: &FakeS3) -> RemoteJob {
+fn written(fake: &FakeStore) -> RemoteJob {
     let [old, new] = ["old", "new"].map(|name| renamed(model(1, &[("w", 100)]), name));
     publish_in(&fake.store(), &url(), &old, PublishOptions::new()).unwrap();
     let job = RemoteJob::plan(&new, &url(), fake.store(), 1).unwrap();
@@ -92,7 +92,7 @@ fn written(fake: &FakeS3) -> RemoteJob {
 }
 
 /// Such a job, with what a commit leaves that was killed.
-fn killed(fake: &FakeS3, commit: Commit) -> RemoteJob {
+fn killed(fake: &FakeStore, commit: Commit) -> RemoteJob {
     let job = written(fake);
     if commit != Commit::None {
         fake.fail(move |request, answered| match commit.ends_at(request) {
@@ -108,13 +108,13 @@ fn killed(fake: &FakeS3, commit: Commit) -> RemoteJob {
     job
 }
 
-fn is_new(fake: &FakeS3) -> bool {
+fn is_new(fake: &FakeStore) -> bool {
     let opened = RemoteModel::open_in(&fake.store(), &url()).unwrap();
     opened.bytes().windows(3).any(|bytes| bytes == b"new")
 }
 
 /// What is in the folder of a job.
-fn left(fake: &FakeS3, job: &RemoteJob) -> String {
+fn left(fake: &FakeStore, job: &RemoteJob) -> String {
     let folder = format!("{}/", job.folder().key());
     let keys = fake.keys();
     let found: Vec<_> = keys.iter().filter_map(|key| key.strip_prefix(&folder)).collect();
@@ -138,7 +138,7 @@ fn an_abort_that_fails_halfway_is_done_again() {
     for commit in [Commit::None, Commit::Noted, Commit::Published] {
         for (step, is_step) in STEPS {
             let name = format!("{commit:?}, {step}");
-            let fake = FakeS3::new();
+            let fake = FakeStore::new();
             let job = killed(&fake, commit);
             let is_hit = Arc::new(AtomicBool::new(false));
             let hit = Arc::clone(&is_hit);
@@ -180,7 +180,7 @@ fn an_abort_that_fails_halfway_is_done_again() {
 /// The receipt of a writer that came late is no abort that has to be done again.
 #[test]
 fn a_late_receipt_does_not_open_a_job_again() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let job = written(&fake);
     let before = fake.objects();
     job.clone().abort().unwrap();
@@ -196,7 +196,7 @@ fn a_late_receipt_does_not_open_a_job_again() {
 /// The whole of a commit is between two requests of an abort.
 #[test]
 fn an_abort_tells_of_a_commit_that_was_meanwhile() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let job = written(&fake);
     let (committed, is_first, port) = (job.clone(), Arc::new(AtomicBool::new(true)), fake.port);
     let port = serve(move |request| {

@@ -6,10 +6,11 @@ use onnx_container::check::{CheckOptions, check_bytes};
 use onnx_container::{Container, ErrorKind, LoadOptions, SaveOptions, WeightFiles};
 use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
 use onnx_container_store::{
-    IfPresent, Publication, PublishOptions, Published, RemoteModel, Store, StoreUrl, SweepOptions,
-    fetch, load, probe, publish_in, rollback, sweep, versions,
+    IfPresent, Publication, PublishOptions, Published, RemoteModel, Store, StoreOptions, StoreUrl,
+    SweepOptions, fetch, load, probe, publish_in, rollback, sweep, versions,
 };
 
+use crate::fake_store::{Dialect, FakeStore};
 use crate::jobs;
 use crate::models::{MIB, assert_same, contents, model, renamed};
 use crate::servers::{self, Place};
@@ -88,7 +89,39 @@ fn in_memory() {
 
 #[test]
 fn on_the_server_of_these_tests() {
-    hold(&Place::fake());
+    hold(&Place::fake(Dialect::S3));
+}
+
+#[test]
+fn on_the_server_of_these_tests_as_google_cloud_storage() {
+    hold(&Place::fake(Dialect::Gcs));
+}
+
+/// As it is in docs/stores.md.
+#[test]
+fn an_emulator_of_google_is_reached_by_its_address_or_by_an_account() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("account.json");
+    let fake = FakeStore::speaking(Dialect::Gcs);
+    std::fs::write(&file, fake.account()).unwrap();
+    let address = format!("http://127.0.0.1:{}", fake.port);
+    let cases = [
+        vec![("google_base_url", address.as_str()), ("google_bearer_token", "any")],
+        vec![("google_service_account", file.to_str().unwrap())],
+    ];
+    for set in cases {
+        let options = StoreOptions::new().max_retries(0);
+        let options = set.iter().fold(options, |options, (name, value)| options.set(*name, *value));
+        let store = Store::open(&fake.url(""), &options).unwrap();
+        let container = model(1, &[("w", 9 * MIB)]);
+        fake.log();
+        publish_in(&store, &fake.url("m.onnx"), &container, PublishOptions::new()).unwrap();
+        assert_same(&fetched(&store, &fake.url("m.onnx")), &container);
+        // It is not believed to be Google's.
+        assert!(fake.log().iter().any(|(_, key)| key.contains("probe")), "{set:?}");
+        let url = fake.url("m.onnx");
+        wait(store.objects().delete(&Path::parse(url.key()).unwrap())).unwrap();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use onnx_container::{Cancel, ErrorKind, WeightFiles};
 use onnx_container_store::{PublishOptions, RemoteModel, StoreUrl, publish_in, versions};
 
-use crate::fake_s3::{Answered, FakeS3, Kind, kind_of};
+use crate::fake_store::{Answered, FakeStore, Kind, kind_of};
 use crate::http::Answer;
 use crate::models::{MIB, assert_same, model};
 
@@ -19,7 +19,7 @@ const NOTICED: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_model_that_is_being_replaced_is_told_as_it_is() {
-    let (fake, tensors) = (FakeS3::new(), [("w", 100)]);
+    let (fake, tensors) = (FakeStore::new(), [("w", 100)]);
     let store = fake.store();
     publish_in(&store, &url(), &model(1, &tensors), PublishOptions::new()).unwrap();
     let cancel = Cancel::new();
@@ -48,7 +48,7 @@ fn a_model_that_is_being_replaced_is_told_as_it_is() {
 
 #[test]
 fn parts_of_an_upload_that_is_cancelled_are_given_up() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let store = fake.store();
     let cancel = Cancel::new();
     let cancelled = cancel.clone();
@@ -70,24 +70,25 @@ fn parts_of_an_upload_that_is_cancelled_are_given_up() {
 
 #[test]
 fn a_model_that_is_published_is_no_failure_where_versions_cannot_be_kept() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let store = fake.store();
     fake.fail(|request, answered: Answered| match kind_of(request) {
-        Kind::List => Answer::Response(crate::fake_s3::failed(403, "AccessDenied")),
+        Kind::List => Answer::Response(crate::fake_store::failed(403, "AccessDenied")),
         _ => Answer::Response(answered()),
     });
     let container = model(1, &[("w", 100)]);
     let published = publish_in(&store, &url(), &container, PublishOptions::new().keep(2)).unwrap();
     assert!(published.e_tag.is_some() && published.version.is_none());
     let said: Vec<String> = published.warnings.iter().map(ToString::to_string).collect();
-    assert!(said.len() == 1 && said[0].contains("AccessDenied"), "{said:?}");
+    let is_told = |said: &str| said.contains("does not allow it") && said.contains("AccessDenied");
+    assert!(said.len() == 1 && is_told(&said[0]), "{said:?}");
     fake.work();
     assert_eq!(versions(&store, &url()).unwrap(), []);
 }
 
 #[test]
 fn what_is_no_model_is_replaced_as_it_is() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let store = fake.store();
     let container = model(1, &[("w", 100)]);
     publish_in(&store, &url(), &model(2, &[("w", 9)]), PublishOptions::new()).unwrap();

@@ -12,7 +12,7 @@ use onnx_container_store::{
     PublishOptions, Published, RemoteModel, Store, StoreUrl, SweepOptions, publish_in, sweep,
 };
 
-use crate::fake_s3::{Answered, FakeS3, Kind, failed, kind_of};
+use crate::fake_store::{Answered, DIALECTS, Dialect, FakeStore, Kind, failed, kind_of};
 use crate::http::{Answer, Request, Response};
 use crate::models::{MIB, assert_same, contents, model};
 
@@ -36,7 +36,7 @@ enum Fault {
     FlippedByte,
 }
 
-fn wrong(fault: Fault, request: &Request, fake: &FakeS3, answer: Response) -> Response {
+fn wrong(fault: Fault, request: &Request, fake: &FakeStore, answer: Response) -> Response {
     let body = answer.body.clone();
     match fault {
         Fault::Status(status) => failed(status, "AsTold"),
@@ -97,7 +97,7 @@ impl Stage {
 
 /// Answers the requests of a stage with these faults in turn, and then well.
 fn fail(
-    fake: &FakeS3,
+    fake: &FakeStore,
     stage: Stage,
     faults: impl IntoIterator<Item = Fault, IntoIter: Send + 'static>,
 ) {
@@ -112,14 +112,14 @@ fn fail(
     });
 }
 
-fn url() -> StoreUrl {
-    StoreUrl::parse("s3://models/a/m.onnx").unwrap()
+fn url(fake: &FakeStore) -> StoreUrl {
+    fake.url("a/m.onnx")
 }
 
-fn published(fake: &FakeS3, len: usize) -> Container {
+fn published(fake: &FakeStore, len: usize) -> Container {
     let container = model(1, &[("w", len), ("b", 700)]);
     let options = SaveOptions::new().digests(true);
-    publish_in(&fake.store(), &url(), &container, options).unwrap();
+    publish_in(&fake.store(), &url(fake), &container, options).unwrap();
     container
 }
 
@@ -133,7 +133,7 @@ const READS: [Read; 2] = [
 
 /// What a read ends with where this is wrong with each answer of a stage: an error that says this,
 /// or the right bytes.
-fn ends(fault: Fault, stage: Stage) -> Option<&'static str> {
+fn ends(dialect: Dialect, fault: Fault, stage: Stage) -> Option<&'static str> {
     use Fault::*;
     use Stage::*;
     Some(match (fault, stage) {
@@ -142,6 +142,7 @@ fn ends(fault: Fault, stage: Stage) -> Option<&'static str> {
         (Status(503) | RetryAfter, _) => "503",
         (Status(416), _) => "416",
         (Gzip, _) => "stored as `gzip`",
+        (NoTag, _) if dialect == Dialect::Gcs => "ETag Header missing",
         // A question for a whole model has no range. What the store says that it is, is the model:
         // that is compared with what it says later. Bytes that do not arrive are asked for again.
         (_, Graph) => return None,
@@ -164,22 +165,22 @@ fn no_wrong_bytes_are_read() {
     let bodies = [Whole, WrongRange, Cut, HalfBody, LongerBody, Gzip];
     let versions = [OtherTag, NoTag, OtherTotal];
     let faults: Vec<_> = [&statuses[..], &bodies, &versions].concat();
-    at_once(faults, |fault| {
-        let fake = FakeS3::new();
-        let expected = contents(&published(&fake, 9 * MIB)).unwrap();
+    at_once(on_both(faults), |(dialect, fault)| {
+        let fake = &FakeStore::speaking(dialect);
+        let expected = contents(&published(fake, 9 * MIB)).unwrap();
         for stage in [Stage::Graph, Stage::FirstRange, Stage::LaterRange] {
             // A graph of another length is another model, unless it is none.
             if stage == Stage::Graph && matches!(fault, HalfBody | LongerBody) {
                 continue;
             }
             for read in READS {
-                fail(&fake, stage, iter::repeat(fault));
-                let found = RemoteModel::open_in(&fake.store(), &url());
+                fail(fake, stage, iter::repeat(fault));
+                let found = RemoteModel::open_in(&fake.store(), &url(fake));
                 let found = found.and_then(|model| read(&model));
-                match (found, ends(fault, stage)) {
+                match (found, ends(dialect, fault, stage)) {
                     (Ok(found), None) => assert!(found == expected, "{fault:?} {stage:?}"),
                     (Ok(_), Some(_)) => panic!("no error: {fault:?} {stage:?}"),
-                    (Err(error), said) => names(&error, stage, said.unwrap_or("no error")),
+                    (Err(error), said) => names(fake, &error, stage, said.unwrap_or("no error")),
                 }
             }
         }
@@ -187,16 +188,22 @@ fn no_wrong_bytes_are_read() {
 }
 
 /// Fails where an error does not say of which object it is, of which bytes, and why.
-fn names(error: &Error, stage: Stage, said: &str) {
+fn names(fake: &FakeStore, error: &Error, stage: Stage, said: &str) {
     let text = error.to_string();
     let object = match stage {
-        Stage::Graph => "`s3://models/a/m.onnx`: ",
-        _ => "`s3://models/a/m-",
+        Stage::Graph => format!("`{}`: ", url(fake)),
+        _ => format!("`{}/a/m-", fake.root()),
     };
-    assert!(text.contains(object) && text.contains(said), "{stage:?} {said}: {text}");
+    assert!(text.contains(&object) && text.contains(said), "{stage:?} {said}: {text}");
     if stage == Stage::LaterRange && error.kind() == ErrorKind::Io {
         assert!(text.contains("byte"), "{text}");
     }
+}
+
+/// Each case, for a server of S3 and for one of Google Cloud Storage.
+fn on_both<T: Clone>(cases: impl IntoIterator<Item = T>) -> Vec<(Dialect, T)> {
+    let both = |case: T| DIALECTS.map(|dialect| (dialect, case.clone()));
+    cases.into_iter().flat_map(both).collect()
 }
 
 /// Runs each case in a thread, a few at once.
@@ -224,18 +231,18 @@ fn what_passes_is_asked_for_again() {
         &[Cut, WrongRange],
         &[HalfBody],
     ];
-    at_once(cases.to_vec(), |faults| {
-        let fake = FakeS3::new();
+    at_once(on_both(cases), |(dialect, faults)| {
+        let fake = &FakeStore::speaking(dialect);
         // One range, so that the faults come to it in turn.
-        let expected = contents(&published(&fake, MIB)).unwrap();
-        let store = Store::open(&url(), &fake.options().max_retries(3)).unwrap();
+        let expected = contents(&published(fake, MIB)).unwrap();
+        let store = Store::open(&url(fake), &fake.options().max_retries(3)).unwrap();
         for stage in [Stage::Graph, Stage::FirstRange, Stage::LaterRange] {
             if stage == Stage::Graph && faults == [HalfBody] {
                 continue;
             }
             for read in READS {
-                fail(&fake, stage, faults.to_vec());
-                let found = read(&RemoteModel::open_in(&store, &url()).unwrap()).unwrap();
+                fail(fake, stage, faults.to_vec());
+                let found = read(&RemoteModel::open_in(&store, &url(fake)).unwrap()).unwrap();
                 assert!(found == expected, "{faults:?} {stage:?}");
             }
         }
@@ -244,10 +251,10 @@ fn what_passes_is_asked_for_again() {
 
 #[test]
 fn a_flipped_bit_is_found_by_digests() {
-    let fake = FakeS3::new();
-    published(&fake, MIB);
-    fail(&fake, Stage::LaterRange, iter::repeat(Fault::FlippedByte));
-    let opened = RemoteModel::open_in(&fake.store(), &url()).unwrap();
+    let fake = &FakeStore::new();
+    published(fake, MIB);
+    fail(fake, Stage::LaterRange, iter::repeat(Fault::FlippedByte));
+    let opened = RemoteModel::open_in(&fake.store(), &url(fake)).unwrap();
     let options = CheckOptions::from(opened.load_options(LoadOptions::new()).unwrap());
     let checked = check_bytes(opened.bytes().clone(), options.digests(true)).unwrap();
     let found: Vec<ErrorKind> = checked.errors().map(|found| found.error.kind()).collect();
@@ -276,35 +283,35 @@ fn a_publication_that_fails_changes_nothing() {
         cases.iter().flat_map(|case| answers.iter().map(move |answer| (*case, answer.clone())));
     let is_possible = |(kind, status): (Kind, u16)| status != 200 || kind == Kind::Complete;
     let all = all.filter(|((kind, _), (status, _))| is_possible((*kind, *status)));
-    at_once(all.collect(), |((kind, object), (status, answer))| {
-        let (fake, options) =
-            (FakeS3::new(), || PublishOptions::new().save(WeightFiles::PerTensor));
+    at_once(on_both(all), |(dialect, ((kind, object), (status, answer)))| {
+        let fake = &FakeStore::speaking(dialect);
+        let options = || PublishOptions::new().save(WeightFiles::PerTensor);
         let (store, tensors) = (fake.store(), [("w", 9 * MIB), ("b", 700)]);
         let (old, new) = (model(1, &tensors), model(2, &tensors));
-        publish_in(&store, &url(), &old, options()).unwrap();
+        publish_in(&store, &url(fake), &old, options()).unwrap();
         fake.fail(move |request, answered: Answered| match kind_of(request) == kind {
             true => Answer::Response(answer.clone()),
             false => Answer::Response(answered()),
         });
-        let error = publish_in(&store, &url(), &new, options()).unwrap_err();
+        let error = publish_in(&store, &url(fake), &new, options()).unwrap_err();
         let text = error.to_string();
         let said = if status == 403 { "does not allow it" } else { "error" };
-        let object = format!("`s3://models/a/{object}");
+        let object = format!("`{}/a/{object}", fake.root());
         assert!(text.contains(&object) && text.contains(said), "{kind:?} {status}: {text}");
         fake.work();
-        assert_same(&fetched(&store), &old);
-        publish_in(&store, &url(), &new, options()).unwrap();
-        assert_same(&fetched(&store), &new);
-        only_what_is_named(&fake);
+        assert_same(&fetched(fake), &old);
+        publish_in(&store, &url(fake), &new, options()).unwrap();
+        assert_same(&fetched(fake), &new);
+        only_what_is_named(fake);
     });
 }
 
 #[test]
 fn a_file_that_is_about_to_be_swept_is_not_taken_for_sent() {
-    let fake = FakeS3::new();
+    let fake = &FakeStore::new();
     let publish = |seed| {
         let container = model(seed, &[("w", 9)]);
-        publish_in(&fake.store(), &url(), &container, PublishOptions::new())
+        publish_in(&fake.store(), &url(fake), &container, PublishOptions::new())
     };
     publish(1).unwrap();
     publish(2).unwrap();
@@ -323,17 +330,17 @@ fn a_file_that_is_about_to_be_swept_is_not_taken_for_sent() {
     let again = publish(1).unwrap();
     assert!(!again.files[0].sent);
     assert_eq!(name(again), named);
-    only_what_is_named(&fake);
+    only_what_is_named(fake);
 }
 
-fn fetched(store: &Store) -> Container {
-    RemoteModel::open_in(store, &url()).unwrap().fetch(LoadOptions::new()).unwrap()
+fn fetched(fake: &FakeStore) -> Container {
+    RemoteModel::open_in(&fake.store(), &url(fake)).unwrap().fetch(LoadOptions::new()).unwrap()
 }
 
 /// Sweeps, and fails where more is left than one model and the files that it names.
-fn only_what_is_named(fake: &FakeS3) {
+fn only_what_is_named(fake: &FakeStore) {
     let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
-    let swept = sweep(&fake.store(), &StoreUrl::parse("s3://models").unwrap(), &all).unwrap();
+    let swept = sweep(&fake.store(), &fake.url(""), &all).unwrap();
     assert_eq!((swept.models, swept.named + 1), (1, fake.keys().len()), "{:?}", fake.keys());
-    contents(&fetched(&fake.store())).unwrap();
+    contents(&fetched(fake)).unwrap();
 }

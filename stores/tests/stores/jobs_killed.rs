@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use onnx_container::{Container, ErrorKind, Result};
 use onnx_container_store::job::{RemoteJob, RemoteJobOptions, jobs_in};
-use onnx_container_store::{PublishOptions, Store, StoreUrl, SweepOptions, publish_in, sweep};
+use onnx_container_store::{PublishOptions, Store, SweepOptions, publish_in, sweep};
 
-use crate::fake_s3::{FakeS3, Stored, options};
+use crate::fake_store::{Dialect, FakeStore, Stored};
 use crate::jobs::made;
 use crate::killed::{Ends, Proxy, fetched, url};
 use crate::models::{assert_same, is_same, model};
@@ -23,22 +23,23 @@ type Phase = fn(&Jobs, &Store, &str) -> Result<()>;
 
 /// A model that is replaced by a job.
 struct Jobs {
-    fake: FakeS3,
+    fake: FakeStore,
     old: Container,
     new: Container,
 }
 
 impl Jobs {
-    fn new(len: usize) -> Self {
+    fn new(dialect: Dialect, len: usize) -> Self {
         let tensors = [("w", len), ("b", 300), ("c", 200)];
-        let (fake, old, new) = (FakeS3::new(), model(1, &tensors), model(2, &tensors));
-        publish_in(&fake.store(), &url(), &old, PublishOptions::new()).unwrap();
+        let (old, new) = (model(1, &tensors), model(2, &tensors));
+        let fake = FakeStore::speaking(dialect);
+        publish_in(&fake.store(), &fake.url("m.onnx"), &old, PublishOptions::new()).unwrap();
         Self { fake, old, new }
     }
 
     fn plan(&self, store: &Store) -> Result<RemoteJob> {
         let options = RemoteJobOptions::from(PARTS).publish(PublishOptions::new().keep(1));
-        RemoteJob::plan(&self.new, &url(), store, options)
+        RemoteJob::plan(&self.new, &url(store), store, options)
     }
 
     /// What is there before each phase, and the job.
@@ -78,8 +79,9 @@ impl Jobs {
         let said = format!("{name}: request {at}, {ends:?}");
         self.fake.restore(before);
         let proxy = Proxy::new(self.fake.port, at, ends);
-        let through = options(proxy.port).trust_conditions(true);
-        let result = phase(self, &Store::open(&url(), &through).unwrap(), job);
+        let through = self.fake.options_through(proxy.port).trust_conditions(true);
+        let store = Store::open(&self.fake.url("m.onnx"), &through).unwrap();
+        let result = phase(self, &store, job);
         let direct = self.fake.store();
         let found = fetched(&direct).unwrap();
         let is_new = is_same(&found, &self.new);
@@ -93,7 +95,7 @@ impl Jobs {
     /// The phase again, the phases after it, and a sweep.
     fn ends_well(&self, name: &str, job: &str, said: &str) {
         let direct = self.fake.store();
-        let folder = StoreUrl::parse("s3://models").unwrap();
+        let folder = self.fake.url("");
         if name == "abort" {
             let job = RemoteJob::from_json(job, &direct).unwrap();
             let (key, again) = (format!("{}/", job.folder().key()), job.abort());
@@ -145,9 +147,11 @@ fn a_job_that_is_cut_ends_with_the_old_model_or_the_new() {
     /// Two requests to send.
     const LONG: usize = (8 << 20) + 9;
     std::thread::scope(|scope| {
-        for len in [SHORT, LONG] {
+        for (dialect, len) in
+            [(Dialect::S3, SHORT), (Dialect::S3, LONG), (Dialect::Gcs, SHORT), (Dialect::Gcs, LONG)]
+        {
             scope.spawn(move || {
-                let jobs = Jobs::new(len);
+                let jobs = Jobs::new(dialect, len);
                 // How long a part is matters where one is written.
                 let is_told = |name: &str| len == SHORT || ["write", "stream"].contains(&name);
                 for phase in jobs.phases().into_iter().filter(|phase| is_told(phase.0)) {

@@ -11,7 +11,7 @@ use onnx_container_store::{
     PublishOptions, Published, RemoteModel, Store, StoreUrl, SweepOptions, publish_in, sweep,
 };
 
-use crate::fake_s3::{FakeS3, Stored, options};
+use crate::fake_store::{Dialect, FakeStore, Stored};
 use crate::http::{Answer, forward, serve};
 use crate::models::{assert_same, is_same, model};
 
@@ -49,7 +49,7 @@ impl Proxy {
 
 /// One publication that is cut at every request.
 struct Publications {
-    fake: FakeS3,
+    fake: FakeStore,
     old: Option<Container>,
     new: Container,
     /// What is there before.
@@ -58,23 +58,23 @@ struct Publications {
     tried: bool,
 }
 
-pub fn url() -> StoreUrl {
-    StoreUrl::parse("s3://models/m.onnx").unwrap()
+pub fn url(store: &Store) -> StoreUrl {
+    StoreUrl::parse(&format!("{}/m.onnx", store.root())).unwrap()
 }
 
 fn publish(store: &Store, container: &Container) -> Result<Published> {
     let options = PublishOptions::new().save(WeightFiles::PerTensor).keep(1);
-    publish_in(store, &url(), container, options)
+    publish_in(store, &url(store), container, options)
 }
 
 pub fn fetched(store: &Store) -> Result<Container> {
-    RemoteModel::open_in(store, &url())?.fetch(LoadOptions::new())
+    RemoteModel::open_in(store, &url(store))?.fetch(LoadOptions::new())
 }
 
 impl Publications {
-    fn new(has_old: bool, tried: bool, len: usize) -> Self {
+    fn new(dialect: Dialect, has_old: bool, tried: bool, len: usize) -> Self {
         let tensors = [("w", len), ("b", 300)];
-        let fake = FakeS3::new();
+        let fake = FakeStore::speaking(dialect);
         let old = has_old.then(|| model(1, &tensors));
         if let Some(old) = &old {
             publish(&fake.store(), old).unwrap();
@@ -87,8 +87,10 @@ impl Publications {
         let said = format!("request {at}, {ends:?}, {retries} retries");
         self.fake.restore(&self.before);
         let proxy = Proxy::new(self.fake.port, at, ends);
-        let through = options(proxy.port).max_retries(retries).trust_conditions(!self.tried);
-        let published = publish(&Store::open(&url(), &through).unwrap(), &self.new);
+        let through = self.fake.options_through(proxy.port).max_retries(retries);
+        let through = through.trust_conditions(!self.tried);
+        let url = self.fake.url("m.onnx");
+        let published = publish(&Store::open(&url, &through).unwrap(), &self.new);
         if let (Err(error), true) = (&published, retries > 0) {
             panic!("{said}: {error}");
         }
@@ -111,7 +113,7 @@ impl Publications {
         let direct = self.fake.store();
         publish(&direct, &self.new).unwrap();
         let all = SweepOptions::new().older_than(Duration::ZERO).delete(true);
-        let swept = sweep(&direct, &StoreUrl::parse("s3://models").unwrap(), &all).unwrap();
+        let swept = sweep(&direct, &self.fake.url(""), &all).unwrap();
         // The model, its version, and their files.
         assert_eq!((swept.models, swept.named, self.fake.keys().len()), (2, 2, 4), "{said}");
         assert_same(&fetched(&direct).unwrap(), &self.new);
@@ -133,17 +135,20 @@ fn a_publication_that_is_cut_leaves_a_whole_model() {
     /// Two parts.
     const LONG: usize = (8 << 20) + 9;
     let cases = [
-        // Whether there is an old model, whether the store is tried first, the bytes of a tensor,
-        // and retries.
-        (false, true, SHORT, 0),
-        (true, true, SHORT, 3),
-        (false, false, LONG, 0),
-        (true, false, LONG, 3),
+        // How the store is spoken to, whether there is an old model, whether the store is tried
+        // first, the bytes of a tensor, and retries.
+        (Dialect::S3, false, true, SHORT, 0),
+        (Dialect::S3, true, true, SHORT, 3),
+        (Dialect::S3, false, false, LONG, 0),
+        (Dialect::S3, true, false, LONG, 3),
+        (Dialect::Gcs, false, true, SHORT, 0),
+        (Dialect::Gcs, true, true, SHORT, 3),
+        (Dialect::Gcs, false, false, LONG, 0),
     ];
     std::thread::scope(|scope| {
-        for (has_old, tried, len, retries) in cases {
-            let cut = move || Publications::new(has_old, tried, len).cut_everywhere(retries);
-            scope.spawn(cut);
+        for (dialect, has_old, tried, len, retries) in cases {
+            let publications = move || Publications::new(dialect, has_old, tried, len);
+            scope.spawn(move || publications().cut_everywhere(retries));
         }
     });
 }

@@ -3,7 +3,7 @@
 use onnx_container::{ErrorKind, LoadOptions};
 use onnx_container_store::{IfPresent, PublishOptions, RemoteModel, probe, publish_in};
 
-use crate::fake_s3::{FakeS3, options};
+use crate::fake_store::{DIALECTS, FakeStore};
 use crate::models::{assert_same, model};
 use crate::servers::{self, Place};
 
@@ -51,12 +51,13 @@ fn hold(place: &Place, reads: bool) {
 
 #[test]
 fn on_the_server_of_these_tests() {
-    for (create, matches) in [(true, true), (false, true), (true, false)] {
-        let fake = FakeS3::ignoring(create, matches);
-        let place = Place { options: options(fake.port), ..Place::fake() };
-        hold(&place, true);
-        let left = fake.keys();
-        assert!(left.iter().all(|key| !key.contains("probe")), "{left:?}");
+    for dialect in DIALECTS {
+        for (create, matches) in [(true, true), (false, true), (true, false)] {
+            let fake = FakeStore::ignoring(dialect, create, matches);
+            hold(&Place::of(&fake), true);
+            let left = fake.keys();
+            assert!(left.iter().all(|key| !key.contains("probe")), "{left:?}");
+        }
     }
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use onnx_container_store::job::RemoteJob;
 use onnx_container_store::{PublishOptions, Store, StoreUrl, SweepOptions, publish_in, sweep};
 
-use crate::fake_s3::{FakeS3, Kind, kind_of, options};
+use crate::fake_store::{FakeStore, Kind, kind_of, options};
 use crate::http::{Answer, Request, forward, serve};
 use crate::models::{model, renamed};
 
 /// The store of a server that takes no notice of prefixes and delimiters.
-fn lists_all(fake: &FakeS3) -> Store {
+fn lists_all(fake: &FakeStore) -> Store {
     let port = fake.port;
     let through = serve(move |request| {
         let mut request: Request = request.clone();
@@ -30,7 +30,7 @@ fn url(key: &str) -> StoreUrl {
 
 #[test]
 fn what_is_in_another_folder_stays() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let kept = || PublishOptions::new().keep(1);
     publish_in(&fake.store(), &url("b/m.onnx"), &model(1, &[("w", 100)]), kept()).unwrap();
     publish_in(&fake.store(), &url("ab/m.onnx"), &model(3, &[("w", 100)]), kept()).unwrap();

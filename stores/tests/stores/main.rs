@@ -14,7 +14,7 @@
 mod aborts;
 mod behaviour;
 mod ended_early;
-mod fake_s3;
+mod fake_store;
 mod faults;
 mod http;
 mod jobs;

@@ -11,7 +11,7 @@ use onnx_container_store::{
     IfPresent, PublishOptions, RemoteModel, Store, StoreUrl, SweepOptions, publish_in, sweep,
 };
 
-use crate::fake_s3::{FakeS3, Kind, kind_of, options};
+use crate::fake_store::{Dialect, FakeStore, Kind, kind_of, options};
 use crate::http::{Answer, Request, forward, serve};
 use crate::models::{bytes, contents, model, renamed};
 use crate::servers::{self, Place};
@@ -98,7 +98,7 @@ fn no_publication_is_lost_in_memory() {
 
 #[test]
 fn no_publication_is_lost_on_the_server_of_these_tests() {
-    count_up(&Place::fake(), 4, loads(200));
+    count_up(&Place::fake(Dialect::S3), 4, loads(200));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn no_publication_is_lost_on_servers() {
 /// The whole of a publication is between the last look of a sweep at a file and its end.
 #[test]
 fn a_file_that_is_about_to_be_deleted_is_not_named() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
     for seed in [0, 1] {
         publish(&fake.store(), &url, &numbered(seed, 0), IfPresent::Replace).unwrap();
@@ -138,7 +138,7 @@ fn a_file_that_is_about_to_be_deleted_is_not_named() {
 /// named meanwhile, while a week passes again and again and sweeps delete what is older.
 #[test]
 fn a_sweep_deletes_nothing_that_a_model_names() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let (store, folder) = (&fake.store(), &StoreUrl::parse("s3://models/races").unwrap());
     // No publication and no sweep takes a week.
     let (time, ended) = (RwLock::new(()), AtomicBool::new(false));
@@ -186,7 +186,7 @@ fn a_sweep_deletes_nothing_that_a_model_names() {
 /// The whole of an abort is between the looks of a commit at its parts and the publication.
 #[test]
 fn a_job_that_is_aborted_is_not_published() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
     publish(&fake.store(), &url, &numbered(1, 1), IfPresent::Replace).unwrap();
     // Whether a file, or the model of the plan, is looked at when the job is aborted.
@@ -232,7 +232,7 @@ fn is_model(request: &Request, _: bool) -> bool {
 /// The end of a commit of `job` and an abort before or after one of its requests: what came of
 /// both.
 fn ended_at(
-    fake: &FakeS3,
+    fake: &FakeStore,
     job: &RemoteJob,
     (is_step, is_before): Turn,
 ) -> (Result<()>, Result<()>) {
@@ -276,7 +276,7 @@ fn an_abort_beside_the_end_of_a_commit_tells_of_it() {
         ("after the model", (is_model, false), Some(HAS), true, "committed.json"),
     ];
     for (name, step, said, is_published, left) in cases {
-        let fake = FakeS3::new();
+        let fake = FakeStore::new();
         let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
         publish(&fake.store(), &url, &numbered(1, 1), IfPresent::Replace).unwrap();
         let job = RemoteJob::plan(&numbered(2, 2), &url, fake.store(), 1).unwrap();
@@ -310,7 +310,7 @@ fn an_abort_beside_the_end_of_a_commit_tells_of_it() {
 #[test]
 fn a_commit_that_is_killed_behind_its_note_is_told_by_an_abort() {
     for is_committed_again in [false, true] {
-        let fake = FakeS3::new();
+        let fake = FakeStore::new();
         let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
         let job = RemoteJob::plan(&numbered(2, 2), &url, fake.store(), 1).unwrap();
         job.write_from(0, &numbered(2, 2)).unwrap();

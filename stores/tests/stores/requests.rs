@@ -9,23 +9,23 @@ use onnx_container_store::object_store::{ObjectStoreExt, path::Path};
 use onnx_container_store::{PublishOptions, RemoteModel, StoreOptions, StoreUrl, publish_in};
 
 use crate::behaviour::wait;
-use crate::fake_s3::{FakeS3, Kind};
+use crate::fake_store::{FakeStore, Kind};
 use crate::models::{MIB, contents, model, renamed};
 
 /// What was asked for since the last call, by kinds in order.
-fn kinds(fake: &FakeS3) -> Vec<Kind> {
+fn kinds(fake: &FakeStore) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = fake.log().into_iter().map(|(kind, _)| kind).collect();
     kinds.sort();
     kinds
 }
 
-fn trusting(fake: &FakeS3) -> StoreOptions {
+fn trusting(fake: &FakeStore) -> StoreOptions {
     fake.options().trust_conditions(true)
 }
 
 #[test]
 fn a_model_is_read_by_few_requests() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
     let store = fake.store();
     let container = model(1, &[("a", 9 * MIB), ("b", 7 * MIB), ("c", 5)]);
@@ -56,7 +56,7 @@ fn a_model_is_read_by_few_requests() {
 
 #[test]
 fn what_is_there_is_not_sent() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
     let store = onnx_container_store::Store::open(&url, &trusting(&fake)).unwrap();
     let container = model(1, &[("a", 9 * MIB), ("b", 5)]);
@@ -82,7 +82,7 @@ fn what_is_there_is_not_sent() {
 /// Other tools give a tensor without elements no length.
 #[test]
 fn a_tensor_without_a_length_needs_no_rest_of_its_file() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
     let container = model(1, &[("a", 5), ("b", 20 * MIB)]);
     publish_in(&fake.store(), &url, &container, PublishOptions::new()).unwrap();
@@ -103,7 +103,7 @@ fn a_tensor_without_a_length_needs_no_rest_of_its_file() {
 
 #[test]
 fn a_job_makes_few_requests() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
     let store = onnx_container_store::Store::open(&url, &trusting(&fake)).unwrap();
     let container = model(1, &[("a", 9 * MIB), ("b", 5), ("c", 5)]);
@@ -133,7 +133,7 @@ fn a_job_makes_few_requests() {
 
 #[test]
 fn a_listing_of_jobs_makes_one_request_for_each() {
-    let fake = FakeS3::new();
+    let fake = FakeStore::new();
     let folder = StoreUrl::parse("s3://models/a").unwrap();
     let (store, container) = (fake.store(), model(1, &[("a", 5)]));
     let planned = |name: &str| {

@@ -15,7 +15,7 @@ use onnx_container_store::object_store::memory::InMemory;
 use onnx_container_store::{Store, StoreOptions, StoreUrl};
 use tempfile::TempDir;
 
-use crate::fake_s3::{FakeS3, options};
+use crate::fake_store::{Dialect, FakeStore, options};
 use crate::http::{Request, forward};
 
 /// A store that these tests write to: a bucket, and how it is reached.
@@ -39,8 +39,12 @@ impl Place {
         Self { opened: Some(store), ..Self::new("memory", "s3://memory", StoreOptions::new()) }
     }
 
-    pub fn fake() -> Self {
-        Self::new("the server of these tests", "s3://models", FakeS3::new().options())
+    pub fn fake(dialect: Dialect) -> Self {
+        Self::of(&FakeStore::speaking(dialect))
+    }
+
+    pub fn of(fake: &FakeStore) -> Self {
+        Self::new("the server of these tests", fake.root(), fake.options())
     }
 
     pub fn url(&self, key: &str) -> StoreUrl {

@@ -1,8 +1,8 @@
-//! [`FakeS3`]: as much of S3 as a publication and a load ask for, in memory, that fails as it is
-//! told.
+//! [`FakeStore`]: as much of S3 and of the XML API of Google Cloud Storage as a publication and a
+//! load ask for, in memory, that fails as it is told.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
@@ -21,15 +21,41 @@ pub enum Kind {
     List,
     /// A put without a condition.
     Put,
-    /// A put with `If-None-Match`.
+    /// A put of what is to be new.
     Create,
-    /// A put with `If-Match`.
+    /// A put in the place of one version.
     Update,
     Begin,
     Part,
     Complete,
     Abort,
     Delete,
+}
+
+/// How a client speaks to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    S3,
+    /// Objects have generations beside tags, and are deleted one by one.
+    Gcs,
+}
+
+pub const DIALECTS: [Dialect; 2] = [Dialect::S3, Dialect::Gcs];
+
+/// What is asked of the object that a put replaces.
+enum Condition<'a> {
+    IsNone,
+    HasTag(&'a str),
+    HasGeneration(&'a str),
+}
+
+fn condition_of(request: &Request) -> Option<Condition<'_>> {
+    let generation = request.header("x-goog-if-generation-match").map(|number| match number {
+        "0" => Condition::IsNone,
+        number => Condition::HasGeneration(number),
+    });
+    let is_new = request.header("if-none-match").map(|_| Condition::IsNone);
+    is_new.or(generation).or(request.header("if-match").map(Condition::HasTag))
 }
 
 pub fn kind_of(request: &Request) -> Kind {
@@ -41,13 +67,16 @@ pub fn kind_of(request: &Request) -> Kind {
         "GET" if request.range().is_some() => Kind::Range,
         "GET" => Kind::Whole,
         "PUT" if has("partNumber") => Kind::Part,
-        "PUT" if request.header("if-none-match").is_some() && !is_weights => Kind::Create,
-        "PUT" if request.header("if-match").is_some() => Kind::Update,
-        "PUT" => Kind::Put,
+        "PUT" => match condition_of(request) {
+            Some(Condition::IsNone) if !is_weights => Kind::Create,
+            None | Some(Condition::IsNone) => Kind::Put,
+            Some(_) => Kind::Update,
+        },
         "POST" if has("uploads") => Kind::Begin,
         "POST" if has("uploadId") => Kind::Complete,
         "POST" if has("delete") => Kind::Delete,
         "DELETE" if has("uploadId") => Kind::Abort,
+        "DELETE" => Kind::Delete,
         other => panic!("no request of these tests: {other} {}", request.target),
     }
 }
@@ -56,6 +85,8 @@ pub fn kind_of(request: &Request) -> Kind {
 pub struct Stored {
     pub bytes: Arc<Vec<u8>>,
     pub tag: String,
+    /// Of Google: another number each time the object is written.
+    generation: String,
     pub modified: SystemTime,
 }
 
@@ -79,33 +110,65 @@ struct Inner {
 }
 
 #[derive(Clone)]
-pub struct FakeS3 {
+pub struct FakeStore {
     inner: Arc<Inner>,
+    dialect: Dialect,
     pub port: u16,
 }
 
-impl FakeS3 {
+impl FakeStore {
     pub fn new() -> Self {
-        Self::ignoring(false, false)
+        Self::speaking(Dialect::S3)
     }
 
-    /// One that accepts and ignores `If-None-Match`, or `If-Match`.
-    pub fn ignoring(create: bool, matches: bool) -> Self {
+    pub fn speaking(dialect: Dialect) -> Self {
+        Self::ignoring(dialect, false, false)
+    }
+
+    /// One that accepts and ignores the condition that an object is new, or is a certain version.
+    pub fn ignoring(dialect: Dialect, create: bool, matches: bool) -> Self {
         let inner = Inner { ignores_create: create, ignores_match: matches, ..Inner::default() };
         let inner = Arc::new(inner);
         let served = Arc::clone(&inner);
         let port = serve(move |request| served.answer(request));
-        Self { inner, port }
+        Self { inner, dialect, port }
+    }
+
+    /// The URL of its bucket, without a slash at its end.
+    pub fn root(&self) -> &'static str {
+        match self.dialect {
+            Dialect::S3 => "s3://models",
+            Dialect::Gcs => "gs://models",
+        }
+    }
+
+    pub fn url(&self, key: &str) -> StoreUrl {
+        StoreUrl::parse(&format!("{}/{key}", self.root())).unwrap()
     }
 
     /// How the store is reached: each request is made once.
     pub fn options(&self) -> StoreOptions {
-        options(self.port)
+        self.options_through(self.port)
+    }
+
+    /// How the store is reached through a server that stands before it.
+    pub fn options_through(&self, port: u16) -> StoreOptions {
+        match self.dialect {
+            Dialect::S3 => options(port),
+            Dialect::Gcs => {
+                let account = account(port);
+                StoreOptions::new().set("google_service_account_key", account).max_retries(0)
+            }
+        }
+    }
+
+    /// A service account of Google with which the store is reached.
+    pub fn account(&self) -> String {
+        account(self.port)
     }
 
     pub fn store(&self) -> Store {
-        let url = StoreUrl::parse("s3://models/m.onnx").unwrap();
-        Store::open(&url, &self.options()).unwrap()
+        Store::open(&self.url("m.onnx"), &self.options()).unwrap()
     }
 
     /// From now on every request goes through `fault`.
@@ -165,6 +228,14 @@ pub fn options(port: u16) -> StoreOptions {
         .max_retries(0)
 }
 
+/// An account as emulators of Google have it.
+fn account(port: u16) -> String {
+    format!(
+        r#"{{"gcs_base_url": "http://127.0.0.1:{port}", "disable_oauth": true,
+            "client_email": "", "private_key": "", "private_key_id": ""}}"#
+    )
+}
+
 impl Inner {
     fn answer(&self, request: &Request) -> Answer {
         let key = request.path();
@@ -209,16 +280,23 @@ impl Inner {
                 let Some((name, parts)) = self.uploads.lock().unwrap().remove(&upload) else {
                     return failed(404, "NoSuchUpload");
                 };
-                let tag = self.put(&name, parts.into_values().collect::<Vec<_>>().concat());
-                xml(format!(
+                let stored = stored(parts.into_values().collect::<Vec<_>>().concat());
+                let (tag, generation) = (stored.tag.clone(), stored.generation.clone());
+                self.objects().insert(name, stored);
+                let body = format!(
                     "<CompleteMultipartUploadResult><ETag>{tag}</ETag>\
                      </CompleteMultipartUploadResult>"
-                ))
+                );
+                xml(body).with("x-goog-generation", generation)
             }
             Kind::Abort => {
                 self.uploads.lock().unwrap().remove(&upload);
                 Response::new(204, "")
             }
+            Kind::Delete if request.method == "DELETE" => match self.objects().remove(&name) {
+                Some(_) => Response::new(204, ""),
+                None => failed(404, "NoSuchKey"),
+            },
             Kind::Delete => {
                 let body = String::from_utf8(request.body.clone()).unwrap();
                 let keys = body.split("<Key>").skip(1).map(|key| key.split_once('<').unwrap().0);
@@ -251,32 +329,32 @@ impl Inner {
                     .with("content-range", format!("bytes {start}-{}/{len}", end - 1))
             }
         };
-        answer.with("etag", stored.tag).with("last-modified", modified.to_rfc2822())
+        let answer = answer.with("etag", stored.tag).with("x-goog-generation", stored.generation);
+        answer.with("last-modified", modified.to_rfc2822())
     }
 
     fn put_if(&self, request: &Request, name: &str) -> Response {
         // The lock is held until the object is there, or two requests would both be the first.
         let mut objects = self.objects();
-        let found = objects.get(name).map(|stored| stored.tag.as_str());
-        let refused = match (request.header("if-none-match"), request.header("if-match")) {
-            (Some(_), _) => !self.ignores_create && found.is_some(),
-            (_, Some(tag)) => !self.ignores_match && found != Some(tag),
-            _ => false,
+        let found = objects.get(name);
+        let refused = match condition_of(request) {
+            Some(Condition::IsNone) => !self.ignores_create && found.is_some(),
+            Some(Condition::HasTag(tag)) => {
+                !self.ignores_match && found.is_none_or(|found| found.tag != tag)
+            }
+            Some(Condition::HasGeneration(number)) => {
+                !self.ignores_match && found.is_none_or(|found| found.generation != number)
+            }
+            None => false,
         };
         if refused {
             return failed(412, "PreconditionFailed");
         }
         let stored = stored(request.body.clone());
-        let tag = stored.tag.clone();
+        let answer = Response::new(200, "").with("etag", stored.tag.clone());
+        let answer = answer.with("x-goog-generation", stored.generation.clone());
         objects.insert(name.to_owned(), stored);
-        Response::new(200, "").with("etag", tag)
-    }
-
-    fn put(&self, name: &str, bytes: Vec<u8>) -> String {
-        let stored = stored(bytes);
-        let tag = stored.tag.clone();
-        self.objects().insert(name.to_owned(), stored);
-        tag
+        answer
     }
 
     fn list(&self, request: &Request, bucket: &str) -> Response {
@@ -310,8 +388,10 @@ impl Inner {
 }
 
 fn stored(bytes: Vec<u8>) -> Stored {
-    let tag = tag_of(&bytes);
-    Stored { bytes: Arc::new(bytes), tag, modified: SystemTime::now() }
+    static WRITTEN: AtomicU64 = AtomicU64::new(1);
+    let (tag, number) = (tag_of(&bytes), WRITTEN.fetch_add(1, Ordering::Relaxed));
+    let generation = format!("{}", 1_790_000_000_000_000 + number);
+    Stored { bytes: Arc::new(bytes), tag, generation, modified: SystemTime::now() }
 }
 
 fn tag_of(bytes: &[u8]) -> String {

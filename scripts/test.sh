@@ -122,6 +122,16 @@ make_venv() (
     touch "$stamp"
 )
 
+# make_environment FOLDER REQUIREMENTS: a Python environment with these packages, once.
+make_environment() {
+    local stamp
+    stamp=$1/.$(cksum <"$2" | tr ' ' '-')
+    [[ ! -e $stamp ]] || return 0
+    "$(python)" -m venv --clear --without-pip "$1" &&
+        "$(python)" -m pip --python "$1/bin/python" install --quiet --disable-pip-version-check --retries 5 -r "$2" &&
+        touch "$stamp"
+}
+
 fetch_models() { "$(python)" scripts/models.py || offline 'the models cannot be fetched'; }
 
 fetch_libtorch() {
@@ -293,9 +303,16 @@ run_with_onnxruntime() {
 }
 
 # Models in stores, on servers that the tests start: moto and SeaweedFS of the Python environment,
-# and with ONNX_CONTAINER_STORES=all azurite, nginx and rclone, which have to be on the path.
+# and with ONNX_CONTAINER_STORES=all rclone, nanio and localbucket, and azurite and nginx, which have
+# to be on the path.
 run_stores() {
+    local environment=$BUILD/stores-venv
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
+    if [[ ${ONNX_CONTAINER_STORES:-} == all ]]; then
+        # A test whose server is missing says so, and where everything has to be there it fails.
+        make_environment "$environment" tests/stores-requirements.txt || true
+        PATH=$environment/bin:$PATH
+    fi
     ONNX_CONTAINER_PYTHON=$VENV/bin/python test_workspace --test stores -- --ignored --nocapture
 }
 
@@ -575,16 +592,11 @@ run_python_with_torch() {
 # Jobs on Ray, with the wheel of the section before, and stores on moto and SeaweedFS of the Python
 # environment.
 run_python_with_ray() {
-    local wheel environment=$BUILD/ray-venv stamp
+    local wheel environment=$BUILD/ray-venv
     wheel=$(find "$BUILD/wheels" -name 'onnx_container-*-cp311-abi3-*.whl' 2>/dev/null || true)
     [[ -n $wheel ]] || skip 'there is no wheel of the Python package'
-    stamp=$environment/.$(cksum <tests/ray-requirements.txt | tr ' ' '-')
-    if [[ ! -e $stamp ]]; then
-        "$(python)" -m venv --clear --without-pip "$environment"
-        "$(python)" -m pip --python "$environment/bin/python" install --quiet --disable-pip-version-check --retries 5 \
-            -r tests/ray-requirements.txt || offline 'ray cannot be fetched: jobs on it are not tested'
-        touch "$stamp"
-    fi
+    make_environment "$environment" tests/ray-requirements.txt ||
+        offline 'ray cannot be fetched: jobs on it are not tested'
     install_into "$environment/bin/python" "$wheel"
     ONNX_CONTAINER_PYTHON=$VENV/bin/python pytest "$environment/bin/python" python/tests/test_ray.py
 }

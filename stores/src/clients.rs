@@ -104,7 +104,9 @@ fn check_endpoint(url: &StoreUrl, endpoint: Option<&str>) -> Result<()> {
 #[cfg(feature = "aws")]
 pub(crate) fn s3(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
-    let mut builder = configured!(AmazonS3Builder::from_env(), Key, "AWS_", url, options);
+    // Objects are deleted one by one here, and not every server has the request for many.
+    let builder = AmazonS3Builder::from_env().with_disable_bulk_delete(true);
+    let mut builder = configured!(builder, Key, "AWS_", url, options);
     let profile = crate::profile::Profile::of_environment();
     let named = profile.named.clone().filter(|_| profile.credentials.is_empty());
     let lacks = |builder: &AmazonS3Builder, key: Key| builder.get_config_value(&key).is_none();

@@ -265,17 +265,6 @@ impl State {
                 );
                 answer("200 OK", &[], body.as_bytes())
             }
-            ("POST", None) if query.contains_key("delete") => {
-                let body = String::from_utf8(body.clone()).unwrap();
-                let mut deleted = "<DeleteResult>".to_owned();
-                for part in body.split("<Key>").skip(1) {
-                    let key = part.split("</Key>").next().unwrap();
-                    self.objects.remove(&key.replace("&amp;", "&"));
-                    deleted += &format!("<Deleted><Key>{key}</Key></Deleted>");
-                }
-                deleted += "</DeleteResult>";
-                answer("200 OK", &[], deleted.as_bytes())
-            }
             ("DELETE", _) => {
                 self.objects.remove(key);
                 answer("204 No Content", &[], b"")

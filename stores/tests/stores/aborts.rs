@@ -59,7 +59,7 @@ fn is_read(request: &Request, of: &str) -> bool {
 }
 
 fn is_delete(request: &Request, of: &str) -> bool {
-    is(Kind::Delete, request) && String::from_utf8_lossy(&request.body).contains(of)
+    is(Kind::Delete, request) && request.path().contains(of)
 }
 
 /// The requests of an abort, of which one is refused.

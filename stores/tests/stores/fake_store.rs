@@ -33,10 +33,11 @@ pub enum Kind {
 }
 
 /// How a client speaks to the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
+    #[default]
     S3,
-    /// Objects have generations beside tags, and are deleted one by one.
+    /// Objects have generations beside tags, and one that is not there cannot be deleted.
     Gcs,
 }
 
@@ -74,7 +75,6 @@ pub fn kind_of(request: &Request) -> Kind {
         },
         "POST" if has("uploads") => Kind::Begin,
         "POST" if has("uploadId") => Kind::Complete,
-        "POST" if has("delete") => Kind::Delete,
         "DELETE" if has("uploadId") => Kind::Abort,
         "DELETE" => Kind::Delete,
         other => panic!("no request of these tests: {other} {}", request.target),
@@ -98,6 +98,7 @@ pub type Answered<'a> = Box<dyn FnOnce() -> Response + 'a>;
 
 #[derive(Default)]
 struct Inner {
+    dialect: Dialect,
     /// By bucket and key, with a slash between.
     objects: Mutex<BTreeMap<String, Stored>>,
     /// Uploads that have begun and not ended, by their numbers: the name of the object, and parts.
@@ -112,7 +113,6 @@ struct Inner {
 #[derive(Clone)]
 pub struct FakeStore {
     inner: Arc<Inner>,
-    dialect: Dialect,
     pub port: u16,
 }
 
@@ -127,16 +127,17 @@ impl FakeStore {
 
     /// One that accepts and ignores the condition that an object is new, or is a certain version.
     pub fn ignoring(dialect: Dialect, create: bool, matches: bool) -> Self {
-        let inner = Inner { ignores_create: create, ignores_match: matches, ..Inner::default() };
+        let (ignores_create, ignores_match) = (create, matches);
+        let inner = Inner { dialect, ignores_create, ignores_match, ..Inner::default() };
         let inner = Arc::new(inner);
         let served = Arc::clone(&inner);
         let port = serve(move |request| served.answer(request));
-        Self { inner, dialect, port }
+        Self { inner, port }
     }
 
     /// The URL of its bucket, without a slash at its end.
     pub fn root(&self) -> &'static str {
-        match self.dialect {
+        match self.inner.dialect {
             Dialect::S3 => "s3://models",
             Dialect::Gcs => "gs://models",
         }
@@ -153,7 +154,7 @@ impl FakeStore {
 
     /// How the store is reached through a server that stands before it.
     pub fn options_through(&self, port: u16) -> StoreOptions {
-        match self.dialect {
+        match self.inner.dialect {
             Dialect::S3 => options(port),
             Dialect::Gcs => {
                 let account = account(port);
@@ -293,21 +294,10 @@ impl Inner {
                 self.uploads.lock().unwrap().remove(&upload);
                 Response::new(204, "")
             }
-            Kind::Delete if request.method == "DELETE" => match self.objects().remove(&name) {
-                Some(_) => Response::new(204, ""),
-                None => failed(404, "NoSuchKey"),
+            Kind::Delete => match (self.objects().remove(&name), self.dialect) {
+                (None, Dialect::Gcs) => failed(404, "NoSuchKey"),
+                _ => Response::new(204, ""),
             },
-            Kind::Delete => {
-                let body = String::from_utf8(request.body.clone()).unwrap();
-                let keys = body.split("<Key>").skip(1).map(|key| key.split_once('<').unwrap().0);
-                let bucket = name.trim_end_matches('/');
-                let mut deleted = String::new();
-                for key in keys {
-                    self.objects().remove(&format!("{bucket}/{}", unescaped(key)));
-                    deleted.push_str(&format!("<Deleted><Key>{key}</Key></Deleted>"));
-                }
-                xml(format!("<DeleteResult>{deleted}</DeleteResult>"))
-            }
         }
     }
 
@@ -413,8 +403,4 @@ const ESCAPES: [(&str, &str); 5] =
 
 fn escaped(text: &str) -> String {
     ESCAPES.iter().fold(text.to_owned(), |text, (plain, entity)| text.replace(plain, entity))
-}
-
-fn unescaped(text: &str) -> String {
-    ESCAPES.iter().rev().fold(text.to_owned(), |text, (plain, entity)| text.replace(entity, plain))
 }

@@ -69,3 +69,19 @@ fn on_rclone() {
         hold(&place, false);
     }
 }
+
+#[test]
+#[ignore = "needs servers: scripts/test.sh stores"]
+fn on_nanio() {
+    if let Some(place) = servers::extra("nanio", servers::nanio) {
+        hold(&place, true);
+    }
+}
+
+#[test]
+#[ignore = "needs servers: scripts/test.sh stores"]
+fn on_localbucket() {
+    if let Some(place) = servers::extra("localbucket", servers::localbucket) {
+        hold(&place, true);
+    }
+}

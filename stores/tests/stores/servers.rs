@@ -259,11 +259,42 @@ pub fn nginx() -> Option<(u16, PathBuf)> {
 
 /// A server of S3 that ignores conditions and ranges.
 pub fn rclone() -> Option<Place> {
-    let rclone = program("rclone")?;
+    let arguments =
+        |port| strings(&["serve", "s3", "--addr", &format!("127.0.0.1:{port}"), "served"]);
+    liar("rclone", arguments).map(|port| Place::new("rclone", "s3://models", options(port)))
+}
+
+/// A server of S3 that checks signatures, serves ranges, and ignores conditions.
+pub fn nanio() -> Option<Place> {
+    const USERS: &str = "[[users]]\naccess_key = \"user\"\nsecret_key = \"a secret of the user\"\n";
+    let users = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(users.path(), USERS).unwrap();
+    let file = users.path().display().to_string();
+    let arguments = |port: u16| {
+        let at = ["--host", "127.0.0.1", "--port", &port.to_string(), "--data-dir", "served"];
+        [strings(&["serve", "--options", &file]), strings(&at)].concat()
+    };
+    let port = liar("nanio", arguments)?;
+    let options = options(port).set("aws_skip_signature", "false");
+    let options = options.set("aws_access_key_id", "user");
+    let options = options.set("aws_secret_access_key", "a secret of the user");
+    Some(Place::new("nanio", "s3://models", options))
+}
+
+/// A server of S3 that refuses to overwrite, serves ranges, and ignores which version is replaced
+/// or read.
+pub fn localbucket() -> Option<Place> {
+    let arguments = |port: u16| strings(&["--port", &port.to_string(), "served"]);
+    liar("localbucket", arguments)
+        .map(|port| Place::new("localbucket", "s3://models", options(port)))
+}
+
+/// The port of a server whose buckets are the folders of its folder `served`.
+fn liar(name: &str, arguments: impl Fn(u16) -> Vec<String>) -> Option<u16> {
+    let program = program(name)?;
     let [port] = free_ports();
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("served/models")).unwrap();
-    let address = format!("127.0.0.1:{port}");
-    start(folder, port, &rclone, &strings(&["serve", "s3", "--addr", &address, "served"]));
-    Some(Place::new("rclone", "s3://models", options(port)))
+    start(folder, port, &program, &arguments(port));
+    Some(port)
 }

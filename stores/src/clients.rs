@@ -2,14 +2,16 @@
 //! [`StoreOptions`] set, and our times and retries.
 
 use std::collections::BTreeMap;
+#[cfg(feature = "http")]
 use std::sync::Arc;
 
-use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 use onnx_container::{Error, ErrorKind, Result};
 
+use crate::client::Client;
 use crate::errors::from_store;
 use crate::options::StoreOptions;
-use crate::url::{StoreUrl, without_secrets};
+use crate::url::StoreUrl;
 
 /// Times and pools of every client, by the names of object_store's configuration. A part of
 /// 64 MiB may take minutes, so what is bounded is how long nothing arrives.
@@ -90,7 +92,7 @@ fn check_endpoint(url: &StoreUrl, endpoint: Option<&str>) -> Result<()> {
     };
     match endpoint {
         Some(address) if !is_address(address) => {
-            let shown = without_secrets(address);
+            let shown = crate::url::without_secrets(address);
             let reason = format!(
                 "the endpoint of the store is `{shown}`: write an address such as \
                  `http://localhost:8333`"
@@ -102,7 +104,7 @@ fn check_endpoint(url: &StoreUrl, endpoint: Option<&str>) -> Result<()> {
 }
 
 #[cfg(feature = "aws")]
-pub(crate) fn s3(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
+pub(crate) fn s3(url: &StoreUrl, options: &StoreOptions) -> Result<Client> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
     // Objects are deleted one by one here, and not every server has the request for many.
     let builder = AmazonS3Builder::from_env().with_disable_bulk_delete(true);
@@ -141,11 +143,11 @@ pub(crate) fn s3(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Obje
     check_endpoint(url, endpoint.as_deref())?;
     let is_amazon = endpoint.is_none_or(|address| address.contains(".amazonaws.com"));
     let store = builder.build().map_err(|error| not_made(url, error))?;
-    Ok((Arc::new(store), is_amazon))
+    Ok(Client::paged(store, is_amazon))
 }
 
 #[cfg(feature = "gcp")]
-pub(crate) fn gcs(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
+pub(crate) fn gcs(url: &StoreUrl, options: &StoreOptions) -> Result<Client> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Key};
     let mut builder =
         configured!(GoogleCloudStorageBuilder::from_env(), Key, "GOOGLE_", url, options);
@@ -158,7 +160,7 @@ pub(crate) fn gcs(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Obj
     check_endpoint(url, address.as_deref())?;
     let is_google = address.is_none_or(|address| address.contains(".googleapis.com"));
     let store = builder.build().map_err(|error| not_made(url, error))?;
-    Ok((Arc::new(store), is_google))
+    Ok(Client::paged(store, is_google))
 }
 
 /// The address that a service account names in its key or in its file: those for emulators do.
@@ -171,10 +173,7 @@ fn address_of_account(key: Option<String>, file: Option<String>) -> Option<Strin
 }
 
 #[cfg(feature = "azure")]
-pub(crate) fn azure(
-    url: &StoreUrl,
-    options: &StoreOptions,
-) -> Result<(Arc<dyn ObjectStore>, bool)> {
+pub(crate) fn azure(url: &StoreUrl, options: &StoreOptions) -> Result<Client> {
     use object_store::azure::{AzureConfigKey as Key, MicrosoftAzureBuilder};
     let mut builder = configured!(MicrosoftAzureBuilder::from_env(), Key, "AZURE_", url, options);
     let address = builder.get_config_value(&Key::Endpoint);
@@ -186,11 +185,11 @@ pub(crate) fn azure(
     check_endpoint(url, address.as_deref())?;
     let is_azure = address.is_none_or(|address| address.contains(".core.windows.net"));
     let store = builder.build().map_err(|error| not_made(url, error))?;
-    Ok((Arc::new(store), is_azure && !emulated))
+    Ok(Client::paged(store, is_azure && !emulated))
 }
 
 #[cfg(feature = "http")]
-pub(crate) fn http(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
+pub(crate) fn http(url: &StoreUrl, options: &StoreOptions) -> Result<Client> {
     use object_store::http::HttpBuilder;
     let mut builder = HttpBuilder::new().with_url(url.root()).with_retry(retries(options));
     for (key, value) in CLIENT {
@@ -203,7 +202,7 @@ pub(crate) fn http(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn Ob
         builder = builder.with_config(key, value);
     }
     let store = builder.build().map_err(|error| not_made(url, error))?;
-    Ok((Arc::new(store), false))
+    Ok(Client::of(Arc::new(store)))
 }
 
 #[cfg(all(test, feature = "aws"))]
@@ -221,7 +220,7 @@ mod tests {
         }
         for endpoint in ["localhost:8333", "127.0.0.1:1", "", "http://local host", "ftp://h"] {
             let options = StoreOptions::new().set("aws_endpoint_url", endpoint);
-            let error = s3(&url, &options).unwrap_err();
+            let error = s3(&url, &options).map(|_| ()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{endpoint}: {error}");
         }
     }

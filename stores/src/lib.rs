@@ -15,12 +15,14 @@
 //! from `spawn_blocking`.
 
 mod again;
+mod client;
 #[cfg(feature = "https")]
 mod clients;
 mod errors;
 #[cfg(feature = "http")]
 mod hub;
 pub mod job;
+mod listing;
 mod missing;
 mod names;
 mod object;

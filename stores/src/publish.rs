@@ -19,6 +19,7 @@ use onnx_container::{Buffer, Container, Error, ErrorKind, Result, work};
 
 use crate::again::{ATTEMPTS, again, may_pass, pause};
 use crate::errors::from_store;
+use crate::listing;
 use crate::missing::missing;
 use crate::names::{content_name, is_version_of, same_version, version_name};
 use crate::object::{Object, Version};
@@ -354,10 +355,8 @@ impl Publication {
 pub fn versions(store: &Store, url: &StoreUrl) -> Result<Vec<StoreUrl>> {
     url.refuse_read_only()?;
     let folder = url.key().rsplit_once('/').map(|(folder, _)| folder);
-    let folder = folder.map(crate::url::path_of).transpose()?;
     run(async {
-        let listed = again(|| store.objects().list_with_delimiter(folder.as_ref())).await;
-        let listed = listed.map_err(|error| from_store(&store.shown(""), error))?;
+        let listed = listing::inside(store, folder.unwrap_or_default()).await?;
         let keys = listed.objects.into_iter().map(|meta| url.with_key(meta.location));
         // Some servers list more than one folder.
         let is_beside = |key: &StoreUrl| {

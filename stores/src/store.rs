@@ -13,6 +13,7 @@ use object_store::ObjectStore;
 use onnx_container::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 
+use crate::client::Client;
 #[cfg(feature = "https")]
 use crate::clients;
 use crate::options::StoreOptions;
@@ -34,7 +35,7 @@ use crate::url::{Scheme, StoreUrl};
 pub struct Store(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) client: Client,
     pub(crate) root: String,
     pub(crate) streams: Streams,
     /// Whether conditions are honoured without being tried.
@@ -56,12 +57,12 @@ impl Store {
     /// Any store of object_store: with credentials, caches or limits of its own. `root` is what
     /// errors call it, such as `s3://bucket`.
     pub fn new(objects: Arc<dyn ObjectStore>, root: impl Into<String>) -> Self {
-        Self::made(objects, root.into(), false)
+        Self::made(Client::of(objects), root.into(), false)
     }
 
-    fn made(objects: Arc<dyn ObjectStore>, root: String, trusted: bool) -> Self {
+    fn made(client: Client, root: String, trusted: bool) -> Self {
         let (streams, abilities) = (Streams::new(), OnceLock::new());
-        Self(Arc::new(Inner { objects, root, streams, trusted, abilities }))
+        Self(Arc::new(Inner { client, root, streams, trusted, abilities }))
     }
 
     /// The store of `url`. Nothing is asked of it yet.
@@ -72,7 +73,7 @@ impl Store {
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> Result<Self> {
         if url.scheme() == Scheme::Hub {
             // It stays at the commit that it finds first, so another one has to look again.
-            return Ok(Self::made(build(url, options)?.0, url.root().to_owned(), false));
+            return Ok(Self::made(build(url, options)?, url.root().to_owned(), false));
         }
         static OPENED: OnceLock<Mutex<Opened>> = OnceLock::new();
         let opened = OPENED.get_or_init(Mutex::default);
@@ -81,9 +82,9 @@ impl Store {
         if let Some(store) = opened.get(&key).and_then(Weak::upgrade) {
             return Ok(Self(store));
         }
-        let (objects, known) = build(url, options)?;
-        let trusted = known || options.trust_conditions;
-        let store = Self::made(objects, url.root().to_owned(), trusted);
+        let client = build(url, options)?;
+        let trusted = client.is_known || options.trust_conditions;
+        let store = Self::made(client, url.root().to_owned(), trusted);
         opened.retain(|_, store| store.strong_count() > 0);
         opened.insert(key, Arc::downgrade(&store.0));
         Ok(store)
@@ -96,7 +97,7 @@ impl Store {
 
     /// The store of object_store.
     pub fn objects(&self) -> &Arc<dyn ObjectStore> {
-        &self.0.objects
+        &self.0.client.objects
     }
 
     /// What errors call the object of this key.
@@ -119,9 +120,9 @@ fn settings(options: &StoreOptions) -> [u8; 32] {
     Sha256::digest(all).into()
 }
 
-/// The client of a store, and whether it is one that is known to honour conditions.
+/// The client of a store.
 #[cfg_attr(not(feature = "https"), expect(unused_variables, reason = "no store is compiled in"))]
-fn build(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>, bool)> {
+fn build(url: &StoreUrl, options: &StoreOptions) -> Result<Client> {
     #[cfg(feature = "https")]
     clients::use_ring();
     match url.scheme() {
@@ -134,7 +135,7 @@ fn build(url: &StoreUrl, options: &StoreOptions) -> Result<(Arc<dyn ObjectStore>
         #[cfg(feature = "http")]
         Scheme::Http => clients::http(url, options),
         #[cfg(feature = "http")]
-        Scheme::Hub => crate::hub::open(url, options).map(|store| (store, false)),
+        Scheme::Hub => crate::hub::open(url, options).map(Client::of),
         Scheme::Other => {
             let reason = format!("no URL reaches `{}`: give that store", url.root());
             Err(Error::new(ErrorKind::Unsupported, reason))

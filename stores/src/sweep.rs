@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use crate::again::again;
 use crate::errors::from_store;
 use crate::job::{JobObject, job_of};
+use crate::listing;
 use crate::missing::DEFAULT_AGE;
 use crate::names::is_published_name;
 use crate::object::{AT_ONCE, Object, Version};
@@ -132,18 +133,14 @@ pub fn sweep(store: &Store, folder: &StoreUrl, options: &SweepOptions) -> Result
 
 /// All objects below `folder`, and the models of the folders above it, which may name files in it.
 async fn list(store: &Store, folder: &StoreUrl) -> Result<Vec<ObjectMeta>> {
-    let fail = |error| from_store(&folder.to_string(), error);
     let prefix = path_of(folder.key())?;
-    let below = store.objects().list(Some(&prefix));
-    let mut listed: Vec<ObjectMeta> = below.try_collect().await.map_err(fail)?;
+    let mut listed = listing::below(store, folder.key()).await?;
     // Some servers list all that they have.
     listed.retain(|meta| meta.location.prefix_matches(&prefix));
     let mut above = folder.key();
     while !above.is_empty() {
         above = above.rsplit_once('/').map_or("", |(above, _)| above);
-        let prefix = path_of(above)?;
-        let prefix = (!above.is_empty()).then_some(&prefix);
-        let beside = store.objects().list_with_delimiter(prefix).await.map_err(fail)?;
+        let beside = listing::inside(store, above).await?;
         listed.extend(beside.objects.into_iter().filter(|meta| is_model(meta.location.as_ref())));
     }
     Ok(listed)

@@ -201,6 +201,10 @@ pub(crate) fn plain(location: &str) -> String {
 
 /// A key as object_store takes it: as it stands.
 pub(crate) fn path_of(key: &str) -> Result<Path> {
+    // object_store drops it, and `/a` is another object than `a`.
+    if key.starts_with('/') {
+        return Err(invalid(format!("no key of a store begins with a slash: `{key}`")));
+    }
     Path::parse(key).map_err(|error| invalid(format!("no key of a store: {error}")))
 }
 
@@ -319,6 +323,12 @@ mod tests {
             let error = StoreUrl::parse(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+        for (key, said) in [("/m.onnx", "begins with a slash"), ("a//m.onnx", "empty")] {
+            for error in [StoreUrl::of("memory:/", key), StoreUrl::named("s3://b", key)] {
+                let error = error.unwrap_err().to_string();
+                assert!(error.contains(said), "{key}: {error}");
+            }
         }
         assert!(!is_url("C:\\m.onnx") && !is_url("a://b") && !is_url("s3:/b"));
     }

@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::again::again;
 use crate::errors::from_store;
+use crate::listing;
 use crate::names::hex;
 use crate::object::{AT_ONCE, Object};
 use crate::store::Store;
@@ -242,9 +243,7 @@ impl JobFolder {
 
     /// Whether the job has a description, and no commit has published its model. By one request.
     pub(super) async fn is_open(&self) -> Result<bool> {
-        let prefix = path_of(self.url.key())?;
-        let listed = again(|| self.store.objects().list_with_delimiter(Some(&prefix))).await;
-        let listed = listed.map_err(|error| from_store(&self.shown(), error))?;
+        let listed = listing::inside(&self.store, self.url.key()).await?;
         let has = |name| {
             let key = self.object(name);
             listed.objects.iter().any(|meta| meta.location.as_ref() == key.key())
@@ -299,9 +298,7 @@ impl JobFolder {
 
     async fn list(&self) -> Result<Vec<ObjectMeta>> {
         let prefix = path_of(self.url.key())?;
-        let listed = self.store.objects().list(Some(&prefix)).try_collect().await;
-        let mut listed: Vec<ObjectMeta> =
-            listed.map_err(|error| from_store(&self.shown(), error))?;
+        let mut listed = listing::below(&self.store, self.url.key()).await?;
         // Some servers list all that they have, and what is listed here is removed.
         listed.retain(|meta| meta.location.prefix_matches(&prefix));
         Ok(listed)

@@ -8,12 +8,11 @@ use onnx_container::{Error, ErrorKind, Result};
 use super::committed::aborted_json;
 use super::description::RemoteJob;
 use super::folder::JobFolder;
-use crate::again::again;
-use crate::errors::from_store;
+use crate::listing;
 use crate::object::AT_ONCE;
 use crate::runtime::run;
 use crate::store::Store;
-use crate::url::{StoreUrl, path_of};
+use crate::url::StoreUrl;
 
 /// What an abort says of a commit.
 const PUBLISHED: &str =
@@ -145,13 +144,8 @@ async fn abort_open(folder: &JobFolder) -> Result<Option<String>> {
 /// Where the store cannot be listed.
 pub fn jobs_in(store: &Store, folder: &StoreUrl) -> Result<Vec<StoreUrl>> {
     folder.refuse_read_only()?;
-    let prefix = match folder.key() {
-        "" => None,
-        key => Some(path_of(key)?),
-    };
     run(async {
-        let listed = again(|| store.objects().list_with_delimiter(prefix.as_ref())).await;
-        let listed = listed.map_err(|error| from_store(&folder.to_string(), error))?;
+        let listed = listing::inside(store, folder.key()).await?;
         let urls = listed.common_prefixes.iter().map(|it| folder.with_key(it.as_ref()));
         // Some servers list a prefix of which nothing is left.
         let found = urls.filter(|url| is_of_job(url.name())).map(|url| async move {

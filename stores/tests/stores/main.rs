@@ -28,3 +28,4 @@ mod races;
 mod receipts;
 mod requests;
 mod servers;
+mod sweeps_killed;

@@ -200,7 +200,9 @@ use onnx_container_proto::internal::{buffers, dtype, error, limits, tensor, wire
 pub mod edit {
     pub use crate::attach_model::{AttachOptions, AttachedWeights};
     pub use crate::container::add_delete::Deleted;
-    pub use crate::container::cast::{CastOptions, CastReport, NotCast, NotCastReason};
+    pub use crate::container::cast::{
+        CastOptions, CastReport, NotCast, NotCastReason, unknown_operators,
+    };
     pub use crate::container::consolidate::{ConsolidateOptions, consolidate};
     pub use crate::container::externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
     pub use crate::container::fill::{FillOptions, Filled, PrefixRule, Sharing};

@@ -970,10 +970,12 @@ class Container:
             except_: names of tensors that stay as they are, or patterns such as ``"*norm*"``.
             compute: computes in the type too, instead of adding ``Cast`` nodes.
             keep_io: with ``compute``, inputs and outputs keep their types.
+            keep_ops: with ``compute``, types of operators (``"Softmax"``) or names of nodes that compute in the old type; their
+                weights are cast all the same: see ``except_``.
 
         Raises:
             Error: there are no weights to cast, they were not loaded, or cannot be cast. The container is then as it was.
-            ValueError: no tensor has a name like one of ``except_``.
+            ValueError: no tensor has a name like one of ``except_``, or no node is one of ``keep_ops``.
 
             >>> container = Container.load("encoder.onnx")
             >>> container.cast("fp16", except_="*scale*").cast
@@ -984,6 +986,7 @@ class Container:
             given["from_"] = DataType.of(given["from_"])
         if given["except_"]:
             given["except_"] = _patterns.selected("cast", sorted(self._core.names()), given["except_"])
+        given["keep_ops"] = _options.kept_ops("cast", given["keep_ops"], self._core)
         return CastReport(*self._core.cast(DataType.of(to), given))
 
     # What it is

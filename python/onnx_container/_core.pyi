@@ -64,6 +64,7 @@ __all__ = [
     "sweep",
     "torch_memory",
     "transfer",
+    "unknown_operators",
     "verify_signature",
     "versions",
     "weights_files",
@@ -107,7 +108,7 @@ class Job:
         source: Any,
         path: Any,
         parts: int,
-        cast: tuple[int, bool, list[str]] | None,
+        cast: tuple[int, bool, list[str], list[str]] | None,
         options: Any,
         reading: tuple[str, list[tuple[str, int]], bool],
     ) -> Job: ...
@@ -264,7 +265,7 @@ class StoreJob:
         source: str,
         url: str,
         parts: int,
-        cast: tuple[int, bool, list[str]] | None,
+        cast: tuple[int, bool, list[str], list[str]] | None,
         save: Any,
         publishing: Any,
         reached: Any,
@@ -372,6 +373,7 @@ def scan(
     folder: Any, equal: bool, min_equal_bytes: int, load: Any
 ) -> dict[str, Any]: ...
 def transfer(source: Any, target: Any, moves: bool, load: Any, options: Any) -> dict[str, Any]: ...
+def unknown_operators(container: Container, names: list[str]) -> list[str]: ...
 def verify_signature(path: Any, options: Any) -> dict[str, Any]: ...
 def versions(url: str, reached: Any) -> list[str]: ...
 def weights_files(container: Container) -> list[os.PathLike[str]]: ...

@@ -160,6 +160,7 @@ class Job:
         parts: int = 1,
         cast: Any = None,
         keep_io: bool = False,
+        keep_ops: Iterable[str] | str = (),
         except_: Iterable[str] | str = (),
         paths: Literal["strict", "model-dirs", "trusted"] = "model-dirs",
         limits: Mapping[str, Size] | None = None,
@@ -175,7 +176,10 @@ class Job:
             path, parts: see :meth:`plan`.
             cast: the float type that weights are cast to, and computed in.
             keep_io: True leaves inputs and outputs of the model as they are.
-            except_: names of weights that are not cast, or patterns.
+            keep_ops: types of operators (``"Softmax"``) or names of nodes that compute in the old type; their weights are cast
+                all the same: see ``except_``.
+            except_: names of weights that are not cast, or patterns; their operators compute in the new type all the same: see
+                ``keep_ops``.
             paths, limits: how a source that is not trusted is opened, as by :meth:`Container.load`. They are part of the job:
                 every process opens it so.
             mmap: whether this process maps the file of ``source``, so that weights in it are not all in memory. No process may
@@ -193,9 +197,12 @@ class Job:
         reading = _options.source("Job.rewrite", mmap, paths=paths, limits=limits)
         if cast is not None:
             how: dict[str, Any] = {"weights": False, "paths": paths, "limits": limits, "mmap": mmap, **target.source_options}
-            names = sorted(Container.load(source, **how)._core.names()) if except_ else []
-            kept = _patterns.selected("Job.rewrite", names, except_) if except_ else []
-            recast = int(DataType.of(cast)), keep_io, kept
+            kept: tuple[list[str], list[str]] = ([], [])
+            if except_ or keep_ops:
+                known = Container.load(source, **how)._core
+                excepted = _patterns.selected("Job.rewrite", sorted(known.names()), except_) if except_ else []
+                kept = excepted, _options.kept_ops("Job.rewrite", keep_ops, known)
+            recast = int(DataType.of(cast)), keep_io, *kept
         core: _core.Job | _core.StoreJob
         if target.is_stored:
             core = _core.StoreJob.rewrite(os.fsdecode(source), target.place, parts, recast, *target.how, reading)

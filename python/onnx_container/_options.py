@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from . import _places, _values
+from . import _core, _places, _values
 
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
@@ -129,6 +129,7 @@ class CastOptions(TypedDict, total=False):
     except_: Iterable[str] | str
     compute: bool
     keep_io: bool
+    keep_ops: Iterable[str] | str
 
 
 class SignOptions(TypedDict, total=False):
@@ -494,8 +495,23 @@ def fill(function: str = "fill", **given: Any) -> dict[str, Any]:
 
 def cast(**given: Any) -> dict[str, Any]:
     """Options of a cast."""
-    defaults = {"from_": None, "min_bytes": None, "except_": (), "compute": False, "keep_io": False}
+    defaults = {"from_": None, "min_bytes": None, "except_": (), "compute": False, "keep_io": False, "keep_ops": ()}
     options = checked("cast", given, defaults)
+    named = {name: _names("cast", name, options[name]) for name in ("except_", "keep_ops")}
     if options["keep_io"] and not options["compute"]:
         raise ValueError("keep_io is for compute=True: without it, inputs and outputs stay as they are")
-    return {**options, "except_": _names("cast", "except_", options["except_"])}
+    if options["keep_ops"] and not options["compute"]:
+        raise ValueError("keep_ops is for compute=True: without it, all nodes compute in the old type")
+    return {**options, **named}
+
+
+def kept_ops(function: str, given: Any, container: _core.Container) -> list[str]:
+    """The operators and nodes that a cast leaves as they are.
+
+    Raises:
+        ValueError: the model has none of a name.
+    """
+    names = _names(function, "keep_ops", given)
+    if unknown := _core.unknown_operators(container, names):
+        raise ValueError(f"{function}(): keep_ops has {unknown[0]!r}: no node has this name, and none is of this type")
+    return names

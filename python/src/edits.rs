@@ -1,5 +1,7 @@
-//! Small changes of the model of a container: names, metadata, initializers that go.
+//! Small changes of the model of a container: names, metadata, initializers that go; and whether
+//! operators are there that a change is to leave alone.
 
+use onnx_container::edit::unknown_operators as unknown_in;
 use pyo3::prelude::*;
 
 use crate::container::Container;
@@ -55,4 +57,17 @@ pub fn delete_initializer(
         false => container.delete_initializer(name),
     });
     Ok(deleted?.uses)
+}
+
+/// Those of `names` that are neither a type of operators in the model nor the name of a node.
+#[pyfunction]
+pub fn unknown_operators(
+    py: Python<'_>,
+    container: &Container,
+    names: Vec<String>,
+) -> PyResult<Vec<String>> {
+    container.read(py, |container| {
+        let unknown = unknown_in(container.model(), names.iter().map(String::as_str))?;
+        Ok(unknown.into_iter().map(str::to_owned).collect())
+    })
 }

@@ -23,8 +23,9 @@ pub struct Job(onnx_container::job::Job);
 /// A tensor: name, type, dimensions, file, offset, length in bytes, part.
 pub type Planned = (String, i32, Vec<u64>, String, u64, u64, usize);
 
-/// A cast: the number of the float type, whether inputs and outputs stay, names that are not cast.
-pub type Cast = (i32, bool, Vec<String>);
+/// A cast: the number of the float type, whether inputs and outputs stay, names that are not cast,
+/// operators or nodes that compute in the old type.
+pub type Cast = (i32, bool, Vec<String>, Vec<String>);
 
 /// How far a job is: parts that are written, parts that are not, writers of slices, bytes that are
 /// written, all bytes, whether it is committed and not ended.
@@ -32,9 +33,9 @@ pub type Status = (Vec<usize>, Vec<usize>, Vec<String>, u64, u64, bool);
 
 /// The cast of a rewrite.
 pub fn recast(cast: Option<Cast>) -> PyResult<Option<Recast>> {
-    let recast = cast.map(|(to, keep_io, except)| {
+    let recast = cast.map(|(to, keep_io, except, keep_ops)| {
         let to = DataType::try_from(to).or_raise()?;
-        Ok(Recast::new(to).keep_io(keep_io).except(except))
+        Ok(Recast::new(to).keep_io(keep_io).except(except).keep_ops(keep_ops))
     });
     recast.transpose()
 }

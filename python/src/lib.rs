@@ -56,7 +56,9 @@ mod _core {
     #[pymodule_export]
     use crate::dlpack::dlpack;
     #[pymodule_export]
-    use crate::edits::{delete_initializer, metadata, remove_metadata, rename, set_metadata};
+    use crate::edits::{
+        delete_initializer, metadata, remove_metadata, rename, set_metadata, unknown_operators,
+    };
     #[pymodule_export]
     use crate::error::Error;
     #[pymodule_export]

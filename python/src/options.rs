@@ -267,12 +267,13 @@ pub struct Cast {
     except_: Vec<String>,
     compute: bool,
     keep_io: bool,
+    keep_ops: Vec<String>,
 }
 
 impl Cast {
     pub fn options(self) -> PyResult<CastOptions> {
-        let mut options =
-            CastOptions::new().except(self.except_).compute(self.compute).keep_io(self.keep_io);
+        let options = CastOptions::new().except(self.except_).compute(self.compute);
+        let mut options = options.keep_io(self.keep_io).keep_ops(self.keep_ops);
         if let Some(from) = self.from_ {
             options = options.from_dtype(dtype(from)?);
         }

@@ -442,6 +442,10 @@ def test_one_name_is_not_taken_for_its_letters(tmp_path: Path) -> None:
         container.cast(10, except_=["a", "c"])
     with pytest.raises(ValueError, match="compute=True"):
         container.cast(10, keep_io=True)
+    with pytest.raises(ValueError, match="compute=True"):
+        container.cast(10, keep_ops="MatMul")
+    with pytest.raises(ValueError, match="keep_ops has 'Matmul': no node"):
+        container.cast(10, compute=True, keep_ops=["MatMul", "Matmul"])
     other = Container(models.matmul()[0])
     named = {handle[1:]: weight for handle, weight in weights.items()} | {"extra": weights["#a"]}
     assert other.fill(named, ignore="extra", strict=True).filled == 2

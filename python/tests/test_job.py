@@ -175,6 +175,19 @@ def test_a_rewrite_casts_and_runs(tmp_path: Path) -> None:
     assert np.allclose(half, full, rtol=1e-3)
 
 
+def test_operators_that_are_named_keep_their_type(tmp_path: Path) -> None:
+    filled().save(tmp_path / "m.onnx")
+    expected = filled()
+    expected.cast("float16", compute=True, keep_ops="Add", except_="b")
+    how = {"cast": "float16", "except_": "b"}
+    job = Job.rewrite(tmp_path / "m.onnx", tmp_path / "half.onnx", keep_ops=["Add"], **how)
+    job.write(0)
+    assert job.commit().digest == expected.digest()
+    assert "Cast" in [node.op_type for node in expected.model_proto.graph.node]
+    with pytest.raises(ValueError, match="Job.rewrite.*keep_ops has 'Softmax': no node has this name"):
+        Job.rewrite(tmp_path / "m.onnx", tmp_path / "o.onnx", keep_ops=["Softmax"], **how)
+
+
 PEAK = """
 import sys, onnx_container as oc
 from pathlib import Path

@@ -206,6 +206,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         ("fill", "replace_prefix", [5, {1: "x"}, {"a": 1}]),
         ("fill", "ignore", [5, b"x", [1], [None]]),
         ("cast", "except_", [5, b"x", True, [1]]),
+        ("cast", "keep_ops", [5, b"x", True, [1]]),
         ("inline_functions", "only", [5, b"x", [1], [None]]),
         ("inline_functions", "except_", [5, b"x", [1], [None]]),
         ("sign", "signature", [5, b"x"]),

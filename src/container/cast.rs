@@ -14,6 +14,7 @@ mod graph;
 mod options;
 mod overflow;
 mod types;
+mod unknown;
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,6 +35,7 @@ use options::float;
 use overflow::Overflow;
 
 pub use options::{CastOptions, CastReport, NotCast, NotCastReason};
+pub use unknown::unknown_operators;
 
 impl Container {
     /// Stores the weights of one float type as another, `to`: FLOAT, FLOAT16 or BFLOAT16.

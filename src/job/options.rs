@@ -148,7 +148,8 @@ impl From<WeightFiles> for JobOptions {
 /// use onnx_container::DataType;
 /// use onnx_container::job::Recast;
 ///
-/// let recast = Recast::new(DataType::Float16).keep_io(true).except(["lm_head.weight"]);
+/// let recast = Recast::new(DataType::Float16).keep_io(true);
+/// let recast = recast.keep_ops(["Softmax"]).except(["lm_head.weight"]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -158,12 +159,14 @@ pub struct Recast {
     keep_io: bool,
     #[serde(default)]
     except: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    keep_ops: Vec<String>,
 }
 
 impl Recast {
     /// FLOAT, FLOAT16 or BFLOAT16.
     pub fn new(to: DataType) -> Self {
-        Self { to, keep_io: false, except: Vec::new() }
+        Self { to, keep_io: false, except: Vec::new(), keep_ops: Vec::new() }
     }
 
     /// Whether inputs and outputs of the model keep their types. Default false.
@@ -180,12 +183,21 @@ impl Recast {
         self
     }
 
+    /// Operators (`Softmax`), or names of nodes, that compute in the old type; see
+    /// [`CastOptions::keep_ops`].
+    #[must_use]
+    pub fn keep_ops<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.keep_ops.extend(names.into_iter().map(Into::into));
+        self
+    }
+
     /// Casts the weights of `container`.
     ///
     /// # Errors
     /// Those of [`Container::cast`].
     pub fn apply(&self, container: &mut Container) -> Result<CastReport> {
         let options = CastOptions::new().compute(true).keep_io(self.keep_io);
-        container.cast(self.to, options.except(self.except.iter().cloned()))
+        let options = options.except(self.except.iter().cloned());
+        container.cast(self.to, options.keep_ops(self.keep_ops.iter().cloned()))
     }
 }

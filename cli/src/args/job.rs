@@ -63,8 +63,13 @@ pub struct JobRewriteArgs {
     /// With --cast, keep the types of the model's inputs and outputs
     #[arg(long, requires = "cast")]
     pub keep_io: bool,
-    /// With --cast, keep the weights whose names match GLOB ('*.norm.*'). May be given several
+    /// With --cast, compute in the old type in NAME. It is a type of operators (Softmax), or the
+    /// name of a node; their weights are cast all the same: see --except. May be given several
     /// times
+    #[arg(long, value_name = "NAME", requires = "cast")]
+    pub keep_op: Vec<String>,
+    /// With --cast, keep the weights whose names match GLOB ('*.norm.*'); their operators compute
+    /// in the new type all the same: see --keep-op. May be given several times
     #[arg(long, value_name = "GLOB", value_parser = Pattern::new, requires = "cast")]
     pub except: Vec<Pattern>,
     #[command(flatten)]

@@ -4,11 +4,11 @@
 mod difference;
 mod report;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 
 use glob::Pattern;
-use onnx_container::edit::{CastOptions, ExternalizeOptions};
+use onnx_container::edit::{CastOptions, ExternalizeOptions, unknown_operators};
 use onnx_container::{Container, Error, ErrorKind, Saved, traversal};
 
 use crate::args::CastArgs;
@@ -105,7 +105,7 @@ fn refuse_one_type(args: &CastArgs) -> Result<(), Failure> {
 /// What is cast.
 fn options(container: &Container, args: &CastArgs) -> Result<CastOptions, Failure> {
     let options = CastOptions::new().min_bytes(args.min_bytes).compute(!args.weights_only);
-    refuse_unknown_operators(container, args)?;
+    refuse_unknown_operators(container, &args.keep_op)?;
     let options = match args.from {
         Some(from) => options.from_dtype(from.into()),
         None => options,
@@ -115,14 +115,11 @@ fn options(container: &Container, args: &CastArgs) -> Result<CastOptions, Failur
 }
 
 /// Refuses a name of `--keep-op` that no node has, which was meant for another.
-fn refuse_unknown_operators(container: &Container, args: &CastArgs) -> Result<(), Failure> {
-    let mut unknown: BTreeSet<&str> = args.keep_op.iter().map(String::as_str).collect();
-    traversal::graphs(container.model(), |_, graph| {
-        for name in graph.nodes().iter().flat_map(|node| [&node.op_type, &node.name]).flatten() {
-            unknown.remove(&*name.to_string_lossy());
-        }
-        Ok(())
-    })?;
+pub(crate) fn refuse_unknown_operators(
+    container: &Container,
+    keep_op: &[String],
+) -> Result<(), Failure> {
+    let unknown = unknown_operators(container.model(), keep_op.iter().map(String::as_str))?;
     match unknown.first() {
         Some(name) => Err(Failure::Usage(format!(
             "--keep-op `{name}`: no node has this name, and none is of this type"

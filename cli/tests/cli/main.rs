@@ -31,6 +31,7 @@ mod inline;
 mod inspect;
 mod inspect_lists;
 mod job;
+mod job_cast;
 mod jobs;
 #[cfg(all(feature = "machine", feature = "stores"))]
 mod json;

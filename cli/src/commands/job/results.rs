@@ -189,7 +189,8 @@ pub fn print_infinite(names: &[String], out: &mut Output) -> Result<(), Failure>
         return Ok(());
     }
     let tensors = count(names.len(), "tensor");
-    let advice = "leave them out with --except of `job rewrite`, or cast to bfloat16";
+    let advice = "leave them out with --except of `job rewrite`, with their nodes in --keep-op, or \
+                  cast to bfloat16";
     let said = format_args!("{tensors} with numbers beyond the largest of the new type: {advice}");
     out.row("infinite", said)?;
     let mut names = names.iter();

@@ -1,6 +1,5 @@
 //! `job rewrite IN OUT`: the plan of a rewrite, as JSON for the processes that write.
 
-use std::collections::HashSet;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
@@ -90,22 +89,18 @@ fn write(path: &Path, job: &dyn AnyJob) -> Result<(), Failure> {
     Ok(staged.publish(path, false)?)
 }
 
-/// The type to cast to, and the weights that keep theirs.
+/// The type to cast to, and the operators and weights that keep theirs.
 fn recast(args: &JobRewriteArgs) -> Result<Option<Recast>, Failure> {
     let Some(to) = args.cast else { return Ok(None) };
-    let recast = Recast::new(to.into()).keep_io(args.keep_io);
-    Ok(Some(recast.except(excepted(args)?)))
-}
-
-/// The names of the tensors that match a pattern of `--except`.
-fn excepted(args: &JobRewriteArgs) -> Result<HashSet<String>, Failure> {
-    if args.except.is_empty() {
-        return Ok(HashSet::new());
+    let recast = Recast::new(to.into()).keep_io(args.keep_io).keep_ops(args.keep_op.clone());
+    if args.except.is_empty() && args.keep_op.is_empty() {
+        return Ok(Some(recast));
     }
     let input = &args.paths.input;
     let reading = reading::mapping(&args.trust, args.no_mmap);
     let container = place::load(input, LoadOptions::from(reading).weights(false))?;
-    cast::excepted(&container, &args.except, input)
+    cast::refuse_unknown_operators(&container, &args.keep_op)?;
+    Ok(Some(recast.except(cast::excepted(&container, &args.except, input)?)))
 }
 
 #[derive(Debug, Serialize)]

@@ -1,0 +1,121 @@
+//! Jobs that cast: the same options, rows and results as those of `cast`, in folders and stores.
+
+use std::fs;
+
+use onnx_container::DataType;
+use onnx_container::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+
+use crate::support::{Folder, Run, weight};
+
+/// `m.onnx`: y = x times `fc.weight`, plus `large`, whose numbers no FLOAT16 holds.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("g");
+    graph.initializer = vec![weight("fc.weight", &[4, 400], 0.5), weight("large", &[400], 1e9)];
+    graph.node = vec![
+        NodeProto::new("MatMul", ["x", "fc.weight"], ["h"]),
+        NodeProto::new("Add", ["h", "large"], ["y"]),
+    ];
+    graph.input.push(ValueInfoProto::tensor("x", DataType::Float.number(), [3, 4]));
+    graph.value_info.push(ValueInfoProto::tensor("h", DataType::Float.number(), [3, 400]));
+    graph.output.push(ValueInfoProto::tensor("y", DataType::Float.number(), [3, 400]));
+    let mut model = ModelProto::new(graph).with_operator_set("", 17);
+    model.ir_version = Some(8);
+    folder.save("inline.onnx", &model);
+    folder.run(&["pack", "inline.onnx", "m.onnx"]).done();
+    fs::remove_file(folder.path("inline.onnx")).unwrap();
+    folder
+}
+
+/// Runs a call whose words have no spaces, where the store of URLs is, if there is one.
+trait Place {
+    /// What OUT is called.
+    fn out(&self) -> &'static str;
+
+    fn call(&self, folder: &Folder, words: &[&str]) -> Run;
+
+    fn run(&self, folder: &Folder, line: &str) -> Run {
+        let line = line.replace("OUT", self.out());
+        self.call(folder, &line.split_whitespace().collect::<Vec<_>>())
+    }
+}
+
+struct Here;
+
+impl Place for Here {
+    fn out(&self) -> &'static str {
+        "o.onnx"
+    }
+
+    fn call(&self, folder: &Folder, words: &[&str]) -> Run {
+        folder.run(words)
+    }
+}
+
+#[cfg(feature = "stores")]
+impl Place for crate::store_server::Server {
+    fn out(&self) -> &'static str {
+        "s3://b/o.onnx"
+    }
+
+    fn call(&self, folder: &Folder, words: &[&str]) -> Run {
+        self.run(folder, words)
+    }
+}
+
+/// A folder, and a store where the build has them.
+fn places() -> Vec<Box<dyn Place>> {
+    vec![
+        Box::new(Here),
+        #[cfg(feature = "stores")]
+        Box::new(crate::store_server::Server::new()),
+    ]
+}
+
+/// The options of a cast, and the weights that become infinite.
+const CASES: [(&str, &[&str]); 6] = [
+    ("", &["large"]),
+    ("--keep-io", &["large"]),
+    ("--except large", &["large"]),
+    ("--keep-op Add", &["large"]),
+    ("--keep-op Add --except large", &[]),
+    ("--keep-op Add --keep-op MatMul --except large --keep-io", &[]),
+];
+
+#[test]
+fn a_job_casts_as_cast_does() {
+    let folder = folder();
+    for (options, infinite) in CASES {
+        folder.run(&words(&format!("cast m.onnx c.onnx --to float16 {options}"))).done();
+        for place in places() {
+            let run = |line: &str| place.run(&folder, line);
+            let plan = "job rewrite m.onnx OUT --cast float16 --parts 2 -o m.job";
+            assert_eq!(run(&format!("{plan} {options}")).code(), 0, "{options}");
+            run("job write m.job --all").done();
+            let committed = run("job commit m.job --json").done().json();
+            assert_eq!(committed["infinite"], serde_json::json!(infinite), "{options}");
+            let digests = ["c.onnx", "OUT"].map(|model| run(&format!("digest {model} --json")));
+            let [cast, job] = digests.map(|run| run.done().json()["digest"].clone());
+            assert_eq!(cast, job, "{options}");
+        }
+    }
+}
+
+#[test]
+fn an_operator_that_no_node_is_of_is_refused() {
+    let folder = folder();
+    let before = folder.contents();
+    for place in places() {
+        for (options, said) in [
+            ("--cast float16 --keep-op SoftMax", "--keep-op `SoftMax`: no node has this name"),
+            ("--keep-op Add", "--cast"),
+        ] {
+            place.run(&folder, &format!("job rewrite m.onnx OUT {options}")).misused(&[said]);
+        }
+    }
+    assert!(folder.contents() == before, "{:?}", folder.names());
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}

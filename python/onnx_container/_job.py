@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from . import _core, _options, _patterns, _places, _stores
-from ._container import Container
+from ._container import CastReport, Container
 from ._dtypes import DataType
 
 if TYPE_CHECKING:
@@ -291,6 +291,13 @@ class Job:
     def folder(self) -> str:
         """The folder beside the model that has what is written until the commit. In a store it is a URL, and has the receipts."""
         return os.fspath(self._core.folder)
+
+    @property
+    def cast_report(self) -> CastReport | None:
+        """What the cast of :meth:`rewrite` does; None where there is none, and where the job was opened or unpickled. Which weights
+        became infinite is known when they are written: see :meth:`status`."""
+        found = None if self._made is None else self._made.cast_report
+        return None if found is None else CastReport(*found)
 
     @property
     def parts(self) -> range:

@@ -13,7 +13,7 @@ use crate::error::OrRaise;
 use crate::initializer::converted;
 use crate::interrupt::detached;
 use crate::options::{Save, Source, mapping, source as source_options};
-use crate::saved::{files, names};
+use crate::saved::{CastFound, cast_found, files, names};
 
 /// A job, as the library has it.
 #[derive(Debug)]
@@ -108,6 +108,12 @@ impl Job {
     #[getter]
     fn folder(&self) -> PathBuf {
         self.0.folder()
+    }
+
+    /// What the cast did, where this process has planned the job.
+    #[getter]
+    fn cast_report(&self) -> Option<CastFound> {
+        self.0.cast_report().cloned().map(cast_found)
     }
 
     #[getter]

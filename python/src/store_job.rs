@@ -14,7 +14,7 @@ use crate::interrupt::detached;
 use crate::job::{Cast, Given, Planned, Status, recast};
 use crate::options::{Save, Source, mapping, source as source_options};
 use crate::places::Reached;
-use crate::saved::names;
+use crate::saved::{CastFound, cast_found, names};
 use crate::stores::{Publishing, texts};
 
 /// A job in a store, as the library has it.
@@ -102,6 +102,12 @@ impl StoreJob {
     #[getter]
     fn folder(&self) -> String {
         self.0.folder().to_string()
+    }
+
+    /// What the cast did, where this process has planned the job.
+    #[getter]
+    fn cast_report(&self) -> Option<CastFound> {
+        self.0.cast_report().cloned().map(cast_found)
     }
 
     #[getter]

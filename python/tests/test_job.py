@@ -181,6 +181,9 @@ def test_operators_that_are_named_keep_their_type(tmp_path: Path) -> None:
     expected.cast("float16", compute=True, keep_ops="Add", except_="b")
     how = {"cast": "float16", "except_": "b"}
     job = Job.rewrite(tmp_path / "m.onnx", tmp_path / "half.onnx", keep_ops=["Add"], **how)
+    told = filled().cast("float16", compute=True, keep_ops="Add", except_="b")
+    assert job.cast_report == told and told.cast == 1
+    assert Job.open(job.folder).cast_report is None and Job.from_json(job.to_json()) == job
     job.write(0)
     assert job.commit().digest == expected.digest()
     assert "Cast" in [node.op_type for node in expected.model_proto.graph.node]

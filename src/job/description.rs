@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::disk::{kind_at, no_link, read_text};
 use super::folder::{HALF_MADE, JobFolder};
 use super::options::JobOptions;
-use super::source::RewriteSource;
+use super::source::{RewriteSource, SeenCast};
 use super::stamp::FileStamp;
 use crate::buffer::MmapChoice;
+use crate::container::cast::CastReport;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::check_location;
@@ -77,6 +78,8 @@ pub struct Job {
     pub(super) tensors: Vec<PlannedTensor>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<RewriteSource>,
+    #[serde(skip)]
+    pub(super) cast: SeenCast,
     /// The SHA-256 of the model as it will be, before digests are stored with it.
     pub(super) model: String,
     /// The model that the commit replaces; none where there was none.
@@ -215,6 +218,13 @@ impl Job {
     /// All tensors, in the order of the files and of their offsets.
     pub fn tensors(&self) -> &[PlannedTensor] {
         &self.tensors
+    }
+
+    /// What the cast of a [rewrite](Self::rewrite) did, in the process that planned it; none where
+    /// the job was opened. Which weights became infinite is known when they are written
+    /// ([`Receipt::infinite`](super::Receipt)), and before that of those in the model file.
+    pub fn cast_report(&self) -> Option<&CastReport> {
+        self.cast.0.as_ref()
     }
 
     /// Where the weights file of this index is until the commit.

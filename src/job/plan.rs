@@ -8,7 +8,7 @@ use std::path::Path;
 use super::description::{Job, JobFile, PlannedTensor, Publishing};
 use super::ended::remove_marked_jobs;
 use super::options::{JobOptions, Recast};
-use super::source::RewriteSource;
+use super::source::{RewriteSource, SeenCast};
 use super::stamp::{FileStamp, sha256};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,9 +58,10 @@ impl Job {
     ) -> Result<Self> {
         let options = options.into().moving_first();
         refuse_url(source.as_ref())?;
-        let (source, container) =
+        let (source, container, cast) =
             RewriteSource::new(source.as_ref(), recast, options.externalize, options.source)?;
-        Self::planned(&container, path.as_ref(), &options, Some(source))
+        let job = Self::planned(&container, path.as_ref(), &options, Some(source))?;
+        Ok(Self { cast: SeenCast(cast), ..job })
     }
 
     fn planned(
@@ -93,6 +94,7 @@ impl Job {
                 .filter_map(|piece| tensor(&piece).transpose())
                 .collect::<Result<_>>()?,
             source,
+            cast: SeenCast::default(),
             model: sha256(&model),
             replaces: FileStamp::of(path)?,
             publishing: Publishing::of(&options.save)?,

@@ -39,9 +39,9 @@ pub struct RewriteSource {
 }
 
 impl RewriteSource {
-    /// The model at `path` as it is now, and the container that parts of it are written from: cast
-    /// as `recast` says, then with inline tensors moved out as `externalize` says. Parts open it
-    /// with the same `options`.
+    /// The model at `path` as it is now, the container that parts of it are written from, and what
+    /// its cast did. It is cast as `recast` says, then inline tensors are moved out as
+    /// `externalize` says. Parts open it with the same `options`.
     ///
     /// # Errors
     /// Those of a load, of [`Container::cast`] and of [`Container::externalize`].
@@ -50,7 +50,7 @@ impl RewriteSource {
         recast: Option<Recast>,
         externalize: Option<ExternalizeOptions>,
         options: SourceOptions,
-    ) -> Result<(Self, Container)> {
+    ) -> Result<(Self, Container, Option<CastReport>)> {
         let path = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
         let before = FileStamp::of(&path)?;
         let mut source = Self { path, files: Vec::new(), recast, externalize, options };
@@ -60,8 +60,8 @@ impl RewriteSource {
         source.files = stamped.collect::<Result<_>>()?;
         // A save that replaces the model in the meantime has put its weights in place before.
         FileStamp::check(&source.path, before)?;
-        let (container, _) = source.changed(loaded)?;
-        Ok((source, container))
+        let (container, cast) = source.changed(loaded)?;
+        Ok((source, container, cast))
     }
 
     /// The container again, and what its cast did.
@@ -131,6 +131,19 @@ pub fn changed(
     }
     Ok((container, report))
 }
+
+/// What the cast of a rewrite did, of which the process knows that planned it. It is no part of the
+/// job, so that one that was opened is equal to the one that was planned.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SeenCast(pub(super) Option<CastReport>);
+
+impl PartialEq for SeenCast {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for SeenCast {}
 
 /// The files of a folder, which notes those that it has opened.
 struct Noted {

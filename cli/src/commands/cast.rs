@@ -1,5 +1,6 @@
 //! `cast IN OUT --to TYPE`: the model with its weights in another float type, computing in it.
 
+pub(crate) mod casting;
 #[cfg(feature = "machine")]
 mod difference;
 mod report;

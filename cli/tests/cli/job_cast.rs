@@ -116,6 +116,56 @@ fn an_operator_that_no_node_is_of_is_refused() {
     assert!(folder.contents() == before, "{:?}", folder.names());
 }
 
+/// The rows of what was cast and what was kept, with their lists.
+fn rows(said: &str) -> Vec<String> {
+    let labels = ["casts", "computes", "kept", "infinite"];
+    let mut is_in = false;
+    let kept = said.lines().filter(|line| {
+        let label = line.split(' ').next().unwrap_or_default();
+        is_in = if label.is_empty() { is_in } else { labels.contains(&label) };
+        is_in
+    });
+    kept.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_plan_tells_of_its_cast_as_cast_does() {
+    let folder = folder();
+    let keys = [
+        "to",
+        "cast",
+        "bytes_before",
+        "bytes_after",
+        "uncast",
+        "nodes",
+        "kept_nodes",
+        "calls",
+        "infinite",
+    ];
+    for (options, _) in CASES {
+        let cast = format!("cast m.onnx c.onnx --to float16 --dry-run {options}");
+        let expected = rows(&folder.run(&words(&cast)).done().stdout());
+        assert!(expected.len() >= 2, "{expected:?}");
+        let json = folder.run(&words(&format!("{cast} --json"))).done().json();
+        for place in places() {
+            let run = |line: &str| place.run(&folder, line);
+            let plan = format!("job rewrite m.onnx OUT --cast float16 -o m.job {options}");
+            assert_eq!(rows(&run(&plan).done().stdout()), expected, "{options}");
+            run("job abort m.job").done();
+            let told = run(&format!("{plan} --json")).done().json()["cast"].clone();
+            let told_keys = told.as_object().unwrap().len();
+            assert_eq!(told_keys, keys.len(), "{told}");
+            keys.iter().for_each(|key| assert_eq!(told[key], json[key], "{options}: {key}"));
+            run("job abort m.job").done();
+        }
+    }
+    let plan = folder.run(&words("job rewrite m.onnx o.onnx -o m.job --json")).done().json();
+    assert_eq!(plan["cast"], serde_json::Value::Null, "{plan}");
+    folder.run(&["job", "abort", "m.job"]).done();
+    let plan = folder.run(&words("job rewrite m.onnx o.onnx -o m.job")).done().stdout();
+    assert_eq!(rows(&plan), [""; 0]);
+}
+
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }

@@ -14,7 +14,7 @@ pub const PREPARATIONS: [&str; 9] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-pub const CASES: [&str; 98] = [
+pub const CASES: [&str; 100] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -87,6 +87,8 @@ pub const CASES: [&str; 98] = [
     "verify-signature m.onnx --key keys/P-256.pub",
     "job rewrite m.onnx j.onnx -o j.job --parts 2",
     "job rewrite gone.onnx j.onnx",
+    "job rewrite m.onnx x.onnx --cast float16 --except typed -o x.job",
+    "job abort x.job",
     "job list none",
     "job list .",
     "job status j.job",

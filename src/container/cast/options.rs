@@ -41,7 +41,7 @@ impl Default for CastOptions {
     fn default() -> Self {
         Self {
             from: None,
-            min_bytes: 1024,
+            min_bytes: Self::MIN_BYTES,
             except: HashSet::new(),
             choose: None,
             compute: false,
@@ -52,6 +52,9 @@ impl Default for CastOptions {
 }
 
 impl CastOptions {
+    /// The length in bytes from which on weights are cast by default.
+    pub const MIN_BYTES: u64 = 1024;
+
     /// The defaults: weights of 1024 bytes and more, of the other two of FLOAT, FLOAT16 and
     /// BFLOAT16.
     pub fn new() -> Self {

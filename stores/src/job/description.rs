@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use onnx_container::edit::CastReport;
 use onnx_container::external_data::check_location;
 use onnx_container::recovery::is_of_job;
 use onnx_container::work::JsonKind;
@@ -69,6 +70,8 @@ pub struct RemoteJob {
     /// The store of the model.
     pub(super) store: Store,
     pub(super) url: StoreUrl,
+    /// What the cast of a rewrite did, where this process has planned it.
+    pub(super) cast: Option<CastReport>,
 }
 
 /// What all processes of a job know.
@@ -146,7 +149,7 @@ impl RemoteJob {
     pub(super) fn new(plan: Plan, stores: Stores) -> Result<Self> {
         let url = stores.named(&plan.root, &plan.key)?;
         let store = stores.of(&url)?;
-        Ok(Self { plan, stores, store, url })
+        Ok(Self { plan, stores, store, url, cast: None })
     }
 
     /// What tells the job from others of the model.
@@ -199,6 +202,13 @@ impl RemoteJob {
     /// The tensors of a part, in the order of their offsets.
     pub fn file_tensors(&self, part: usize) -> &[FileTensor] {
         self.plan.files.get(part).map_or(&[], |file| &file.tensors)
+    }
+
+    /// What the cast of a [rewrite](Self::rewrite) did, in the process that planned it; none where
+    /// the job was opened. Which weights became infinite is known when they are written
+    /// ([`PartReceipt::infinite`](super::PartReceipt)), and before that of those in the model.
+    pub fn cast_report(&self) -> Option<&CastReport> {
+        self.cast.as_ref()
     }
 
     /// How the commit publishes the model.

@@ -61,9 +61,10 @@ impl RemoteJob {
     ) -> Result<Self> {
         let (options, stores) = (options.into().moving_first(), stores.into());
         check_target(url)?;
-        let (source, container) =
+        let (source, container, cast) =
             JobSource::new(source, &stores, recast, (options.externalize, options.source))?;
-        Self::planned(&container, url, stores, &options, Some(source))
+        let job = Self::planned(&container, url, stores, &options, Some(source))?;
+        Ok(Self { cast, ..job })
     }
 
     fn planned(
@@ -95,7 +96,7 @@ impl RemoteJob {
         };
         let described = |id: &str| Plan { id: id.to_owned(), ..plan.clone() }.to_json();
         plan.id = run(JobFolder::create(&store, url, described))?;
-        let job = Self { plan, stores, store, url: url.clone() };
+        let job = Self { plan, stores, store, url: url.clone(), cast: None };
         if let Err(error) = run(job.job_folder().put_model(model)) {
             // Without its model the job is not one: what stays is told by a listing of jobs.
             drop(run(job.job_folder().end()));

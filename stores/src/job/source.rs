@@ -40,22 +40,22 @@ pub(super) struct StoredSource {
 }
 
 impl JobSource {
-    /// The model at `source`, a path or a URL, as it is now, and the container that parts of it are
-    /// written from.
+    /// The model at `source`, a path or a URL, as it is now, the container that parts of it are
+    /// written from, and what its cast did.
     pub(super) fn new(
         source: &str,
         stores: &Stores,
         recast: Option<Recast>,
         (externalize, options): (Option<ExternalizeOptions>, SourceOptions),
-    ) -> Result<(Self, Container)> {
+    ) -> Result<(Self, Container, Option<CastReport>)> {
         if let Some(url) = stores.url(source)? {
-            let (source, container) =
+            let (source, container, cast) =
                 StoredSource::new(&url, stores, recast, (externalize, options))?;
-            return Ok((Self::Store(source), container));
+            return Ok((Self::Store(source), container, cast));
         }
-        let (source, container) =
+        let (source, container, cast) =
             RewriteSource::new(Path::new(source), recast, externalize, options)?;
-        Ok((Self::Folder(source), container))
+        Ok((Self::Folder(source), container, cast))
     }
 
     /// The container again, and what its cast did.
@@ -99,7 +99,7 @@ impl StoredSource {
         stores: &Stores,
         recast: Option<Recast>,
         (externalize, options): (Option<ExternalizeOptions>, SourceOptions),
-    ) -> Result<(Self, Container)> {
+    ) -> Result<(Self, Container, Option<CastReport>)> {
         let store = stores.of(url)?;
         let (version, files, container) = crate::remote::read_in(&store, url, |model| {
             let (container, files) = model.load_versions(options.load())?;
@@ -107,8 +107,8 @@ impl StoredSource {
         })?;
         let (root, key) = (url.root().to_owned(), url.key().to_owned());
         let source = Self { root, key, model: version, files, recast, externalize, options };
-        let (container, _) = source.changed(container)?;
-        Ok((source, container))
+        let (container, cast) = source.changed(container)?;
+        Ok((source, container, cast))
     }
 
     fn open(&self, stores: &Stores) -> Result<(Container, Option<CastReport>)> {

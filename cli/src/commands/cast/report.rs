@@ -3,17 +3,18 @@
 use std::io;
 use std::path::Path;
 
-use onnx_container::edit::{CastReport, NotCast, NotCastReason};
-use onnx_container::{ByteSize, Container, DataType, Saved};
+use onnx_container::edit::CastReport;
+use onnx_container::{Container, Saved};
 use serde::Serialize;
 
+use super::casting::Casting;
 #[cfg(feature = "machine")]
 use super::difference::Compared;
 use crate::args::CastArgs;
 use crate::commands::leftovers;
 use crate::commands::write::Read;
 use crate::model::save::Written;
-use crate::terminal::output::{Output, count, lossy};
+use crate::terminal::output::{Output, lossy};
 
 /// What was read, cast and written.
 #[derive(Debug, Serialize)]
@@ -23,15 +24,9 @@ pub struct CastInfo<'a> {
     input: &'a Path,
     #[serde(serialize_with = "lossy")]
     output: &'a Path,
-    to: String,
-    /// The least length of a tensor that is cast.
-    #[serde(skip)]
-    min_bytes: u64,
     read: Read,
     #[serde(flatten)]
-    cast: CastReport,
-    /// The weights of which finite numbers became infinite.
-    infinite: Vec<String>,
+    casting: Casting,
     #[serde(flatten)]
     written: Written,
     #[cfg(feature = "machine")]
@@ -49,16 +44,12 @@ impl<'a> CastInfo<'a> {
     ) -> Self {
         let mut written = Written::new(container, &args.paths.output, saved, &args.target);
         written.warn(leftovers::warnings([args.paths.input.as_path()]));
-        let infinite: Vec<_> = cast.infinite().into_iter().map(str::to_owned).collect();
         Self {
             command: "cast",
             input: &args.paths.input,
             output: &args.paths.output,
-            to: DataType::from(args.to).to_string(),
-            min_bytes: args.min_bytes,
             read,
-            cast,
-            infinite,
+            casting: Casting::new(args.to.into(), args.min_bytes, cast, args.target.dry_run),
             written,
             #[cfg(feature = "machine")]
             compared: None,
@@ -86,100 +77,11 @@ impl<'a> CastInfo<'a> {
     /// Prints the report for people.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         self.read.print(self.input, out)?;
-        self.print_cast(out)?;
-        if self.cast.nodes > 0 {
-            let nodes = count(self.cast.nodes, "node");
-            out.row("computes", format_args!("{nodes} in {}", self.to))?;
-        }
-        self.print_kept(out)?;
-        self.print_infinite(out)?;
+        self.casting.print(out)?;
         self.written.print(out)?;
         #[cfg(feature = "machine")]
         if let Some(compared) = &self.compared {
             compared.print(out)?;
-        }
-        Ok(())
-    }
-
-    /// Prints how many tensors have the new type, or why none has.
-    fn print_cast(&self, out: &mut Output) -> io::Result<()> {
-        let (cast, to) = (&self.cast, &self.to);
-        let tense = self.written.tense("casts", "cast");
-        if cast.cast > 0 {
-            let (before, after) = (ByteSize(cast.bytes_before), ByteSize(cast.bytes_after));
-            let tensors = count(cast.cast, "tensor");
-            return out.row(tense, format_args!("{tensors} to {to}: {before} become {after}"));
-        }
-        match cast.uncast.len() {
-            0 => {
-                let least = self.min_bytes;
-                out.row(
-                    tense,
-                    format_args!(
-                        "no tensors to {to}: none of the old type has {least} bytes or more"
-                    ),
-                )
-            }
-            _ => out.row(tense, format_args!("no tensors to {to}: all stay as they are")),
-        }
-    }
-
-    /// Prints which weights do not fit in the new type.
-    fn print_infinite(&self, out: &mut Output) -> io::Result<()> {
-        if self.infinite.is_empty() {
-            return Ok(());
-        }
-        let (tensors, to) = (count(self.infinite.len(), "tensor"), &self.to);
-        let or = if self.to == "FLOAT16" { ", or cast to bfloat16" } else { "" };
-        // A weight that is left out is converted all the same by a node that computes in the new
-        // type.
-        let nodes = if self.cast.nodes > 0 { ", with their nodes in --keep-op" } else { "" };
-        out.row(
-            "infinite",
-            format_args!(
-                "{tensors} with numbers beyond the largest {to}: leave them out with \
-                 --except{nodes}{or}"
-            ),
-        )?;
-        let lines = self.infinite.iter().map(|name| format!("{:>10}{name}", ""));
-        self.written.list(lines, out)
-    }
-
-    /// Prints how many of the nodes that stay call functions, and what converts those.
-    fn print_calls(&self, out: &mut Output) -> io::Result<()> {
-        let calls = match self.cast.calls {
-            0 => return Ok(()),
-            1 => "1 of these nodes calls a local function".to_owned(),
-            calls => format!("{calls} of these nodes call local functions"),
-        };
-        out.prose_row(
-            "",
-            format_args!(
-                "{calls}, whose body computes in the old type: `onnx-container inline-functions` \
-                 first, and the cast converts it too"
-            ),
-        )
-    }
-
-    /// Prints what has the old type still.
-    fn print_kept(&self, out: &mut Output) -> io::Result<()> {
-        let is_excepted = |one: &&NotCast| one.reason == NotCastReason::Excepted;
-        let (excepted, uncast): (Vec<_>, Vec<_>) = self.cast.uncast.iter().partition(is_excepted);
-        if !uncast.is_empty() {
-            out.row("kept", format_args!("{}", count(uncast.len(), "tensor")))?;
-            let line = uncast.iter().map(|one| format!("{:>10}{}: {}", "", one.tensor, one.reason));
-            self.written.list(line, out)?;
-        }
-        if !excepted.is_empty() {
-            out.row("kept", format_args!("{} by --except", count(excepted.len(), "tensor")))?;
-            let line = excepted.iter().map(|one| format!("{:>10}{}", "", one.tensor));
-            self.written.list(line, out)?;
-        }
-        let nodes = &self.cast.kept_nodes;
-        if !nodes.is_empty() {
-            out.row("kept", format_args!("{} in the old type", count(nodes.len(), "node")))?;
-            self.written.list(nodes.iter().map(|node| format!("{:>10}{node}", "")), out)?;
-            self.print_calls(out)?;
         }
         Ok(())
     }

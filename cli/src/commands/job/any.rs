@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use onnx_container::edit::CastReport;
 use onnx_container::{MmapChoice, Result};
 
 use super::results::{Committed, Layout, Named, Progress, Written};
@@ -10,6 +11,9 @@ use super::results::{Committed, Layout, Named, Progress, Written};
 /// A job of either kind.
 pub trait AnyJob {
     fn named(&self) -> Named;
+
+    /// What the cast of a rewrite does, which this process has planned.
+    fn cast(&self) -> Option<&CastReport>;
 
     /// What is planned.
     fn layout(&self) -> Layout;

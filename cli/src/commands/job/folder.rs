@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use onnx_container::edit::ExternalizeOptions;
+use onnx_container::edit::{CastReport, ExternalizeOptions};
 use onnx_container::job::{self, Job, JobOptions, JobStatus, Recast, jobs_of};
 use onnx_container::{
     Error, ErrorKind, MAX_PROTOBUF, MmapChoice, Result, SaveOptions, WeightFiles,
@@ -20,6 +20,10 @@ use crate::terminal::output::tidy;
 impl AnyJob for Job {
     fn named(&self) -> Named {
         Named { id: self.id().to_owned(), folder: self.folder(), model: self.path() }
+    }
+
+    fn cast(&self) -> Option<&CastReport> {
+        self.cast_report()
     }
 
     fn layout(&self) -> Layout {

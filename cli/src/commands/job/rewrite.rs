@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
+use onnx_container::edit::CastOptions;
 use onnx_container::job::Recast;
 use onnx_container::{Error, ErrorKind, LoadOptions};
 use onnx_container_files::targets::{self, refusal};
@@ -14,6 +15,7 @@ use super::doors;
 use super::named::call_to_write;
 use super::results::{Layout, Named};
 use crate::args::{JobRewriteArgs, is_url};
+use crate::commands::cast::casting::Casting;
 use crate::commands::{cast, leftovers};
 use crate::model::save::print_warnings;
 use crate::model::{needed, place, reading};
@@ -103,6 +105,12 @@ fn recast(args: &JobRewriteArgs) -> Result<Option<Recast>, Failure> {
     Ok(Some(recast.except(cast::excepted(&container, &args.except, input)?)))
 }
 
+/// What the cast does, as `cast` tells it.
+fn casting(args: &JobRewriteArgs, job: &dyn AnyJob) -> Option<Casting> {
+    let (to, report) = args.cast.zip(job.cast())?;
+    Some(Casting::new(to.into(), CastOptions::MIN_BYTES, report.clone(), true))
+}
+
 #[derive(Debug, Serialize)]
 struct RewriteReport {
     command: &'static str,
@@ -111,6 +119,7 @@ struct RewriteReport {
     /// The file that the job was written to.
     #[serde(serialize_with = "lossy_or_null")]
     output: Option<PathBuf>,
+    cast: Option<Casting>,
     #[serde(flatten)]
     layout: Layout,
     warnings: Vec<String>,
@@ -122,6 +131,7 @@ impl RewriteReport {
             command: "job rewrite",
             job: job.named(),
             output: args.job.clone(),
+            cast: casting(args, job),
             layout: job.layout(),
             warnings: leftovers::warnings([args.paths.input.as_path()])
                 .into_iter()
@@ -132,6 +142,7 @@ impl RewriteReport {
 
     fn print(&self, args: &JobRewriteArgs, out: &mut Output) -> Result<(), Failure> {
         self.job.print(out)?;
+        self.cast.iter().try_for_each(|cast| cast.print(out))?;
         self.layout.print(out)?;
         let job = args.job.as_ref().unwrap_or(&self.job.folder);
         let parts: Vec<_> = (0..self.layout.parts).collect();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onnx_container::edit::ExternalizeOptions;
+use onnx_container::edit::{CastReport, ExternalizeOptions};
 use onnx_container::job::Recast;
 use onnx_container::{Error, ErrorKind, MAX_PROTOBUF, MmapChoice, Result, SaveOptions};
 use onnx_container_store::job::{RemoteCommitted, RemoteJob, RemoteJobOptions, RemoteJobStatus};
@@ -19,6 +19,10 @@ use crate::terminal::failure::Failure;
 impl AnyJob for RemoteJob {
     fn named(&self) -> Named {
         Named { id: self.id().to_owned(), folder: path(&self.folder()), model: path(self.url()) }
+    }
+
+    fn cast(&self) -> Option<&CastReport> {
+        self.cast_report()
     }
 
     fn layout(&self) -> Layout {

@@ -6,7 +6,7 @@ import json
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from . import _core, _options, _patterns, _places, _stores
@@ -45,6 +45,12 @@ class Receipt:
     def __repr__(self) -> str:
         return f"<Receipt of {len(self.json)} characters>"
 
+    @property
+    def infinite(self) -> list[str]:
+        """Weights of which finite numbers became infinite by the cast of a rewrite, or become so when the model runs, by their old
+        names, as far as this writer has seen."""
+        return sorted(set(json.loads(self.json)["receipt"].get("infinite", ())))
+
 
 @dataclass(frozen=True)
 class JobStatus:
@@ -61,6 +67,8 @@ class JobStatus:
     """The bytes of all tensors."""
     committed: bool = False
     """Whether a commit has put the model in place and was killed before it ended the job: another one ends it."""
+    infinite: list[str] = field(default_factory=list)
+    """That of all written parts, as :attr:`Receipt.infinite`, each weight once."""
 
 
 @dataclass(frozen=True)

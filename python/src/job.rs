@@ -28,8 +28,8 @@ pub type Planned = (String, i32, Vec<u64>, String, u64, u64, usize);
 pub type Cast = (i32, bool, Vec<String>, Vec<String>);
 
 /// How far a job is: parts that are written, parts that are not, writers of slices, bytes that are
-/// written, all bytes, whether it is committed and not ended.
-pub type Status = (Vec<usize>, Vec<usize>, Vec<String>, u64, u64, bool);
+/// written, all bytes, whether it is committed and not ended, weights that became infinite.
+pub type Status = (Vec<usize>, Vec<usize>, Vec<String>, u64, u64, bool, Vec<String>);
 
 /// The cast of a rewrite.
 pub fn recast(cast: Option<Cast>) -> PyResult<Option<Recast>> {
@@ -173,11 +173,12 @@ impl Job {
     }
 
     /// How far the job is: parts that are written, parts that are not, writers of slices, bytes
-    /// that are written, all bytes, whether it is committed and not ended.
+    /// that are written, all bytes, whether it is committed and not ended, weights that became
+    /// infinite.
     fn status(&self) -> PyResult<Status> {
-        let JobStatus { done, missing, writers, bytes_written, bytes, is_committed, .. } =
-            self.0.status().or_raise()?;
-        Ok((done, missing, writers, bytes_written, bytes, is_committed))
+        let it: JobStatus = self.0.status().or_raise()?;
+        let (committed, infinite) = (it.is_committed, it.infinite);
+        Ok((it.done, it.missing, it.writers, it.bytes_written, it.bytes, committed, infinite))
     }
 
     /// Puts the model in place, with the receipts that are given as JSON, or with those in the

@@ -151,11 +151,12 @@ impl StoreJob {
     }
 
     /// How far the job is: parts that are written, parts that are not, writers of slices
-    /// (always empty), bytes that are written, all bytes, whether it is committed and not ended.
+    /// (always empty), bytes that are written, all bytes, whether it is committed and not ended,
+    /// weights that became infinite.
     fn status(&self, py: Python<'_>) -> PyResult<Status> {
-        let RemoteJobStatus { done, missing, bytes_written, bytes, is_committed, .. } =
-            detached(py, || self.0.status())?;
-        Ok((done, missing, Vec::new(), bytes_written, bytes, is_committed))
+        let it: RemoteJobStatus = detached(py, || self.0.status())?;
+        let (committed, infinite) = (it.is_committed, it.infinite);
+        Ok((it.done, it.missing, Vec::new(), it.bytes_written, it.bytes, committed, infinite))
     }
 
     /// Publishes the model, with the receipts that are given as JSON, or with those in the store.

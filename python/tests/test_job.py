@@ -159,6 +159,20 @@ def test_every_part_of_a_rewrite_opens_its_source_as_the_plan_did(tmp_path: Path
             Job.rewrite(source, tmp_path / "p.onnx", **given)
 
 
+def test_numbers_that_become_infinite_are_told_by_receipts_and_the_status(tmp_path: Path) -> None:
+    container = filled()
+    container.update({"#b": np.full(40, 1e9, np.float32)})
+    container.save(tmp_path / "m.onnx")
+    job = Job.rewrite(tmp_path / "m.onnx", tmp_path / "half.onnx", parts=2, cast="float16", keep_ops="MatMul")
+    assert job.status().infinite == []
+    receipts = [job.write(part) for part in job.parts]
+    # A node of the model converts it, so that each part has seen it.
+    assert [it.infinite for it in receipts] == [["b"], ["b"]]
+    assert job.status().infinite == job.commit(receipts).infinite == ["b"]
+    other = Job.plan(model(), tmp_path / "o.onnx")
+    assert other.write(0, weights()).infinite == other.status().infinite == []
+
+
 def test_a_rewrite_casts_and_runs(tmp_path: Path) -> None:
     import onnxruntime
 

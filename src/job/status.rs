@@ -1,6 +1,6 @@
 //! [`Job::status`] and [`Job::abort`]: how far a job is, and its end without a result.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -32,6 +32,10 @@ pub struct JobStatus {
     /// Whether a commit has put the model in place, and was killed before it ended the job:
     /// [`remove_ended_jobs`](super::remove_ended_jobs) does that.
     pub is_committed: bool,
+    /// The weights, by their old names and in their order, of which finite numbers became infinite
+    /// by a cast, as far as the written parts tell; see
+    /// [`CastReport::infinite`](crate::edit::CastReport::infinite).
+    pub infinite: Vec<String>,
 }
 
 impl Job {
@@ -58,6 +62,7 @@ impl Job {
         done.sort_unstable();
         let missing = self.parts().filter(|part| done.binary_search(part).is_err()).collect();
         let slices = receipts.iter().filter(|it| part_of(&it.writer).is_none());
+        let infinite: BTreeSet<_> = receipts.iter().flat_map(|it| &it.infinite).cloned().collect();
         let lengths = self.tensors.iter().map(super::description::PlannedTensor::byte_len);
         let lengths: Vec<u64> = lengths.collect::<Result<_>>()?;
         Ok(JobStatus {
@@ -69,6 +74,7 @@ impl Job {
             bytes: lengths.iter().fold(0, |sum, len| len.saturating_add(sum)),
             done,
             missing,
+            infinite: infinite.into_iter().collect(),
         })
     }
 

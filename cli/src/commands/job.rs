@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use self::any::AnyJob;
 use self::named::{call_to_write, next_call, told};
-use self::results::{Committed, Named, Progress};
+use self::results::{Committed, Named, Progress, print_infinite};
 use crate::args::{GivenJob, JobArgs, JobCommand};
 use crate::commands::Execute;
 use crate::model::save::print_warnings;
@@ -105,6 +105,7 @@ fn status(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     if !report.progress.missing.is_empty() {
         out.folded_row("missing", told(&report.progress.missing))?;
     }
+    print_infinite(&report.progress.infinite, out)?;
     out.row("next", next_call(&args.path, &report.progress.missing, complete))?;
     Ok(Outcome::of(complete))
 }

@@ -116,6 +116,36 @@ fn an_operator_that_no_node_is_of_is_refused() {
     assert!(folder.contents() == before, "{:?}", folder.names());
 }
 
+/// `large` is converted by a node in the model, and so by each part.
+#[test]
+fn numbers_that_become_infinite_are_told_once_by_each_call() {
+    let folder = folder();
+    for place in places() {
+        for options in ["", "--except large"] {
+            let run = |line: &str| place.run(&folder, line);
+            let plan =
+                format!("job rewrite m.onnx OUT --cast float16 --parts 2 -o m.job {options}");
+            assert_eq!(run(&plan).code(), 0);
+            let told = |line: &str| run(&format!("{line} --json")).json()["infinite"].clone();
+            assert_eq!(told("job status m.job"), serde_json::json!([]), "{options}");
+            for part in ["0", "1"] {
+                run(&format!("job write m.job {part}")).done();
+            }
+            for line in ["job status m.job", "job write m.job 0-1"] {
+                assert_eq!(told(line), serde_json::json!(["large"]), "{line} {options}");
+                let said = run(line).done().stdout();
+                assert!(said.contains("infinite  1 tensor with numbers beyond"), "{said}");
+                assert_eq!(said.matches("          large\n").count(), 1, "{said}");
+            }
+            let list = place.out().rsplit_once('/').map_or(".", |(folder, _)| folder);
+            let listed = run(&format!("job list {list} --json")).done().json();
+            let progress = &listed["jobs"][0]["progress"];
+            assert_eq!(progress["infinite"], serde_json::json!(["large"]), "{listed}");
+            assert_eq!(told("job commit m.job"), serde_json::json!(["large"]), "{options}");
+        }
+    }
+}
+
 /// The rows of what was cast and what was kept, with their lists.
 fn rows(said: &str) -> Vec<String> {
     let labels = ["casts", "computes", "kept", "infinite"];

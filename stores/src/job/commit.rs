@@ -149,7 +149,8 @@ impl RemoteJob {
         Publication::planned(&self.store, &self.url, options, replaces)
     }
 
-    fn stored_receipts(&self) -> Result<Vec<PartReceipt>> {
+    /// The receipts in the store, of parts that the job has.
+    pub(super) fn stored_receipts(&self) -> Result<Vec<PartReceipt>> {
         let parts = run(self.job_folder().parts())?;
         let known = parts.into_iter().filter(|part| self.parts().contains(part));
         let folder = self.job_folder();
@@ -245,7 +246,7 @@ impl RemoteJob {
 }
 
 /// What an earlier commit has published at `url`.
-fn done(folder: &JobFolder, url: &StoreUrl) -> Result<Option<RemoteCommitted>> {
+pub(super) fn done(folder: &JobFolder, url: &StoreUrl) -> Result<Option<RemoteCommitted>> {
     let Some(text) = run(folder.committed())? else { return Ok(None) };
     let read = RemoteCommitted::from_json(&text, url);
     read.map(Some).map_err(|error| error.with_path(folder.shown()))

@@ -1,10 +1,13 @@
 //! [`RemoteJob::status`], [`RemoteJob::abort`] and [`jobs_in`]: how far jobs are, and their end
 //! without a result.
 
+use std::collections::BTreeSet;
+
 use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::recovery::is_of_job;
 use onnx_container::{Error, ErrorKind, Result};
 
+use super::commit::done;
 use super::committed::aborted_json;
 use super::description::RemoteJob;
 use super::folder::JobFolder;
@@ -41,14 +44,50 @@ pub struct RemoteJobStatus {
     /// Whether a commit has published the model and was killed before it ended the job: another
     /// [`commit`](RemoteJob::commit) ends it.
     pub is_committed: bool,
+    /// The weights, by their old names and in their order, of which finite numbers became infinite
+    /// by a cast, as far as the written parts tell; see
+    /// [`CastReport::infinite`](onnx_container::edit::CastReport::infinite).
+    pub infinite: Vec<String>,
 }
 
 impl RemoteJob {
-    /// How far the job is, by the names of the receipts in its store.
+    /// How far the job is, by the receipts in its store, each of which is read.
     ///
     /// # Errors
     /// [`ErrorKind::MissingFile`] where the job was committed or aborted, and those of the store.
     pub fn status(&self) -> Result<RemoteJobStatus> {
+        let (done, missing, is_committed) = self.found()?;
+        let infinite: BTreeSet<_> = match is_committed {
+            true => self::done(&self.job_folder(), &self.url)?
+                .into_iter()
+                .flat_map(|it| it.infinite)
+                .collect(),
+            false => self.stored_receipts()?.into_iter().flat_map(|it| it.infinite).collect(),
+        };
+        let files = done.iter().filter_map(|part| self.plan.files.get(*part));
+        Ok(RemoteJobStatus {
+            bytes_written: files.fold(0, |sum, file| file.bytes.saturating_add(sum)),
+            bytes: self.bytes(),
+            is_complete: missing.is_empty(),
+            is_committed,
+            done,
+            missing,
+            infinite: infinite.into_iter().collect(),
+        })
+    }
+
+    /// The parts that are not written. Unlike [`status`](Self::status) this reads no receipt, but
+    /// lists their names, so each of many writers may ask.
+    ///
+    /// # Errors
+    /// Those of [`status`](Self::status).
+    pub fn missing_parts(&self) -> Result<Vec<usize>> {
+        Ok(self.found()?.1)
+    }
+
+    /// The parts that are written, those that are not, and whether a commit has published the
+    /// model.
+    fn found(&self) -> Result<(Vec<usize>, Vec<usize>, bool)> {
         let folder = self.job_folder();
         let (found, is_committed) = run(async {
             folder.check_there().await?;
@@ -63,15 +102,7 @@ impl RemoteJob {
         // Of a job that is committed all parts were written; their receipts may be gone.
         let (done, missing): (Vec<_>, Vec<_>) =
             self.parts().partition(|part| is_committed || found.binary_search(part).is_ok());
-        let files = done.iter().filter_map(|part| self.plan.files.get(*part));
-        Ok(RemoteJobStatus {
-            bytes_written: files.fold(0, |sum, file| file.bytes.saturating_add(sum)),
-            bytes: self.bytes(),
-            is_complete: missing.is_empty(),
-            is_committed,
-            done,
-            missing,
-        })
+        Ok((done, missing, is_committed))
     }
 
     /// Ends the job: its description and receipts are removed. Weights files that were written stay

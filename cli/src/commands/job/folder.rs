@@ -61,9 +61,18 @@ impl AnyJob for Job {
     fn progress(&self) -> Result<Progress> {
         let status = self.status()?;
         let (complete, committed) = (status.is_complete, status.is_committed);
-        let JobStatus { done, missing, writers, bytes_written, bytes, .. } = status;
-        let parts = self.parts().len();
-        Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete, committed })
+        let JobStatus { done, missing, writers, bytes_written, bytes, infinite, .. } = status;
+        Ok(Progress {
+            parts: self.parts().len(),
+            done,
+            missing,
+            writers,
+            bytes_written,
+            bytes,
+            complete,
+            committed,
+            infinite,
+        })
     }
 
     fn commit(&self) -> Result<Committed> {

@@ -115,6 +115,8 @@ pub struct Progress {
     pub complete: bool,
     /// Whether a commit has put the model in place and was killed before it ended the job.
     pub committed: bool,
+    /// The weights, by their old names, whose numbers became infinite by the cast.
+    pub infinite: Vec<String>,
 }
 
 impl Progress {

@@ -62,15 +62,24 @@ impl AnyJob for RemoteJob {
     }
 
     fn missing(&self) -> Result<Vec<usize>> {
-        Ok(self.status()?.missing)
+        self.missing_parts()
     }
 
     fn progress(&self) -> Result<Progress> {
         let status = self.status()?;
         let (complete, committed) = (status.is_complete, status.is_committed);
-        let RemoteJobStatus { done, missing, bytes_written, bytes, .. } = status;
-        let (parts, writers) = (self.parts().len(), Vec::new());
-        Ok(Progress { parts, done, missing, writers, bytes_written, bytes, complete, committed })
+        let RemoteJobStatus { done, missing, bytes_written, bytes, infinite, .. } = status;
+        Ok(Progress {
+            parts: self.parts().len(),
+            done,
+            missing,
+            writers: Vec::new(),
+            bytes_written,
+            bytes,
+            complete,
+            committed,
+            infinite,
+        })
     }
 
     fn commit(&self) -> Result<Committed> {

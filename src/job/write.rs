@@ -85,6 +85,15 @@ impl Job {
     /// [`ErrorKind::Changed`] where the source is another one now, [`ErrorKind::MissingFile`] where
     /// the job was committed or aborted, and those of a load and of the disk.
     pub fn write(&self, part: usize) -> Result<Receipt> {
+        Ok(self.write_or_find(part)?.0)
+    }
+
+    /// As [`write`](Self::write), and whether this call has written the part: `false` where its
+    /// receipt was there, and for a part without tensors.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub fn write_or_find(&self, part: usize) -> Result<(Receipt, bool)> {
         let source = self.source.as_ref().ok_or_else(|| {
             let reason = "the job is no rewrite: write its parts from weights";
             Error::new(ErrorKind::InvalidArgument, reason)
@@ -107,15 +116,15 @@ impl Job {
     /// those of `weights`, and those of
     /// [`write`](Self::write).
     pub fn write_from(&self, part: usize, weights: &impl Weights) -> Result<Receipt> {
-        self.write_part(part, |writer, tensors| self.write_tensors(writer, tensors, weights))
+        Ok(self.write_part(part, |writer, tensors| self.write_tensors(writer, tensors, weights))?.0)
     }
 
-    /// Writes a part unless that was done: `write` writes its tensors.
+    /// Writes a part unless that was done: `write` writes its tensors. Whether it has.
     fn write_part(
         &self,
         part: usize,
         write: impl FnOnce(&str, &[&PlannedTensor]) -> Result<Receipt>,
-    ) -> Result<Receipt> {
+    ) -> Result<(Receipt, bool)> {
         if !self.has_part(part) {
             let last = self.asked_parts.max(self.parts).saturating_sub(1);
             let reason = match self.slices {
@@ -129,11 +138,11 @@ impl Job {
             folder.check()?;
             let job = self.id.clone();
             let (tensors, infinite) = (Vec::new(), Vec::new());
-            return Ok(Receipt { job, writer, bytes: 0, tensors, infinite });
+            return Ok((Receipt { job, writer, bytes: 0, tensors, infinite }, false));
         }
         let lock = folder.lock(&writer)?;
         if let Some(receipt) = self.stored(&writer)? {
-            return Ok(receipt);
+            return Ok((receipt, false));
         }
         let lock_to_write = folder.lock_to_write()?;
         folder.refuse_commit()?;
@@ -141,7 +150,7 @@ impl Job {
         let receipt = write(&writer, &tensors)?;
         folder.put_receipt(&writer, &receipt.to_json()?, self.publishing.sync)?;
         drop((lock_to_write, lock));
-        Ok(receipt)
+        Ok((receipt, true))
     }
 
     /// The receipt of `writer` that is stored, if it is of this job.

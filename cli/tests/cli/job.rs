@@ -147,9 +147,22 @@ fn what_is_missing_is_named_with_the_call_that_writes_it() {
     call(&folder, "job commit m.job").done();
     // An array of more tasks than tensors.
     call(&folder, "job rewrite m.onnx o.onnx --parts 64 -o m.job").done().says(&["8 parts"]);
-    call(&folder, "job write m.job 8-63").done().says(&["part 63: 0 tensors"]);
+    let empty = call(&folder, "job write m.job 8-63").done();
+    let empty = empty.says(&["empty     56 parts without bytes: parts 8-63"]).stdout();
+    assert!(!empty.contains("wrote") && !empty.contains("found"), "{empty}");
     call(&folder, "job write m.job 64").failed(&["has the parts 0 to 63, not 64"]);
-    call(&folder, "job write m.job 0-63").done();
+    call(&folder, "job write m.job 3").done().says(&["wrote     part 3: 1 tensor (6.0 kB)"]);
+    let again = call(&folder, "job write m.job 3").done();
+    let again = again.says(&["found     part 3: 1 tensor (6.0 kB): was written already"]).stdout();
+    assert!(!again.contains("wrote"), "{again}");
+    let all = call(&folder, "job write m.job 0-63 --json").done().json();
+    let states = all["written"].as_array().unwrap().iter().map(|it| it["state"].as_str().unwrap());
+    let expected = (0..64).map(|part| match part {
+        3 => "found",
+        0..8 => "written",
+        _ => "empty",
+    });
+    assert!(states.eq(expected), "{all}");
     call(&folder, "job commit m.job").done();
 }
 

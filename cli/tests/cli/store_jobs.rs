@@ -156,8 +156,20 @@ fn what_is_missing_is_named_with_the_call_that_writes_it() {
     // An array of more tasks than tensors.
     let job = planned(&server, &folder, &format!("m.onnx {HALF} --parts 64"));
     let run = |line: &str| server.run(&folder, &words(&line.replace("JOB", &job)));
-    run("job write JOB 8-63").done().says(&["part 63: 0 tensors"]);
-    run("job write JOB 0-63").done();
+    let empty = run("job write JOB 8-63").done();
+    let empty = empty.says(&["empty     56 parts without bytes: parts 8-63"]).stdout();
+    assert!(!empty.contains("wrote") && !empty.contains("found"), "{empty}");
+    run("job write JOB 3").done().says(&["wrote     part 3: 1 tensor"]);
+    let again = run("job write JOB 3").done().says(&["found     part 3: 1 tensor"]).stdout();
+    assert!(again.contains("was written already") && !again.contains("wrote"), "{again}");
+    let all = run("job write JOB 0-63 --json").done().json();
+    let states = all["written"].as_array().unwrap().iter().map(|it| it["state"].as_str().unwrap());
+    let expected = (0..64).map(|part| match part {
+        3 => "found",
+        0..8 => "written",
+        _ => "empty",
+    });
+    assert!(states.eq(expected), "{all}");
     run("job commit JOB").done();
 }
 

@@ -28,6 +28,15 @@ impl RemoteJob {
     /// [`ErrorKind::Changed`] where the source is another one now, [`ErrorKind::MissingFile`] where
     /// the job was committed or aborted, and those of a load and of the store.
     pub fn write(&self, part: usize) -> Result<PartReceipt> {
+        Ok(self.write_or_find(part)?.0)
+    }
+
+    /// As [`write`](Self::write), and whether this call has written the part: `false` where its
+    /// receipt was there with its file, and for a part without tensors.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub fn write_or_find(&self, part: usize) -> Result<(PartReceipt, bool)> {
         let source = self.plan.source.as_ref().ok_or_else(|| {
             let reason = "the job is no rewrite: write its parts from weights";
             Error::new(ErrorKind::InvalidArgument, reason)
@@ -52,21 +61,22 @@ impl RemoteJob {
     /// Those of `weights`, [`ErrorKind::DataType`] and [`ErrorKind::Shape`] for weights of another
     /// type or shape, and those of [`write`](Self::write).
     pub fn write_from(&self, part: usize, weights: &impl Weights) -> Result<PartReceipt> {
-        self.write_part(part, |file| {
+        let written = self.write_part(part, |file| {
             let stored = match weights.are_here() {
                 true => self.put_file(file, weights)?,
                 false => send(&self.store, &self.url, file, weights)?,
             };
             Ok((stored, Vec::new()))
-        })
+        });
+        Ok(written?.0)
     }
 
-    /// Writes a part unless that was done: `write` puts its file there.
+    /// Writes a part unless that was done: `write` puts its file there. Whether it has.
     fn write_part(
         &self,
         part: usize,
         write: impl FnOnce(&PlannedFile) -> Result<(StoredFile, Vec<String>)>,
-    ) -> Result<PartReceipt> {
+    ) -> Result<(PartReceipt, bool)> {
         if !self.has_part(part) {
             let last = self.plan.asked_parts.max(self.plan.files.len()).saturating_sub(1);
             let reason = format!("the job has the parts 0 to {last}, not {part}");
@@ -76,10 +86,10 @@ impl RemoteJob {
         run(folder.check_whole())?;
         let job = self.plan.id.clone();
         let Some(file) = self.plan.files.get(part) else {
-            return Ok(PartReceipt { job, part, file: None, infinite: Vec::new() });
+            return Ok((PartReceipt { job, part, file: None, infinite: Vec::new() }, false));
         };
         if let Some(receipt) = self.stored(part)?.filter(|receipt| self.is_there(receipt, file)) {
-            return Ok(receipt);
+            return Ok((receipt, false));
         }
         let (stored, infinite) = write(file)?;
         let mut receipt = PartReceipt { job, part, file: Some(stored), infinite };
@@ -96,7 +106,7 @@ impl RemoteJob {
             drop(run(folder.remove_receipt(part)));
             return Err(error);
         }
-        Ok(receipt)
+        Ok((receipt, true))
     }
 
     /// The receipt of `part` that is stored. What is no receipt stands for nothing: its part is

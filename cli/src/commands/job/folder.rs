@@ -49,9 +49,8 @@ impl AnyJob for Job {
     }
 
     fn write(&self, part: usize) -> Result<Written> {
-        let receipt = Job::write(self, part)?;
-        let (tensors, infinite) = (receipt.tensors.len(), receipt.infinite);
-        Ok(Written { part, tensors, bytes: receipt.bytes, infinite })
+        let (receipt, is_new) = self.write_or_find(part)?;
+        Ok(Written::new(part, receipt.tensors.len(), receipt.bytes, is_new, receipt.infinite))
     }
 
     fn missing(&self) -> Result<Vec<usize>> {

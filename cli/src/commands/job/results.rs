@@ -85,10 +85,23 @@ impl Layout {
     }
 }
 
+/// What a call that writes has found or done of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartState {
+    /// This call has written it.
+    Written,
+    /// It was written before.
+    Found,
+    /// It has no bytes.
+    Empty,
+}
+
 /// A part that is there now.
 #[derive(Debug, Serialize)]
 pub struct Written {
     pub part: usize,
+    pub state: PartState,
     pub tensors: usize,
     pub bytes: u64,
     /// The weights, by their old names, whose numbers became infinite by the cast.
@@ -97,9 +110,31 @@ pub struct Written {
 }
 
 impl Written {
+    pub fn new(
+        part: usize,
+        tensors: usize,
+        bytes: u64,
+        is_new: bool,
+        infinite: Vec<String>,
+    ) -> Self {
+        let state = match (bytes, is_new) {
+            (0, _) => PartState::Empty,
+            (_, true) => PartState::Written,
+            (_, false) => PartState::Found,
+        };
+        Self { part, state, tensors, bytes, infinite }
+    }
+
+    /// Prints the row of a part. Those that are empty have one together.
     pub fn print(&self, out: &mut Output) -> Result<(), Failure> {
         let (tensors, bytes) = (count(self.tensors, "tensor"), ByteSize(self.bytes));
-        Ok(out.row("wrote", format_args!("part {}: {tensors} ({bytes})", self.part))?)
+        let said = format!("part {}: {tensors} ({bytes})", self.part);
+        match self.state {
+            PartState::Written => out.row("wrote", said)?,
+            PartState::Found => out.row("found", format_args!("{said}: was written already"))?,
+            PartState::Empty => {}
+        }
+        Ok(())
     }
 }
 

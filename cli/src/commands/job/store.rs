@@ -55,10 +55,9 @@ impl AnyJob for RemoteJob {
     }
 
     fn write(&self, part: usize) -> Result<Written> {
-        let receipt = RemoteJob::write(self, part)?;
+        let (receipt, is_new) = self.write_or_find(part)?;
         let bytes = receipt.file.map_or(0, |file| file.bytes);
-        let (tensors, infinite) = (self.tensors(part).count(), receipt.infinite);
-        Ok(Written { part, tensors, bytes, infinite })
+        Ok(Written::new(part, self.tensors(part).count(), bytes, is_new, receipt.infinite))
     }
 
     fn missing(&self) -> Result<Vec<usize>> {

@@ -7,11 +7,11 @@ use serde::Serialize;
 use super::any::AnyJob;
 use super::doors;
 use super::named::{next_call, told};
-use super::results::{Named, Written, print_infinite};
+use super::results::{Named, PartState, Written, print_infinite};
 use crate::args::JobWriteArgs;
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
-use crate::terminal::output::Output;
+use crate::terminal::output::{Output, count};
 use crate::terminal::stop;
 
 #[derive(Debug, Serialize)]
@@ -33,7 +33,9 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut written = Vec::new();
     for part in asked(&*job, args)? {
         let done = job.write(part).map_err(|error| error.because(&format!("part {part}")))?;
-        stop::written(format!("part {part} was written"));
+        if done.state == PartState::Written {
+            stop::written(format!("part {part} was written"));
+        }
         written.push(done);
     }
     let missing = job.missing()?;
@@ -52,6 +54,7 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     report.written.iter().try_for_each(|it| it.print(out))?;
+    print_empty(&report.written, out)?;
     print_infinite(&report.infinite, out)?;
     if !report.missing.is_empty() {
         out.folded_row("missing", told(&report.missing))?;
@@ -60,6 +63,17 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
         out.row("next", next_call(&args.job, &report.missing, true))?;
     }
     Ok(Outcome::Done)
+}
+
+/// Says which of the parts that were asked for have no bytes.
+fn print_empty(parts: &[Written], out: &mut Output) -> Result<(), Failure> {
+    let empty = parts.iter().filter(|it| it.state == PartState::Empty).map(|it| it.part);
+    let empty: Vec<_> = empty.collect();
+    if empty.is_empty() {
+        return Ok(());
+    }
+    let parts = count(empty.len(), "part");
+    Ok(out.folded_row("empty", format_args!("{parts} without bytes: {}", told(&empty)))?)
 }
 
 /// The parts that are to be written, each once. One that the job has not is refused before any is

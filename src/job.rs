@@ -34,7 +34,7 @@ mod stamp;
 mod status;
 mod write;
 
-pub use commit::commit_job;
+pub use commit::{commit_job, committed_job};
 pub use committed::Committed;
 pub use description::{Job, PlannedTensor};
 pub use ended::remove_ended_jobs;

@@ -66,9 +66,13 @@ class JobStatus:
     nbytes: int
     """The bytes of all tensors."""
     committed: bool = False
-    """Whether a commit has put the model in place and was killed before it ended the job: another one ends it."""
+    """Whether a commit has put the model in place."""
     infinite: list[str] = field(default_factory=list)
-    """That of all written parts, as :attr:`Receipt.infinite`, each weight once."""
+    """That of all written parts, as :attr:`Receipt.infinite`, each weight once; in a folder not known of a job that has ended."""
+    ended: bool = False
+    """Whether that commit has ended the job. Otherwise it was killed before it did: another one ends it."""
+    replaced: bool = False
+    """Whether the model was replaced or changed since the job ended."""
 
 
 @dataclass(frozen=True)
@@ -383,7 +387,11 @@ class Job:
         return Receipt(core.write_slices(writer, ((name, _offsets(offsets), array) for name, offsets, array in slices)))
 
     def status(self) -> JobStatus:
-        """How far the job is, by the receipts in its folder."""
+        """How far the job is, by the receipts in its folder; of one that a commit has ended, as :meth:`commit` finds it.
+
+        Raises:
+            MissingFileError: the job was aborted, or it cannot be told how it ended.
+        """
         return JobStatus(*self._core.status())
 
     def commit(self, receipts: Iterable[Receipt] | None = None) -> Committed:

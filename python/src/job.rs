@@ -28,8 +28,9 @@ pub type Planned = (String, i32, Vec<u64>, String, u64, u64, usize);
 pub type Cast = (i32, bool, Vec<String>, Vec<String>);
 
 /// How far a job is: parts that are written, parts that are not, writers of slices, bytes that are
-/// written, all bytes, whether it is committed and not ended, weights that became infinite.
-pub type Status = (Vec<usize>, Vec<usize>, Vec<String>, u64, u64, bool, Vec<String>);
+/// written, all bytes, whether it is committed, weights that became infinite, whether it has ended,
+/// whether its model was replaced since.
+pub type Status = (Vec<usize>, Vec<usize>, Vec<String>, u64, u64, bool, Vec<String>, bool, bool);
 
 /// The cast of a rewrite.
 pub fn recast(cast: Option<Cast>) -> PyResult<Option<Recast>> {
@@ -172,13 +173,13 @@ impl Job {
         receipt.to_json().or_raise()
     }
 
-    /// How far the job is: parts that are written, parts that are not, writers of slices, bytes
-    /// that are written, all bytes, whether it is committed and not ended, weights that became
-    /// infinite.
+    /// How far the job is.
     fn status(&self) -> PyResult<Status> {
         let it: JobStatus = self.0.status().or_raise()?;
-        let (committed, infinite) = (it.is_committed, it.infinite);
-        Ok((it.done, it.missing, it.writers, it.bytes_written, it.bytes, committed, infinite))
+        let (committed, ended, replaced) = (it.is_committed, it.is_ended, it.is_replaced);
+        let (written, bytes, infinite) = (it.bytes_written, it.bytes, it.infinite);
+        let parts = (it.done, it.missing, it.writers);
+        Ok((parts.0, parts.1, parts.2, written, bytes, committed, infinite, ended, replaced))
     }
 
     /// Puts the model in place, with the receipts that are given as JSON, or with those in the

@@ -150,13 +150,12 @@ impl StoreJob {
         receipt.to_json().or_raise()
     }
 
-    /// How far the job is: parts that are written, parts that are not, writers of slices
-    /// (always empty), bytes that are written, all bytes, whether it is committed and not ended,
-    /// weights that became infinite.
+    /// How far the job is. It has no writers of slices.
     fn status(&self, py: Python<'_>) -> PyResult<Status> {
         let it: RemoteJobStatus = detached(py, || self.0.status())?;
-        let (committed, infinite) = (it.is_committed, it.infinite);
-        Ok((it.done, it.missing, Vec::new(), it.bytes_written, it.bytes, committed, infinite))
+        let (committed, ended, replaced) = (it.is_committed, it.is_ended, it.is_replaced);
+        let (written, bytes, infinite) = (it.bytes_written, it.bytes, it.infinite);
+        Ok((it.done, it.missing, Vec::new(), written, bytes, committed, infinite, ended, replaced))
     }
 
     /// Publishes the model, with the receipts that are given as JSON, or with those in the store.

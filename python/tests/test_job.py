@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import models
 import numpy as np
 import onnx
 import onnx_container
@@ -262,6 +264,22 @@ def test_a_source_is_mapped_or_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
+@pytest.mark.skipif(sys.platform != "linux", reason="files have no marks of a commit here")
+def test_a_status_says_that_a_job_is_committed_and_whether_its_model_is_still_there(tmp_path: Path) -> None:
+    job = Job.plan(model(), tmp_path / "m.onnx", parts=2)
+    other = Job.plan(model(), tmp_path / "o.onnx", parts=2)
+    for part in job.parts:
+        job.write(part, weights())
+    job.commit()
+    status = job.status()
+    assert (status.committed, status.ended, status.replaced, status.done, status.missing) == (True, True, False, [0, 1], [])
+    (tmp_path / "m.onnx").write_bytes(Container(models.add(("w", 1, (2,)))).model_bytes)
+    assert job.status() == dataclasses.replace(status, replaced=True)
+    other.abort()
+    with pytest.raises(onnx_container.MissingFileError, match="aborted"):
+        other.status()
+
+
 def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path: Path) -> None:
     job = Job.plan(filled(), tmp_path / "m.onnx", parts=2)
     for part in job.parts:

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::begun;
-use super::committed::{Committed, gone};
+use super::committed::{Committed, REPLACED, gone};
 use super::description::Job;
 use super::disk::{kind_at, read_text};
 use super::folder::JobFolder;
@@ -101,16 +101,35 @@ impl Job {
         Ok(committed)
     }
 
-    /// What an earlier call has put in place, as its marks say.
-    pub(super) fn found_by_mark(&self) -> Result<Option<Committed>> {
+    /// What a commit has put in place, of a job that has ended, and whether it is
+    /// [still there](Committed::replaced). `None` where the job goes on or was aborted, and where
+    /// it cannot be told: the weights files say it, on Linux.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn committed(&self) -> Result<Option<Committed>> {
+        if kind_at(self.job_folder().path())?.is_some() {
+            return Ok(None);
+        }
+        self.marked()
+    }
+
+    /// What an earlier call has put in place, as its marks say, whether it is still there or not.
+    fn marked(&self) -> Result<Option<Committed>> {
         let files = self.files.iter().map(|file| file.name.clone());
         Committed::found(&self.directory, &self.name, files, &self.id)
     }
 
+    /// The same, if all of it is there.
+    pub(super) fn found_by_mark(&self) -> Result<Option<Committed>> {
+        Ok(self.marked()?.filter(|found| !found.replaced))
+    }
+
     /// What an earlier call has put in place, of a job whose folder is gone.
     fn committed_before(&self) -> Result<Committed> {
-        match self.found_by_mark()? {
-            Some(found) => Ok(found),
+        match self.marked()? {
+            Some(found) if !found.replaced => Ok(found),
+            Some(_) => Err(gone(&self.path(), Some(REPLACED))),
             None => Err(gone(&self.path(), self.untouched()?)),
         }
     }
@@ -282,7 +301,7 @@ impl Job {
             // Its files are those of the job where a commit has linked them.
             self.job_folder().mark_commit(self.publishing.sync)?;
             self.mark_files(&mark);
-            return Ok(self.committed(model, digest, recovered));
+            return Ok(self.put_in_place(model, digest, recovered));
         }
         let has_begun = self.job_folder().is_committing()?;
         let unchanged = || {
@@ -307,10 +326,10 @@ impl Job {
             }
         })?;
         let warnings = [recovered, prepared, warnings].concat();
-        Ok(Committed { removed, left_behind, ..self.committed(model, digest, warnings) })
+        Ok(Committed { removed, left_behind, ..self.put_in_place(model, digest, warnings) })
     }
 
-    fn committed(
+    fn put_in_place(
         &self,
         model: &Buffer,
         digest: Option<ContentDigest>,
@@ -395,13 +414,21 @@ pub fn commit_job(folder: impl AsRef<Path>) -> Result<Committed> {
     match Job::open(folder) {
         Ok(job) => job.commit(),
         // Why it cannot be opened is what a user has to know.
-        Err(error) => committed_at(folder).ok().flatten().ok_or(error),
+        Err(error) => match committed_job(folder) {
+            Ok(Some(found)) if !found.replaced => Ok(found),
+            Ok(Some(_)) => Err(gone(folder, Some(REPLACED))),
+            _ => Err(error),
+        },
     }
 }
 
-/// What a commit of the job has put in place whose folder was at `folder`, by the model there.
-fn committed_at(folder: &Path) -> Result<Option<Committed>> {
-    let folder = JobFolder::at(folder);
+/// As [`Job::committed`], for the job whose folder was at `folder`, by the weights files of the
+/// model there.
+///
+/// # Errors
+/// Those of the disk.
+pub fn committed_job(folder: impl AsRef<Path>) -> Result<Option<Committed>> {
+    let folder = JobFolder::at(folder.as_ref());
     let Some((name, id)) = folder.names().filter(|_| folder.check_there().is_err()) else {
         return Ok(None);
     };

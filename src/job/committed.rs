@@ -24,6 +24,9 @@ pub struct Committed {
     /// Whether an earlier call had committed the job. What that has removed and left behind, and
     /// which weights became infinite, is not known any more.
     pub already: bool,
+    /// Whether the model or one of its weights files was replaced or changed since:
+    /// [`files`](Self::files) has none of these. A commit that is done again is an error then.
+    pub replaced: bool,
     /// Old weights files that were removed.
     #[serde(serialize_with = "crate::util::as_text::paths")]
     pub removed: Vec<PathBuf>,
@@ -44,6 +47,7 @@ impl Committed {
             files,
             digest,
             already: false,
+            replaced: false,
             removed: Vec::new(),
             left_behind: Vec::new(),
             infinite: Vec::new(),
@@ -52,8 +56,8 @@ impl Committed {
     }
 
     /// What an earlier commit of the job `id` has put in place: the model `name` in `directory`,
-    /// whose weights files, `files`, all have its mark; `None` where one of them or the model is
-    /// another one now.
+    /// with its weights files, `files`, and whether they are as they were then; `None` where none
+    /// of the weights files has the mark of the job.
     pub(super) fn found(
         directory: &Path,
         name: &str,
@@ -61,27 +65,45 @@ impl Committed {
         id: &str,
     ) -> Result<Option<Self>> {
         let (mut there, mut found) = (Vec::new(), None);
+        let (mut is_marked, mut replaced) = (false, false);
         for file in files {
             let path = directory.join(&file);
             let mark = Mark::of(&path).filter(|mark| mark.job == id);
-            let Some((mark, bytes)) = mark.zip(len(&path)?) else { return Ok(None) };
-            there.push(SavedFile::new(file, bytes));
-            found = Some(mark);
+            is_marked |= Mark::is_of(&path, id);
+            match mark.zip(len(&path)?) {
+                Some((mark, bytes)) => {
+                    there.push(SavedFile::new(file, bytes));
+                    found = Some(mark);
+                }
+                None => replaced = true,
+            }
         }
-        let path = directory.join(name);
-        let Some((mark, bytes)) = found.zip(len(&path)?) else { return Ok(None) };
-        let model = MmapChoice::never().buffer(&path)?;
-        if sha256(&model) != mark.model {
+        if !is_marked {
             return Ok(None);
         }
-        there.push(SavedFile::new(name, bytes));
-        Ok(Some(Self { already: true, ..Self::new(there, mark.digest) }))
+        let path = directory.join(name);
+        let model = match MmapChoice::never().buffer(&path) {
+            Err(error) if error.kind() == ErrorKind::MissingFile => None,
+            model => Some(model?),
+        };
+        let sum = model.as_ref().map(|model| sha256(model));
+        match model.filter(|_| found.as_ref().is_some_and(|mark| sum.as_ref() == Some(&mark.model)))
+        {
+            Some(model) => there.push(SavedFile::new(name, model.len() as u64)),
+            None => replaced = true,
+        }
+        let digest = found.and_then(|mark| mark.digest);
+        Ok(Some(Self { already: true, replaced, ..Self::new(there, digest) }))
     }
 }
 
 fn len(path: &Path) -> Result<Option<u64>> {
     Ok(FileStamp::of(path)?.map(FileStamp::bytes))
 }
+
+/// How a job has ended whose model is another one now.
+pub(super) const REPLACED: &str =
+    "committed, and its model or a weights file was replaced or changed since";
 
 /// The error of a job whose folder is gone, and whose model was to be at `path`: `how` it has
 /// ended, where that is known.

@@ -34,6 +34,13 @@ impl Mark {
         attribute::put(file, mark.as_bytes());
     }
 
+    /// Whether a commit of the job `id` has marked the file at `path`, also where that has changed
+    /// since.
+    pub(super) fn is_of(path: &Path, id: &str) -> bool {
+        let mark = attribute::of(path).unwrap_or_default();
+        mark.split(|byte| *byte == b' ').next() == Some(id.as_bytes())
+    }
+
     /// That of the file at `path`, if the file is as it was marked.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let text = String::from_utf8(attribute::of(path)?).ok()?;

@@ -29,9 +29,13 @@ pub struct JobStatus {
     pub bytes: u64,
     /// Whether each tensor is written once, so that the job can be committed.
     pub is_complete: bool,
-    /// Whether a commit has put the model in place, and was killed before it ended the job:
-    /// [`remove_ended_jobs`](super::remove_ended_jobs) does that.
+    /// Whether a commit has put the model in place.
     pub is_committed: bool,
+    /// Whether that commit has ended the job. Otherwise it was killed before it did, or could not
+    /// remove all: [`remove_ended_jobs`](super::remove_ended_jobs) does that.
+    pub is_ended: bool,
+    /// Whether the model or a weights file was replaced or changed since the job ended.
+    pub is_replaced: bool,
     /// The weights, by their old names and in their order, of which finite numbers became infinite
     /// by a cast, as far as the written parts tell; see
     /// [`CastReport::infinite`](crate::edit::CastReport::infinite).
@@ -39,13 +43,41 @@ pub struct JobStatus {
 }
 
 impl Job {
-    /// How far the job is, by the receipts in its folder.
+    /// How far the job is, by the receipts in its folder; of one that a commit has ended, as
+    /// [`committed`](Self::committed) says it.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingFile`](crate::ErrorKind::MissingFile) where the job was committed or
-    /// aborted, and those of reading the receipts.
+    /// [`ErrorKind::MissingFile`](crate::ErrorKind::MissingFile) where the job was aborted, and
+    /// where it cannot be told whether it was or was committed; those of reading the receipts.
     pub fn status(&self) -> Result<JobStatus> {
-        self.while_there(|| self.found())
+        self.while_there(|| self.found()).or_else(|error| match self.committed()? {
+            Some(committed) => self.ended(committed.replaced),
+            None => Err(error),
+        })
+    }
+
+    /// The status of a job that a commit has ended.
+    fn ended(&self, is_replaced: bool) -> Result<JobStatus> {
+        let bytes = self.bytes()?;
+        Ok(JobStatus {
+            done: self.parts().collect(),
+            missing: Vec::new(),
+            writers: Vec::new(),
+            bytes_written: bytes,
+            bytes,
+            is_complete: true,
+            is_committed: true,
+            is_ended: true,
+            is_replaced,
+            infinite: Vec::new(),
+        })
+    }
+
+    /// How many bytes the tensors have.
+    fn bytes(&self) -> Result<u64> {
+        let lengths = self.tensors.iter().map(super::description::PlannedTensor::byte_len);
+        let lengths: Vec<u64> = lengths.collect::<Result<_>>()?;
+        Ok(lengths.iter().fold(0, |sum, len| len.saturating_add(sum)))
     }
 
     /// What `read` finds in the folder, unless a commit or an abort removes it meanwhile.
@@ -63,15 +95,15 @@ impl Job {
         let missing = self.parts().filter(|part| done.binary_search(part).is_err()).collect();
         let slices = receipts.iter().filter(|it| part_of(&it.writer).is_none());
         let infinite: BTreeSet<_> = receipts.iter().flat_map(|it| &it.infinite).cloned().collect();
-        let lengths = self.tensors.iter().map(super::description::PlannedTensor::byte_len);
-        let lengths: Vec<u64> = lengths.collect::<Result<_>>()?;
         Ok(JobStatus {
             is_complete: self.check_complete(&receipts).is_ok()
                 && self.check_begun(&receipts).is_ok(),
             is_committed: self.is_committed()?,
+            is_ended: false,
+            is_replaced: false,
             writers: slices.map(|it| it.writer.clone()).collect(),
             bytes_written: receipts.iter().fold(0, |sum, it| it.bytes.saturating_add(sum)),
-            bytes: lengths.iter().fold(0, |sum, len| len.saturating_add(sum)),
+            bytes: self.bytes()?,
             done,
             missing,
             infinite: infinite.into_iter().collect(),
@@ -84,7 +116,10 @@ impl Job {
     /// # Errors
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
-        let writers = self.while_there(|| self.job_folder().writers())?;
+        let writers = match self.while_there(|| self.job_folder().writers()) {
+            Err(_) if self.committed()?.is_some() => return Ok(Vec::new()),
+            writers => writers?,
+        };
         let done: HashSet<_> = writers.iter().filter_map(|it| part_of(it)).collect();
         Ok(self.parts().filter(|part| !done.contains(part)).collect())
     }

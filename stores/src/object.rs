@@ -168,6 +168,11 @@ impl Object {
         &self.version
     }
 
+    /// The tag that the store gave it.
+    pub(crate) fn e_tag(&self) -> Option<&str> {
+        self.version.e_tag.as_deref()
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.version.size
     }

@@ -110,7 +110,8 @@ pub struct JobRewriteArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Any number of processes may write, in any order. A part that is written is not written again, so a task that is \
-run twice does no harm; one that was killed is written from its beginning.")]
+run twice does no harm; one that was killed is written from its beginning. Of a job that is committed nothing is \
+written, which is said, and the exit code is 0.")]
 pub struct JobWriteArgs {
     /// The job: the FILE of job rewrite, or the folder beside the model, a path or a URL
     #[arg(value_name = "JOB", value_parser = file_or_url())]
@@ -131,7 +132,9 @@ pub struct JobWriteArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code: 0 when all parts are written, 1 when some are not.")]
+#[command(
+    after_help = "Exit code: 0 when all parts are written, also of a job that is committed, 1 when some are not."
+)]
 pub struct JobStatusArgs {
     #[command(flatten)]
     pub job: GivenJob,

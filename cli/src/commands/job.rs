@@ -92,10 +92,15 @@ struct StatusReport {
 
 /// `job status JOB`: how far it is, and what is missing.
 fn status(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
-    let job = doors::open(&args.path)?;
-    let progress = job.progress()?;
+    let (job, progress) = match doors::open(&args.path) {
+        Ok(job) => (job.named(), job.progress()?),
+        Err(error) => {
+            let (job, committed) = doors::committed_at(&args.path, error)?;
+            (job, Progress::of_ended(&committed))
+        }
+    };
     let complete = progress.complete;
-    let report = StatusReport { command: "job status", job: job.named(), progress };
+    let report = StatusReport { command: "job status", job, progress };
     if args.json {
         out.json(&report)?;
         return Ok(Outcome::of(complete));
@@ -106,7 +111,9 @@ fn status(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
         out.folded_row("missing", told(&report.progress.missing))?;
     }
     print_infinite(&report.progress.infinite, out)?;
-    out.row("next", next_call(&args.path, &report.progress.missing, complete))?;
+    if !report.progress.ended {
+        out.row("next", next_call(&args.path, &report.progress.missing, complete))?;
+    }
     Ok(Outcome::of(complete))
 }
 
@@ -126,7 +133,7 @@ fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
             let committed = job.commit().map_err(|error| explained(&*job, &args.path, error))?;
             (job.named(), committed)
         }
-        Err(error) => doors::committed_at(&args.path, error)?,
+        Err(error) => doors::commit_at(&args.path, error)?,
     };
     let report = CommitReport { command: "job commit", job, committed };
     if !report.committed.already {

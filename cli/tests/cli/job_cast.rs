@@ -5,7 +5,8 @@ use std::fs;
 use onnx_container::DataType;
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
-use crate::support::{Folder, Run, weight};
+use crate::job_places::places;
+use crate::support::{Folder, weight};
 
 /// `m.onnx`: y = x times `fc.weight`, plus `large`, whose numbers no FLOAT16 holds.
 fn folder() -> Folder {
@@ -25,51 +26,6 @@ fn folder() -> Folder {
     folder.run(&["pack", "inline.onnx", "m.onnx"]).done();
     fs::remove_file(folder.path("inline.onnx")).unwrap();
     folder
-}
-
-/// Runs a call whose words have no spaces, where the store of URLs is, if there is one.
-trait Place {
-    /// What OUT is called.
-    fn out(&self) -> &'static str;
-
-    fn call(&self, folder: &Folder, words: &[&str]) -> Run;
-
-    fn run(&self, folder: &Folder, line: &str) -> Run {
-        let line = line.replace("OUT", self.out());
-        self.call(folder, &line.split_whitespace().collect::<Vec<_>>())
-    }
-}
-
-struct Here;
-
-impl Place for Here {
-    fn out(&self) -> &'static str {
-        "o.onnx"
-    }
-
-    fn call(&self, folder: &Folder, words: &[&str]) -> Run {
-        folder.run(words)
-    }
-}
-
-#[cfg(feature = "stores")]
-impl Place for crate::store_server::Server {
-    fn out(&self) -> &'static str {
-        "s3://b/o.onnx"
-    }
-
-    fn call(&self, folder: &Folder, words: &[&str]) -> Run {
-        self.run(folder, words)
-    }
-}
-
-/// A folder, and a store where the build has them.
-fn places() -> Vec<Box<dyn Place>> {
-    vec![
-        Box::new(Here),
-        #[cfg(feature = "stores")]
-        Box::new(crate::store_server::Server::new()),
-    ]
 }
 
 /// The options of a cast, and the weights that become infinite.

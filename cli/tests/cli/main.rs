@@ -32,6 +32,8 @@ mod inspect;
 mod inspect_lists;
 mod job;
 mod job_cast;
+mod job_ended;
+mod job_places;
 mod jobs;
 #[cfg(all(feature = "machine", feature = "stores"))]
 mod json;

@@ -20,6 +20,7 @@ use crate::object::{AT_ONCE, Object};
 use crate::publish::Publication;
 use crate::publishing::{Published, PublishedFile};
 use crate::runtime::run;
+use crate::store::Store;
 use crate::sums::Sum;
 use crate::url::StoreUrl;
 
@@ -50,14 +51,38 @@ impl RemoteJob {
     /// Those of [`open`](Self::open) and [`commit`](Self::commit).
     pub fn commit_at(url: &StoreUrl, stores: impl Into<Stores>) -> Result<RemoteCommitted> {
         let stores = stores.into();
-        let folder = JobFolder::at(&stores.of(url)?, url);
+        let store = stores.of(url)?;
+        let folder = JobFolder::at(&store, url);
         match Self::open(url, stores) {
             Ok(job) => job.commit(),
             Err(error) if error.kind() == ErrorKind::MissingFile => {
-                done(&folder, &folder.names()?.1)?.ok_or(error)
+                done(&store, &folder, &folder.names()?.1)?.ok_or(error)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// What a commit has published, and whether it is [still there](RemoteCommitted::replaced).
+    /// `None` where the job goes on or was aborted, and where a [sweep](crate::sweep()) has removed
+    /// what says so.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn committed(&self) -> Result<Option<RemoteCommitted>> {
+        done(&self.store, &self.job_folder(), &self.url)
+    }
+
+    /// As [`committed`](Self::committed), for the job whose folder is or was at `url`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn committed_at(
+        url: &StoreUrl,
+        stores: impl Into<Stores>,
+    ) -> Result<Option<RemoteCommitted>> {
+        let store = stores.into().of(url)?;
+        let folder = JobFolder::at(&store, url);
+        done(&store, &folder, &folder.names()?.1)
     }
 
     /// As [`commit`](Self::commit), with the `receipts` that an engine has carried.
@@ -77,13 +102,13 @@ impl RemoteJob {
         receipts: impl FnOnce() -> Result<Vec<PartReceipt>>,
     ) -> Result<RemoteCommitted> {
         let folder = self.job_folder();
-        if let Some(done) = done(&folder, &self.url)? {
+        if let Some(done) = done(&self.store, &folder, &self.url)? {
             run(folder.end())?;
             return Ok(done);
         }
         self.commit_open(&folder, receipts).or_else(|error| {
             // Another process may have committed the job meanwhile.
-            let meanwhile = done(&folder, &self.url).ok().flatten();
+            let meanwhile = done(&self.store, &folder, &self.url).ok().flatten();
             meanwhile.ok_or(error)
         })
     }
@@ -103,7 +128,8 @@ impl RemoteJob {
         let infinite: Vec<_> = infinite.collect::<BTreeSet<_>>().into_iter().collect();
         let files = files.into_values().map(|(file, _)| published(file)).collect();
         let published = self.put_model(folder, model, files)?;
-        let mut committed = RemoteCommitted { published, digest, infinite, already: false };
+        let mut committed =
+            RemoteCommitted { published, digest, infinite, already: false, replaced: false };
         // What fails from here on does not change what is published.
         let ended = committed
             .to_json()
@@ -246,10 +272,26 @@ impl RemoteJob {
 }
 
 /// What an earlier commit has published at `url`.
-pub(super) fn done(folder: &JobFolder, url: &StoreUrl) -> Result<Option<RemoteCommitted>> {
+fn done(store: &Store, folder: &JobFolder, url: &StoreUrl) -> Result<Option<RemoteCommitted>> {
     let Some(text) = run(folder.committed())? else { return Ok(None) };
     let read = RemoteCommitted::from_json(&text, url);
-    read.map(Some).map_err(|error| error.with_path(folder.shown()))
+    let committed = read.map_err(|error| error.with_path(folder.shown()))?;
+    // What the job has done is known where the store does not answer this.
+    let replaced = is_replaced(store, &committed.published).unwrap_or(false);
+    Ok(Some(RemoteCommitted { replaced, ..committed }))
+}
+
+/// Whether another model is there than the one that was published, or none.
+fn is_replaced(store: &Store, published: &Published) -> Result<bool> {
+    let Published { url, e_tag, model_bytes, .. } = published;
+    match run(Object::head(store, url.key())) {
+        Ok(found) => {
+            Ok(found.len() != *model_bytes
+                || (e_tag.is_some() && found.e_tag() != e_tag.as_deref()))
+        }
+        Err(error) if error.kind() == ErrorKind::MissingFile => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// The digest of the bytes of a tensor, by its place in the files that the plan names.

@@ -31,6 +31,8 @@ pub struct RemoteCommitted {
     pub infinite: Vec<String>,
     /// Whether an earlier call had published the model.
     pub already: bool,
+    /// Whether another model is there now, or none, as far as the store tells.
+    pub replaced: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,6 +123,6 @@ impl Stored {
             warnings: Vec::new(),
         };
         let (digest, infinite) = (self.digest.parse()?, self.infinite);
-        Ok(RemoteCommitted { published, digest, infinite, already: true })
+        Ok(RemoteCommitted { published, digest, infinite, already: true, replaced: false })
     }
 }

@@ -7,7 +7,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::recovery::is_of_job;
 use onnx_container::{Error, ErrorKind, Result};
 
-use super::commit::done;
 use super::committed::aborted_json;
 use super::description::RemoteJob;
 use super::folder::JobFolder;
@@ -41,9 +40,13 @@ pub struct RemoteJobStatus {
     pub bytes: u64,
     /// Whether all parts are written, so that the job can be committed.
     pub is_complete: bool,
-    /// Whether a commit has published the model and was killed before it ended the job: another
-    /// [`commit`](RemoteJob::commit) ends it.
+    /// Whether a commit has published the model.
     pub is_committed: bool,
+    /// Whether that commit has ended the job. Otherwise it was killed before it did: another
+    /// [`commit`](RemoteJob::commit) ends it.
+    pub is_ended: bool,
+    /// Whether another model is there since, or none.
+    pub is_replaced: bool,
     /// The weights, by their old names and in their order, of which finite numbers became infinite
     /// by a cast, as far as the written parts tell; see
     /// [`CastReport::infinite`](onnx_container::edit::CastReport::infinite).
@@ -51,25 +54,37 @@ pub struct RemoteJobStatus {
 }
 
 impl RemoteJob {
-    /// How far the job is, by the receipts in its store, each of which is read.
+    /// How far the job is, by the receipts in its store, each of which is read; of one that a
+    /// commit has ended, as [`committed`](Self::committed) says it.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingFile`] where the job was committed or aborted, and those of the store.
+    /// [`ErrorKind::MissingFile`] where the job was aborted, and where it is not known how it
+    /// ended; those of the store.
     pub fn status(&self) -> Result<RemoteJobStatus> {
-        let (done, missing, is_committed) = self.found()?;
-        let infinite: BTreeSet<_> = match is_committed {
-            true => self::done(&self.job_folder(), &self.url)?
-                .into_iter()
-                .flat_map(|it| it.infinite)
-                .collect(),
-            false => self.stored_receipts()?.into_iter().flat_map(|it| it.infinite).collect(),
+        let found = self.found();
+        let committed = match &found {
+            Ok((.., true)) => self.committed()?,
+            Err(error) if error.kind() == ErrorKind::MissingFile => self.committed()?,
+            _ => None,
+        };
+        let is_ended = found.is_err();
+        let (done, missing) = match (found, &committed) {
+            (Ok((done, missing, _)), _) => (done, missing),
+            (Err(_), Some(_)) => (self.parts().collect(), Vec::new()),
+            (Err(error), None) => return Err(error),
+        };
+        let infinite: BTreeSet<_> = match &committed {
+            Some(committed) => committed.infinite.iter().cloned().collect(),
+            None => self.stored_receipts()?.into_iter().flat_map(|it| it.infinite).collect(),
         };
         let files = done.iter().filter_map(|part| self.plan.files.get(*part));
         Ok(RemoteJobStatus {
             bytes_written: files.fold(0, |sum, file| file.bytes.saturating_add(sum)),
             bytes: self.bytes(),
             is_complete: missing.is_empty(),
-            is_committed,
+            is_committed: committed.is_some(),
+            is_ended,
+            is_replaced: committed.is_some_and(|committed| committed.replaced),
             done,
             missing,
             infinite: infinite.into_iter().collect(),
@@ -82,7 +97,13 @@ impl RemoteJob {
     /// # Errors
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
-        Ok(self.found()?.1)
+        match self.found() {
+            Err(error) if error.kind() == ErrorKind::MissingFile => match self.committed()? {
+                Some(_) => Ok(Vec::new()),
+                None => Err(error),
+            },
+            found => Ok(found?.1),
+        }
     }
 
     /// The parts that are written, those that are not, and whether a commit has published the

@@ -427,11 +427,23 @@ fn the_end_of_a_job(case: &Case) {
     let job = plan(case, &container, 2);
     job.parts().for_each(|part| drop(job.write_from(part, &container).unwrap()));
     let digest = job.commit().unwrap().digest;
+    let ended = |is_replaced: bool| {
+        let status = elsewhere(case, &job).status().unwrap();
+        let told = (status.is_committed, status.is_ended, status.is_replaced);
+        assert_eq!(told, (true, true, is_replaced), "{status:?}");
+        assert_eq!((status.missing, status.bytes_written), (vec![], status.bytes));
+        assert_eq!(job.missing_parts().unwrap(), [0; 0]);
+        let at = RemoteJob::committed_at(&job.folder(), &case.store).unwrap();
+        for committed in [at, job.committed().unwrap()].map(Option::unwrap) {
+            assert_eq!((committed.digest, committed.replaced), (digest.clone(), is_replaced));
+        }
+    };
+    ended(false);
     // Another model in its place does not change what the job has done.
     case.publish(&model(2, &[("w", 100)]), PublishOptions::new());
+    ended(true);
     assert_eq!(elsewhere(case, &job).commit().unwrap().digest, digest);
     for error in [
-        job.status().unwrap_err(),
         job.write_from(0, &container).unwrap_err(),
         RemoteJob::open(&job.folder(), &case.store).unwrap_err(),
         job.clone().abort().unwrap_err(),
@@ -528,6 +540,7 @@ fn a_sweep_of_a_commit_that_was_killed(case: &Case) {
     wait(objects.delete(&path("model.onnx"))).unwrap();
     let status = job.status().unwrap();
     assert!(status.is_committed && status.is_complete && status.missing.is_empty(), "{status:?}");
+    assert!(!status.is_ended && !status.is_replaced, "{status:?}");
     let error = job.write_from(1, &container).unwrap_err();
     assert!(error.reason().contains("it was committed"), "{error}");
     wait(objects.put(&path("model.onnx"), model.into())).unwrap();

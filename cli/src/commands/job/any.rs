@@ -37,5 +37,9 @@ pub trait AnyJob {
 
     fn commit(&self) -> Result<Committed>;
 
+    /// What a commit has put in place, of a job that has ended; none where it goes on, was aborted,
+    /// or it cannot be told.
+    fn committed(&self) -> Result<Option<Committed>>;
+
     fn abort(self: Box<Self>) -> Result<()>;
 }

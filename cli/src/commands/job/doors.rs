@@ -36,9 +36,9 @@ pub fn open(path: &Path) -> Result<Box<dyn AnyJob>> {
     }
 }
 
-/// What a commit has put in place of the job whose folder was at `path`; `open` is why it cannot be
-/// opened.
-pub fn committed_at(path: &Path, open: Error) -> Result<(Named, Committed)> {
+/// Commits the job whose folder was at `path` again: what an earlier commit has put in place.
+/// `open` is why it cannot be opened.
+pub fn commit_at(path: &Path, open: Error) -> Result<(Named, Committed)> {
     let named = Named::of_folder(path).filter(|_| open.kind() == ErrorKind::MissingFile);
     let Some(named) = named else { return Err(open) };
     let committed = match is_url(path) {
@@ -46,6 +46,18 @@ pub fn committed_at(path: &Path, open: Error) -> Result<(Named, Committed)> {
         false => folder::commit_at(path, &named.model)?,
     };
     Ok((named, committed))
+}
+
+/// What a commit has put in place of the job whose folder was at `path`, of which nothing more is
+/// known. `open` is why it cannot be opened.
+pub fn committed_at(path: &Path, open: Error) -> Result<(Named, Committed)> {
+    let named = Named::of_folder(path).filter(|_| open.kind() == ErrorKind::MissingFile);
+    let Some(named) = named else { return Err(open) };
+    let committed = match is_url(path) {
+        true => store::committed_at(path)?,
+        false => folder::committed_at(path, &named.model)?,
+    };
+    committed.map(|committed| (named, committed)).ok_or(open)
 }
 
 /// Ends the job whose folder is at `path`, also one whose plan was killed before it described the

@@ -60,6 +60,7 @@ impl AnyJob for Job {
     fn progress(&self) -> Result<Progress> {
         let status = self.status()?;
         let (complete, committed) = (status.is_complete, status.is_committed);
+        let (ended, replaced) = (status.is_ended, status.is_replaced);
         let JobStatus { done, missing, writers, bytes_written, bytes, infinite, .. } = status;
         Ok(Progress {
             parts: self.parts().len(),
@@ -70,6 +71,8 @@ impl AnyJob for Job {
             bytes,
             complete,
             committed,
+            ended,
+            replaced,
             infinite,
         })
     }
@@ -84,6 +87,10 @@ impl AnyJob for Job {
             committed.warnings.extend(old_signatures(&self.path()));
         }
         Ok(committed)
+    }
+
+    fn committed(&self) -> Result<Option<Committed>> {
+        Ok(Job::committed(self)?.map(|committed| told(&self.path(), committed)))
     }
 
     fn abort(self: Box<Self>) -> Result<()> {
@@ -111,6 +118,7 @@ fn told(path: &Path, committed: job::Committed) -> Committed {
         bytes: committed.bytes,
         digest: committed.digest.map(|digest| digest.to_string()),
         already: committed.already,
+        replaced: committed.replaced,
         e_tag: None,
         version: None,
         removed: texts(&committed.removed),
@@ -124,6 +132,11 @@ fn told(path: &Path, committed: job::Committed) -> Committed {
 /// Commits the job whose folder is or was at `path`; its model is at `model`.
 pub fn commit_at(path: &Path, model: &Path) -> Result<Committed> {
     Ok(told(model, job::commit_job(path)?))
+}
+
+/// What a commit has put in place of the job whose folder was at `path`; its model is at `model`.
+pub fn committed_at(path: &Path, model: &Path) -> Result<Option<Committed>> {
+    Ok(job::committed_job(path)?.map(|committed| told(model, committed)))
 }
 
 /// Plans a rewrite to a folder.

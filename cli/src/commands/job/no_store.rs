@@ -26,6 +26,10 @@ pub fn commit_at(_: &Path) -> Result<Committed> {
     without()
 }
 
+pub fn committed_at(_: &Path) -> Result<Option<Committed>> {
+    without()
+}
+
 pub fn jobs_in(_: &Path) -> Result<Vec<PathBuf>> {
     without()
 }

@@ -148,18 +148,39 @@ pub struct Progress {
     pub bytes_written: u64,
     pub bytes: u64,
     pub complete: bool,
-    /// Whether a commit has put the model in place and was killed before it ended the job.
+    /// Whether a commit has put the model in place, whether it has ended the job, and whether the
+    /// model was replaced since.
     pub committed: bool,
+    pub ended: bool,
+    pub replaced: bool,
     /// The weights, by their old names, whose numbers became infinite by the cast.
     pub infinite: Vec<String>,
 }
 
 impl Progress {
+    /// That of a job that a commit has ended, and of which nothing more is known.
+    pub fn of_ended(committed: &Committed) -> Self {
+        Self {
+            parts: 0,
+            done: Vec::new(),
+            missing: Vec::new(),
+            writers: Vec::new(),
+            bytes_written: 0,
+            bytes: 0,
+            complete: true,
+            committed: true,
+            ended: true,
+            replaced: committed.replaced,
+            infinite: committed.infinite.clone(),
+        }
+    }
+
     /// How much is written, in words.
     pub fn said(&self) -> String {
         if self.committed {
-            return "committed: the model is in place; `job commit` again removes what is left"
-                .to_owned();
+            let rest = "; `job commit` again removes what is left";
+            let rest = if self.ended { "" } else { rest };
+            return format!("committed: {}{rest}", model_now(self.replaced));
         }
         let (written, all) = (ByteSize(self.bytes_written), ByteSize(self.bytes));
         match self.parts {
@@ -168,6 +189,14 @@ impl Progress {
                 format!("{} of {} ({written} of {all})", self.done.len(), count(parts, "part"))
             }
         }
+    }
+}
+
+/// What became of a model that a commit has put in place.
+pub fn model_now(replaced: bool) -> &'static str {
+    match replaced {
+        false => "the model is in place",
+        true => "the model was replaced or changed since",
     }
 }
 
@@ -180,6 +209,8 @@ pub struct Committed {
     pub digest: Option<String>,
     /// Whether an earlier call had committed the job.
     pub already: bool,
+    /// Whether the model was replaced since.
+    pub replaced: bool,
     /// What a store has of it: the tag of the model, and the version beside it.
     pub e_tag: Option<String>,
     pub version: Option<String>,
@@ -205,6 +236,9 @@ impl Committed {
             false => out.row("wrote", format_args!("{files} ({bytes})"))?,
         }
         self.files.iter().try_for_each(|file| file.print(out))?;
+        if self.replaced {
+            out.row("replaced", model_now(true))?;
+        }
         for (label, text) in
             [("digest", &self.digest), ("tag", &self.e_tag), ("version", &self.version)]
         {

@@ -67,6 +67,7 @@ impl AnyJob for RemoteJob {
     fn progress(&self) -> Result<Progress> {
         let status = self.status()?;
         let (complete, committed) = (status.is_complete, status.is_committed);
+        let (ended, replaced) = (status.is_ended, status.is_replaced);
         let RemoteJobStatus { done, missing, bytes_written, bytes, infinite, .. } = status;
         Ok(Progress {
             parts: self.parts().len(),
@@ -77,12 +78,18 @@ impl AnyJob for RemoteJob {
             bytes,
             complete,
             committed,
+            ended,
+            replaced,
             infinite,
         })
     }
 
     fn commit(&self) -> Result<Committed> {
         Ok(told(RemoteJob::commit(self)?))
+    }
+
+    fn committed(&self) -> Result<Option<Committed>> {
+        Ok(RemoteJob::committed(self)?.map(told))
     }
 
     fn abort(self: Box<Self>) -> Result<()> {
@@ -101,6 +108,7 @@ fn told(committed: RemoteCommitted) -> Committed {
         files,
         digest: Some(committed.digest.to_string()),
         already: committed.already,
+        replaced: committed.replaced,
         e_tag: published.e_tag,
         version: published.version.map(|url| url.to_string()),
         removed: published.removed.iter().map(StoreUrl::to_string).collect(),
@@ -114,6 +122,11 @@ fn told(committed: RemoteCommitted) -> Committed {
 /// Commits the job whose folder is or was at a URL.
 pub fn commit_at(path: &Path) -> Result<Committed> {
     Ok(told(RemoteJob::commit_at(&url(path)?, place::options())?))
+}
+
+/// What a commit has published of the job whose folder is or was at a URL.
+pub fn committed_at(path: &Path) -> Result<Option<Committed>> {
+    Ok(RemoteJob::committed_at(&url(path)?, place::options())?.map(told))
 }
 
 fn path(url: &StoreUrl) -> PathBuf {

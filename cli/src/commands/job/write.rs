@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use onnx_container::Error;
 use serde::Serialize;
 
 use super::any::AnyJob;
 use super::doors;
 use super::named::{next_call, told};
-use super::results::{Named, PartState, Written, print_infinite};
+use super::results::{Committed, Named, PartState, Written, model_now, print_infinite};
 use crate::args::JobWriteArgs;
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
@@ -25,44 +26,101 @@ struct WriteReport {
     complete: bool,
     /// Told before the commit, which may replace what the numbers came from.
     infinite: Vec<String>,
+    /// Whether a commit had ended the job, and whether the model was replaced since.
+    committed: bool,
+    replaced: bool,
 }
 
-/// Writes the parts, and tells what is missing.
+/// Writes the parts, and tells what is missing. Of a job that is committed nothing is left to
+/// write: a task that runs again after the commit does no harm.
 pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let job = doors::open(&args.job)?.map_source(reading::map(args.no_mmap));
+    let job = match doors::open(&args.job) {
+        Ok(job) => job.map_source(reading::map(args.no_mmap)),
+        Err(error) => {
+            let (named, committed) = doors::committed_at(&args.job, error)?;
+            return WriteReport::of_ended(named, &committed).print(args, out);
+        }
+    };
+    let parts = asked(&*job, args)?;
+    let report = match write(&*job, &parts) {
+        Ok(written) if !written.is_empty() => WriteReport::new(&*job, written)?,
+        none => match (job.committed(), none) {
+            (Ok(Some(committed)), _) => WriteReport::of_ended(job.named(), &committed),
+            (_, none) => WriteReport::new(&*job, none?)?,
+        },
+    };
+    report.print(args, out)
+}
+
+/// Writes the parts of these numbers.
+fn write(job: &dyn AnyJob, parts: &[usize]) -> Result<Vec<Written>, Error> {
     let mut written = Vec::new();
-    for part in asked(&*job, args)? {
-        let done = job.write(part).map_err(|error| error.because(&format!("part {part}")))?;
+    for part in parts {
+        let done = job.write(*part).map_err(|error| error.because(&format!("part {part}")))?;
         if done.state == PartState::Written {
             stop::written(format!("part {part} was written"));
         }
         written.push(done);
     }
-    let missing = job.missing()?;
-    let infinite: BTreeSet<_> = written.iter().flat_map(|it| &it.infinite).cloned().collect();
-    let report = WriteReport {
-        command: "job write",
-        job: job.named(),
-        bytes: written.iter().map(|it| it.bytes).fold(0, u64::saturating_add),
-        written,
-        complete: missing.is_empty(),
-        missing,
-        infinite: infinite.into_iter().collect(),
-    };
-    if args.json {
-        out.json(&report)?;
-        return Ok(Outcome::Done);
+    Ok(written)
+}
+
+impl WriteReport {
+    fn new(job: &dyn AnyJob, written: Vec<Written>) -> Result<Self, Error> {
+        let missing = job.missing()?;
+        let infinite: BTreeSet<_> = written.iter().flat_map(|it| &it.infinite).cloned().collect();
+        Ok(Self {
+            command: "job write",
+            job: job.named(),
+            bytes: written.iter().map(|it| it.bytes).fold(0, u64::saturating_add),
+            written,
+            complete: missing.is_empty(),
+            missing,
+            infinite: infinite.into_iter().collect(),
+            committed: false,
+            replaced: false,
+        })
     }
-    report.written.iter().try_for_each(|it| it.print(out))?;
-    print_empty(&report.written, out)?;
-    print_infinite(&report.infinite, out)?;
-    if !report.missing.is_empty() {
-        out.folded_row("missing", told(&report.missing))?;
+
+    /// That of a job that is committed.
+    fn of_ended(job: Named, committed: &Committed) -> Self {
+        Self {
+            command: "job write",
+            job,
+            written: Vec::new(),
+            bytes: 0,
+            missing: Vec::new(),
+            complete: true,
+            infinite: Vec::new(),
+            committed: true,
+            replaced: committed.replaced,
+        }
     }
-    if report.complete {
-        out.row("next", next_call(&args.job, &report.missing, true))?;
+
+    fn print(&self, args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
+        if args.json {
+            out.json(self)?;
+            return Ok(Outcome::Done);
+        }
+        if self.committed {
+            let now = model_now(self.replaced);
+            out.row(
+                "found",
+                format_args!("the job was committed: {now}; nothing is left to write"),
+            )?;
+            return Ok(Outcome::Done);
+        }
+        self.written.iter().try_for_each(|it| it.print(out))?;
+        print_empty(&self.written, out)?;
+        print_infinite(&self.infinite, out)?;
+        if !self.missing.is_empty() {
+            out.folded_row("missing", told(&self.missing))?;
+        }
+        if self.complete {
+            out.row("next", next_call(&args.job, &self.missing, true))?;
+        }
+        Ok(Outcome::Done)
     }
-    Ok(Outcome::Done)
 }
 
 /// Says which of the parts that were asked for have no bytes.

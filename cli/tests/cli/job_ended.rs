@@ -1,0 +1,98 @@
+//! Jobs that have ended: what `job status`, `job write` and `job commit` say of them.
+
+use crate::job::folder;
+use crate::job_places::{Place, places};
+use crate::support::{Folder, Run};
+
+/// The places where it can be told that a job was committed.
+fn telling() -> Vec<Box<dyn Place>> {
+    let all = places();
+    if cfg!(target_os = "linux") {
+        return all;
+    }
+    println!("!!! SKIPPED: files have no marks of a commit here, so that folders cannot tell");
+    all.into_iter().filter(|place| place.out().contains("://")).collect()
+}
+
+/// Plans a job of two parts; returns JOB as a file and as a folder.
+fn planned(place: &dyn Place, folder: &Folder) -> [String; 2] {
+    let plan = "job rewrite m.onnx OUT --parts 2 -o m.job --json";
+    let planned = place.run(folder, plan);
+    assert_eq!(planned.code(), 0, "{planned:?}");
+    ["m.job".to_owned(), planned.json()["folder"].as_str().unwrap().to_owned()]
+}
+
+fn run(place: &dyn Place, folder: &Folder, line: &str) -> Run {
+    place.run(folder, line)
+}
+
+#[test]
+fn a_job_that_is_committed_says_so_and_whether_its_model_is_still_there() {
+    let folder = folder();
+    folder.run(&["embed", "m.onnx", "other.onnx"]).done();
+    for place in telling() {
+        let run = |line: &str| run(&*place, &folder, line);
+        let jobs = planned(&*place, &folder);
+        run("job write m.job --all").done();
+        run("job commit m.job").done();
+        for (replaced, said) in [
+            (false, "committed: the model is in place"),
+            (true, "committed: the model was replaced or changed since"),
+        ] {
+            if replaced {
+                place.replace(&folder, "other.onnx");
+            }
+            // In a folder, the model that is there now names no file of the job.
+            let known = if replaced && place.out() == "o.onnx" { &jobs[..1] } else { &jobs[..] };
+            for job in known {
+                let status = run(&format!("job status {job}")).done().says(&[said]).stdout();
+                assert!(!status.contains("next"), "{status}");
+                let json = run(&format!("job status {job} --json")).done().json();
+                for key in ["committed", "ended", "complete"] {
+                    assert_eq!(json[key], true, "{json}");
+                }
+                assert_eq!(json["replaced"], replaced, "{json}");
+                assert_eq!(json["missing"], serde_json::json!([]), "{json}");
+                for parts in ["0", "0-1", "--all"] {
+                    let line = format!("job write {job} {parts}");
+                    run(&line).done().says(&[
+                        "found     the job was ",
+                        said,
+                        "nothing is left to write",
+                    ]);
+                    let json = run(&format!("{line} --json")).done().json();
+                    assert_eq!(
+                        (&json["committed"], &json["replaced"]),
+                        (&true.into(), &replaced.into())
+                    );
+                    assert_eq!(
+                        (&json["written"], &json["bytes"]),
+                        (&serde_json::json!([]), &0.into())
+                    );
+                }
+            }
+            run("job write m.job 2").failed(&["has the parts 0 to 1, not 2"]);
+            let commit = run("job commit m.job");
+            match (replaced, place.out()) {
+                (false, _) => drop(commit.done().says(&["was committed already"])),
+                (true, "o.onnx") => drop(commit.failed(&["it was committed, and its model"])),
+                (true, _) => drop(commit.done().says(&["was committed already", "was replaced"])),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_that_was_aborted_is_an_error() {
+    let folder = folder();
+    for place in places() {
+        let jobs = planned(&*place, &folder);
+        run(&*place, &folder, "job abort m.job").done();
+        for job in &jobs {
+            for line in ["status JOB", "write JOB 0", "write JOB --all", "commit JOB"] {
+                let line = format!("job {}", line.replace("JOB", job));
+                run(&*place, &folder, &line).failed(&["aborted"]);
+            }
+        }
+    }
+}

@@ -60,7 +60,7 @@ mod verify;
 
 pub use keys::{PrivateKey, PublicKey};
 pub use options::{ShardForm, SignOptions, VerifyOptions};
-pub use others::signatures_of;
+pub use others::{says_content, signatures_of};
 pub use pair::remove_abandoned;
 pub use sign::sign;
 pub use signed::{Signed, SignedContent, Warning};

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use onnx_container::digest::ContentDigest;
 use onnx_container::{Error, ErrorKind};
+use onnx_container_files::sha256::hex;
 
 use crate::bundle::{self, Claim};
 use crate::keys::PublicKey;
@@ -69,6 +71,16 @@ pub fn signatures_of(path: &Path) -> Vec<PathBuf> {
     let mut found = places_of(path);
     found.retain(|signature| says_it_is_of(signature, model));
     found
+}
+
+/// Whether the signature at `path` says that it is of this content, which holds however the model
+/// is stored. Nothing is verified.
+pub fn says_content(path: &Path, digest: &ContentDigest) -> bool {
+    let claim = Claim::of(path).and_then(|claim| statement::parse(&claim.payload).ok());
+    claim.is_some_and(|statement| match statement {
+        Statement::Content(signed) => signed.digest == hex(digest.as_bytes()),
+        Statement::Files(_) => false,
+    })
 }
 
 /// Where signatures of the model at `path` may be.

@@ -38,6 +38,30 @@ fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
     }
 }
 
+/// The content is as signed where only its files are other ones.
+#[test]
+fn a_commit_says_so_of_no_signature_that_holds() {
+    let outdated = |name: &str| format!("{name}`: is a signature of the files before");
+    for (options, files, content) in [
+        ("--align 4096", true, false),
+        ("--max-shard-size 4KB", true, false),
+        ("--digests", true, false),
+        ("--cast float16", true, true),
+    ] {
+        let folder = packed();
+        folder.run(&["sign", "p.onnx", "--key", "keys/P-256.pem"]).done();
+        let plan = format!("job rewrite p.onnx p.onnx {options} -o keys/p.job");
+        assert_eq!(folder.run(&plan.split(' ').collect::<Vec<_>>()).code(), 0, "{options}");
+        folder.run(&["job", "write", "keys/p.job", "--all"]).done();
+        let said = folder.run(&["job", "commit", "keys/p.job"]).stderr();
+        let told = ["model.sig", "model.digest.sig"].map(|name| said.contains(&outdated(name)));
+        assert_eq!(told, [files, content], "{options}: {said}");
+        let verify = ["verify-signature", "p.onnx", "--key", "keys/P-256.pub"];
+        let verified = folder.run(&[&verify[..], &["--ignore-unsigned-files"]].concat());
+        assert_eq!(verified.code() == 0, !content, "{options}: {verified:?}");
+    }
+}
+
 /// A commit is killed when the model is in place, and the model is signed before it is made again.
 #[test]
 fn a_signature_that_is_newer_than_the_model_is_of_its_files() {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use onnx_container::digest::ContentDigest;
 use onnx_container::edit::{CastReport, ExternalizeOptions};
 use onnx_container::job::{self, Job, JobOptions, JobStatus, Recast, jobs_of};
 use onnx_container::{
     Error, ErrorKind, MAX_PROTOBUF, MmapChoice, Result, SaveOptions, WeightFiles,
 };
-use onnx_container_signing::signatures_of;
+use onnx_container_signing::{says_content, signatures_of};
 
 use super::any::AnyJob;
 use super::results::{Committed, File, Layout, Named, Progress, Written};
@@ -80,12 +81,12 @@ impl AnyJob for Job {
     fn commit(&self) -> Result<Committed> {
         let links = Links::beside(&self.path());
         let committed = Job::commit(self)?;
-        let replaced = links.replaced_by(&committed.files, false);
-        let mut committed = told(&self.path(), committed);
-        committed.warnings.extend(replaced);
+        let mut warnings = links.replaced_by(&committed.files, false);
         if !committed.already {
-            committed.warnings.extend(old_signatures(&self.path()));
+            warnings.extend(old_signatures(&self.path(), committed.digest.as_ref()));
         }
+        let mut committed = told(&self.path(), committed);
+        committed.warnings.extend(warnings);
         Ok(committed)
     }
 
@@ -98,13 +99,15 @@ impl AnyJob for Job {
     }
 }
 
-/// A warning for each signature of the model at `path` that is older than the model. A commit that
-/// was killed may have put it in place before, and then it was signed.
-fn old_signatures(path: &Path) -> impl Iterator<Item = Error> {
+/// A warning for each signature of the model at `path` that is older than the model, unless it is
+/// of the same content, whose `digest` is known. A commit that was killed may have put the model in
+/// place before, and then it was signed.
+fn old_signatures(path: &Path, digest: Option<&ContentDigest>) -> impl Iterator<Item = Error> {
     let reason = "is a signature of the files before: `sign` signs those that were written";
     let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
     let model = modified(path);
-    let is_old = move |path: &PathBuf| modified(path) <= model;
+    let holds = move |path: &Path| digest.is_some_and(|digest| says_content(path, digest));
+    let is_old = move |path: &PathBuf| modified(path) <= model && !holds(path);
     let warning = move |path: PathBuf| Error::new(ErrorKind::Changed, reason).with_path(path);
     signatures_of(path).into_iter().filter(is_old).map(warning)
 }

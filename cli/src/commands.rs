@@ -76,7 +76,7 @@ diff, verify, trace diff and run --expect tell more: 0 nothing wrong or the same
 not check or compare.\n\n\
 With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub(crate) struct Cli {
-    /// Show no progress and no notes of interrupted saves
+    /// Show no progress and no notes
     #[arg(short, long, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
     /// Set an option of stores that is no secret, such as aws_region=eu-west-1; may be given

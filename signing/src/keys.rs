@@ -14,6 +14,9 @@ use crate::regular;
 /// The longest key file that is read, in bytes.
 const MOST_BYTES: u64 = 64 << 10;
 
+/// The least length of the first line of a key: others are examples.
+const SHORTEST_BODY: usize = 16;
+
 /// What a PEM file is called that holds what is not wanted, and how to get what is.
 const OTHERS: [(&str, &str); 6] = [
     ("ENCRYPTED PRIVATE KEY", "is encrypted: `openssl pkey -in KEY -out PLAIN` decrypts it"),
@@ -230,6 +233,29 @@ fn read(path: &Path) -> Result<Zeroizing<String>> {
         Some(Ok(text)) => Ok(Zeroizing::new(text.to_owned())),
         _ => Err(refused("is not a PEM file").with_path(path)),
     }
+}
+
+/// Whether a private key in PEM, of any kind, is in the file at `path`.
+pub(crate) fn has_private_key(path: &Path) -> bool {
+    let bytes = regular::read(path, MOST_BYTES).ok().flatten();
+    bytes.is_some_and(|bytes| holds_private_key(&bytes))
+}
+
+/// Whether `text` has a whole private key, and does not merely name one.
+fn holds_private_key(text: &[u8]) -> bool {
+    let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    while let Some(line) = lines.next() {
+        let label = line.strip_prefix(b"-----BEGIN ").and_then(|it| it.strip_suffix(b"-----"));
+        if label.is_some_and(|label| label.ends_with(b"PRIVATE KEY")) {
+            let first = lines.by_ref().find(|line| !line.is_empty() && !line.contains(&b':'));
+            let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+            let is_body = |line: &[u8]| line.len() >= SHORTEST_BODY && line.iter().all(is_base64);
+            if first.is_some_and(is_body) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// The first part of `text` with that label, which OpenSSL may put behind parameters of a curve.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::bundle;
 use crate::content::Content;
 use crate::hashing::{self, Hashed, Method};
-use crate::keys::{PrivateKey, PublicKey};
+use crate::keys::{PrivateKey, PublicKey, has_private_key};
 use crate::manifest::Manifest;
 use crate::options::{ShardForm, SignOptions};
 use crate::places::Places;
@@ -34,7 +34,7 @@ use crate::{needed, others, pair, size};
 /// does not have the digests which are stored with it; [`ErrorKind::UnsafePath`] for links;
 /// [`ErrorKind::Changed`] for a folder with an interrupted save; [`ErrorKind::TooLarge`] for a
 /// signature that nobody could read; [`ErrorKind::InvalidArgument`] for options that contradict
-/// each other; and those of reading and writing files.
+/// each other, and for a private key among the files; and those of reading and writing files.
 pub fn sign(path: impl AsRef<Path>, options: &SignOptions) -> Result<Signed> {
     let path = path.as_ref();
     let mut job = Job::new(path, options)?;
@@ -242,9 +242,23 @@ impl<'a> Job<'a> {
         Error::join(refused).map_or(Ok(()), Err)?;
         let files = found.files.into_iter();
         let files = files.filter(|path| tree::temporary(folder, path).is_none());
-        let (signatures, files) =
+        let (signatures, files): (_, Vec<_>) =
             files.partition(|path| others::is_signature(folder, path, &self.key));
+        self.refuse_private_keys(&files)?;
         Ok((files, signatures))
+    }
+
+    /// Refuses to sign private keys: all who get the signed folder would get them.
+    fn refuse_private_keys(&self, files: &[String]) -> Result<()> {
+        let own = self.options.key.path().and_then(|path| path.canonicalize().ok());
+        let is_own = |path: &Path| own.is_some() && path.canonicalize().ok() == own;
+        let paths = files.iter().map(|path| self.places.folder.join(path));
+        let refused = paths.filter(|path| is_own(path) || has_private_key(path)).map(|path| {
+            let reason = "holds a private key, which all who get the signed folder would have: \
+                          move it out of the folder, then sign";
+            Error::new(ErrorKind::InvalidArgument, reason).with_path(path)
+        });
+        Error::join(refused).map_or(Ok(()), Err)
     }
 
     fn digests(&self, names: &[&str], method: Method) -> Result<BTreeMap<String, Vec<Hashed>>> {

@@ -12,6 +12,7 @@ use crate::signing::terms;
 use crate::signing::told::pieces;
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, count, print_on_stderr};
+use crate::terminal::progress::is_quiet;
 use crate::terminal::stop;
 
 /// Signs the model, or the files of a folder, and prints what was signed.
@@ -87,7 +88,11 @@ fn print(signed: &Signed, out: &mut Output) -> std::io::Result<()> {
     if let Some(content) = &signed.content {
         out.prose("wrote     ", format_args!("{}: the content", content.signature.display()))?;
         out.line(format_args!("          {}", content.digest))?;
-    } else {
+    }
+    if is_quiet() {
+        return Ok(());
+    }
+    if signed.content.is_none() {
         out.prose("note      ", NO_CONTENT)?;
     }
     print_unsigned(signed, out)

@@ -79,6 +79,7 @@ mod shards;
 mod share;
 mod signing;
 mod signing_jobs;
+mod signing_keys;
 mod signing_options;
 mod signing_places;
 mod signing_readers;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::signing_places::packed;
+use crate::signing_places::{keys_outside, packed};
 
 #[test]
 fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
@@ -84,12 +84,13 @@ fn a_signature_that_is_newer_than_the_model_is_of_its_files() {
 #[test]
 fn the_files_of_a_job_are_not_signed() {
     let folder = packed();
-    let all = ["sign", "p.onnx", "--key", "keys/P-256.pem", "--all-files"];
+    let (_away, key) = keys_outside(&folder);
+    let all = ["sign", "p.onnx", "--key", &key, "--all-files"];
     let verify = ["verify-signature", "p.onnx", "--key", "keys/P-256.pub"];
     folder.run(&all).done();
     folder.run(&["job", "rewrite", "p.onnx", "p.onnx", "-o", "keys/p.job"]).done();
     folder.run(&all).failed(&["is a job, whose files go at its end: commit it or abort it"]);
-    folder.run(&["sign", ".", "--key", "keys/P-256.pem"]).failed(&["is a job"]);
+    folder.run(&["sign", ".", "--key", &key]).failed(&["is a job"]);
     folder.run(&verify).failed(&[]).says(&["it is a file of a job"]);
     folder.run(&["job", "write", "keys/p.job", "--all"]).done();
     assert_eq!(folder.run(&["job", "commit", "keys/p.job"]).code(), 0);

@@ -16,6 +16,21 @@ pub fn packed() -> Folder {
     folder
 }
 
+/// Moves the private keys out of the folder: where they are, and the path of one.
+pub fn keys_outside(folder: &Folder) -> (Folder, String) {
+    let away = Folder::new();
+    for name in fs::read_dir(folder.path("keys")).unwrap().map(|it| it.unwrap().file_name()) {
+        let name = name.into_string().unwrap();
+        if name.ends_with(".pem") {
+            let from = folder.path(&format!("keys/{name}"));
+            fs::copy(&from, away.path(&name)).unwrap();
+            fs::remove_file(from).unwrap();
+        }
+    }
+    let key = away.path("P-256.pem").display().to_string();
+    (away, key)
+}
+
 const VERIFY: [&str; 7] = [
     "verify-signature",
     "p.onnx",
@@ -40,7 +55,8 @@ fn a_verification_completes_an_interrupted_save() {
 #[test]
 fn what_an_interrupted_save_left_is_neither_signed_nor_verified() {
     let folder = packed();
-    let all = ["sign", "p.onnx", "--key", "keys/P-256.pem", "--all-files"];
+    let (_away, key) = keys_outside(&folder);
+    let all = ["sign", "p.onnx", "--key", &key, "--all-files"];
     folder.run(&all).done();
     interrupt(&folder);
     folder

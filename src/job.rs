@@ -37,6 +37,7 @@ mod write;
 pub use commit::{commit_job, committed_job};
 pub use committed::Committed;
 pub use description::{Job, PlannedTensor};
+pub(crate) use ended::is_committed;
 pub use ended::remove_ended_jobs;
 pub use options::{JobOptions, Recast};
 pub use receipt::{Receipt, WrittenTensor};

@@ -112,20 +112,32 @@ fn left_files(tree: &Tree, errors: &mut Vec<Error>) -> Vec<LeftFile> {
     let mut left = Vec::new();
     for folder in &tree.with_leftovers {
         match left_by_saves(folder) {
-            Ok(found) => left.extend(found.into_iter().map(left_file)),
+            Ok(found) => left.extend(found.into_iter().map(|it| left_file(tree, it))),
             Err(error) => errors.push(error),
         }
     }
     left
 }
 
-fn left_file((path, state): (PathBuf, LeftState)) -> LeftFile {
+fn left_file(tree: &Tree, (path, state): (PathBuf, LeftState)) -> LeftFile {
     let kind = match state {
         LeftState::Needed => LeftKind::Needed,
         LeftState::InUse => LeftKind::InUse,
         LeftState::Unneeded => LeftKind::Unneeded,
+        LeftState::Job if is_committed(&path) => LeftKind::Committed,
         LeftState::Job => LeftKind::Job,
     };
-    let bytes = tree::bytes_below(&path);
+    let bytes = tree.bytes_below(&path);
     LeftFile { path, bytes, kind }
+}
+
+/// Whether the job whose folder is at `path` is committed, and what is left of it may go.
+#[cfg(feature = "jobs")]
+fn is_committed(path: &Path) -> bool {
+    crate::job::is_committed(path)
+}
+
+#[cfg(not(feature = "jobs"))]
+fn is_committed(_: &Path) -> bool {
+    false
 }

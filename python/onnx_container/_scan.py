@@ -69,9 +69,9 @@ class Scan:
     orphans: list[Orphan]
     without_model: list[tuple[os.PathLike[str], int, int]]
     """Folders with weights and without a model: how many files, and their bytes."""
-    left: list[tuple[os.PathLike[str], int, Literal["unneeded", "needed", "in_use", "job"]]]
+    left: list[tuple[os.PathLike[str], int, Literal["unneeded", "needed", "in_use", "job", "committed"]]]
     """What saves left: path, bytes, and whether :func:`recover` removes it, completes a save with it, or a save is running; and
-    the folders of jobs, which stay."""
+    the folders of jobs, which stay, except of committed ones, whose model is in place: :func:`recover` removes these."""
     dangling: list[Error]
     """Links to files that are not there."""
     equal: list[EqualWeights] | None

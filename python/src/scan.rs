@@ -60,6 +60,7 @@ fn set_unneeded(report: &Bound<'_, PyDict>, found: &Scan) -> PyResult<()> {
             LeftKind::Unneeded => "unneeded",
             LeftKind::InUse => "in_use",
             LeftKind::Job => "job",
+            LeftKind::Committed => "committed",
             _ => "needed",
         };
         (it.path.clone(), it.bytes, kind)

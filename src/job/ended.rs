@@ -101,14 +101,23 @@ fn remove_jobs(directory: &Path, may_go: impl Fn(&Job) -> bool) -> (usize, Vec<E
     (removed.count(), kept.into_iter().filter_map(Result::err).collect())
 }
 
+/// Whether a commit has put all of the job in place whose folder is at `path`, and has not removed
+/// that.
+pub(crate) fn is_committed(path: &Path) -> bool {
+    committing(path).is_some_and(|job| job.is_committed().unwrap_or(false))
+}
+
+/// The job whose folder is at `path`, if a commit of it has begun.
+fn committing(path: &Path) -> Option<Job> {
+    // Most jobs go on: they are neither read nor locked.
+    let has_begun = JobFolder::at(path).is_committing().unwrap_or(false);
+    // What cannot be opened stays, as a job that goes on: nobody knows what it is.
+    has_begun.then(|| Job::open(path).ok()).flatten()
+}
+
 /// Ends the job whose folder is at `path` if it is committed and `may_go`. Whether it did.
 fn remove_committed(path: &Path, may_go: impl Fn(&Job) -> bool) -> Result<bool> {
-    // Most jobs go on: they are neither read nor locked.
-    if !JobFolder::at(path).is_committing().unwrap_or(false) {
-        return Ok(false);
-    }
-    // What cannot be opened stays, as a job that goes on: nobody knows what it is.
-    let Ok(job) = Job::open(path) else { return Ok(false) };
+    let Some(job) = committing(path) else { return Ok(false) };
     // A commit that still runs has the lock, and ends the job itself.
     let Ok(lock) = job.job_folder().lock_to_end() else { return Ok(false) };
     if !job.is_committed().unwrap_or(false) || !may_go(&job) {

@@ -208,7 +208,7 @@ impl Needed {
             return;
         }
         // The weights of a job are in its folder, and a load of its model is a later matter.
-        if left.kind == LeftKind::Job {
+        if matches!(left.kind, LeftKind::Job | LeftKind::Committed) {
             return;
         }
         let folder = directory_of(&left.path);

@@ -43,7 +43,8 @@ impl Scan {
     /// may be weights, and what interrupted saves left.
     pub fn reclaimable(&self) -> u64 {
         let orphans = self.orphans.iter().filter(|it| it.certainty != Certainty::Possible);
-        let left = self.left.iter().filter(|it| it.kind == LeftKind::Unneeded);
+        let is_unneeded = |kind| matches!(kind, LeftKind::Unneeded | LeftKind::Committed);
+        let left = self.left.iter().filter(|it| is_unneeded(it.kind));
         orphans.map(|it| it.frees).chain(left.map(|it| it.bytes)).fold(0, u64::saturating_add)
     }
 
@@ -214,7 +215,8 @@ pub struct LeftFile {
     /// Its path.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::util::as_text::path"))]
     pub path: PathBuf,
-    /// Its length in bytes; of a folder, that of all files below it.
+    /// Its length in bytes; of a folder, that of the files below it that have no name elsewhere in
+    /// the folder that was looked at, each once.
     pub bytes: u64,
     /// What it is for.
     pub kind: LeftKind,
@@ -236,6 +238,9 @@ pub enum LeftKind {
     /// The folder of a [job](crate::recovery::is_of_job): a save that many processes write, which
     /// somebody may go on with.
     Job,
+    /// The folder of a job that is committed: the model is in place, and the commit was killed
+    /// before it removed this. That commit again does, and so does `recover`.
+    Committed,
 }
 
 /// Weights of equal bytes that several models have.

@@ -1,6 +1,6 @@
 //! The files below a folder, each once however many names it has.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
@@ -187,6 +187,20 @@ impl Tree {
         }
         self.places.push(Place { path, link_to });
     }
+
+    /// The bytes of the file `path`, or of the files below the folder `path`: of each once, and of
+    /// none that has a name in the tree, where it counts.
+    pub(super) fn bytes_below(&self, path: &Path) -> u64 {
+        let files =
+            WalkDir::new(path).into_iter().flatten().filter(|entry| entry.file_type().is_file());
+        let mut known = HashSet::new();
+        let is_new = |entry: &DirEntry| match file_ids(entry.path()).unwrap_or_default().pop() {
+            Some(id) => self.file_of(&id).is_none() && known.insert(id),
+            None => true,
+        };
+        let lengths = files.filter(is_new).filter_map(|entry| Some(entry.metadata().ok()?.len()));
+        lengths.fold(0, u64::saturating_add)
+    }
 }
 
 /// The error of a walk below `root`.
@@ -196,12 +210,4 @@ fn of_walk(error: walkdir::Error, root: &Path) -> Error {
         Some(error) => Error::io(path, error),
         None => Error::internal("a loop of links that are not followed").with_path(path),
     }
-}
-
-/// The bytes of the file `path`, or of all files below the folder `path`.
-pub(super) fn bytes_below(path: &Path) -> u64 {
-    let files =
-        WalkDir::new(path).into_iter().flatten().filter(|entry| entry.file_type().is_file());
-    let lengths = files.filter_map(|entry| Some(entry.metadata().ok()?.len()));
-    lengths.fold(0, u64::saturating_add)
 }

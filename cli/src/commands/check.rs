@@ -8,7 +8,7 @@ mod finite;
 use std::path::{Path, PathBuf};
 
 use onnx_container::check::{CheckOptions, Checker, Severity};
-use onnx_container::job::jobs_of;
+use onnx_container::job::{Job, jobs_of};
 use onnx_container::recovery::interrupted_saves;
 use onnx_container::{Error, ErrorKind, LoadOptions};
 use onnx_container_files::locations::plain;
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::args::{CheckArgs, is_url};
 use crate::commands::Execute;
-use crate::commands::leftovers::INTERRUPTED;
+use crate::commands::leftovers::{COMMITTED, INTERRUPTED};
 use crate::commands::recover;
 use crate::files::sha256;
 use crate::model::findings::{Findings, PrintedFinding};
@@ -160,8 +160,12 @@ fn jobs(model: &Path) -> impl Iterator<Item = PrintedFinding> {
     // A folder that cannot be listed is a finding of the check itself.
     let jobs = jobs_of(model).unwrap_or_default();
     jobs.into_iter().flat_map(|path| {
-        let reason = "a job that writes this model: `job status` of this folder shows how far it is, `job abort` \
-                      ends it";
+        let status = Job::open(&path).and_then(|job| job.status());
+        let reason = match status.is_ok_and(|status| status.is_committed) {
+            true => format!("a job, {COMMITTED}"),
+            false => "a job that writes this model: `job status` of this folder shows how far it is, `job abort` \
+                      ends it".to_owned(),
+        };
         let error = Error::new(ErrorKind::Changed, reason).with_path(path);
         PrintedFinding::all(Severity::Advice, &error)
     })

@@ -15,6 +15,10 @@ use crate::terminal::output::tidy;
 pub const INTERRUPTED: &str = "left by a save that was interrupted before it changed anything; the next save of the \
                                model removes it, and so does `recover`";
 
+/// What is said of the folder of a job whose commit was killed at its end.
+pub const COMMITTED: &str = "committed: the model is in place; `job commit` again removes what is left, and so \
+                             does `recover`";
+
 /// A line for each folder that interrupted saves of `model` left.
 pub fn notes(model: &Path) -> Vec<String> {
     // A publication to a store leaves nothing that a reader sees.

@@ -96,3 +96,38 @@ fn a_job_that_was_aborted_is_an_error() {
         }
     }
 }
+
+/// What no job put there keeps its folder, as a kill of the commit does.
+#[test]
+fn what_a_commit_left_is_called_so_by_every_command_and_counts_once() {
+    let folder = folder();
+    let [_, job] = planned(&*places()[0], &folder);
+    let job = job.rsplit('/').next().unwrap();
+    folder.run(&["job", "write", "m.job", "--all"]).done();
+    let kept = folder.path(job).join("kept");
+    std::fs::write(&kept, "").unwrap();
+    assert_eq!(folder.run(&["job", "commit", "m.job"]).code(), 0);
+    std::fs::remove_file(kept).unwrap();
+    let said = "committed: the model is in place; `job commit` again removes what is left";
+    for line in ["job status m.job", "job list .", "check o.onnx", "scan ."] {
+        folder.run(&line.split(' ').collect::<Vec<_>>()).done().says(&[said]);
+    }
+    folder.run(&["scan", "."]).done().says(&[job]);
+    let scan = || folder.run(&["scan", ".", "--json"]).done().json()["scans"][0].clone();
+    let found = scan();
+    let left = &found["left"][0];
+    assert_eq!((&left["kind"], found["left"].as_array().unwrap().len()), (&"committed".into(), 1));
+    // The files of the model have another name there, and are those of the model.
+    let bytes = left["bytes"].as_u64().unwrap();
+    let own = std::fs::read_dir(folder.path(job)).unwrap().map(|it| it.unwrap());
+    let own = own.filter(|it| it.file_type().unwrap().is_file());
+    let own: u64 = own.map(|it| it.metadata().unwrap().len()).sum();
+    assert!((own..own + 5000).contains(&bytes), "{bytes} {own}");
+    assert_eq!(found["reclaimable_bytes"], bytes, "{found}");
+    folder.run(&["recover", "."]).done().says(&["1 folder of jobs that had ended"]);
+    let after = scan();
+    let total = |scan: &serde_json::Value| scan["bytes"].as_u64().unwrap();
+    assert_eq!(total(&found) - bytes, total(&after), "{found}");
+    assert_eq!(after["left"], serde_json::json!([]));
+    folder.run(&["job", "list", "."]).done().says(&["no jobs"]);
+}

@@ -8,6 +8,7 @@ use onnx_container::save::SavedFile;
 use onnx_container::{ByteSize, Error};
 use serde::{Serialize, Serializer};
 
+use crate::commands::leftovers::COMMITTED;
 use crate::terminal::failure::Failure;
 use crate::terminal::output::{Output, count, lossy};
 
@@ -178,9 +179,10 @@ impl Progress {
     /// How much is written, in words.
     pub fn said(&self) -> String {
         if self.committed {
-            let rest = "; `job commit` again removes what is left";
-            let rest = if self.ended { "" } else { rest };
-            return format!("committed: {}{rest}", model_now(self.replaced));
+            return match (self.ended, self.replaced) {
+                (false, false) => COMMITTED.to_owned(),
+                (_, replaced) => format!("committed: {}", model_now(replaced)),
+            };
         }
         let (written, all) = (ByteSize(self.bytes_written), ByteSize(self.bytes));
         match self.parts {

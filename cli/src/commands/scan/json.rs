@@ -55,6 +55,7 @@ impl<'a> Folder<'a> {
                 LeftKind::Unneeded => "unneeded",
                 LeftKind::InUse => "in_use",
                 LeftKind::Job => "job",
+                LeftKind::Committed => "committed",
                 _ => "needed",
             },
         });

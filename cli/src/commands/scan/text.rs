@@ -12,6 +12,7 @@ use onnx_container::scan::{
 };
 
 use super::found::Scanned;
+use crate::commands::leftovers::COMMITTED;
 use crate::terminal::output::{Output, count, short_name, tidy};
 
 /// The most equal weights that are listed; `--json` has all.
@@ -128,10 +129,12 @@ fn unneeded(scanned: &Scanned, out: &mut Output) -> io::Result<()> {
             LeftKind::Job => {
                 "a job: `job status` shows how far it is, `job abort` ends it and frees these bytes"
             }
+            LeftKind::Committed => COMMITTED,
             LeftKind::InUse => "a save is running, or this file system has no locks to tell",
             _ => "a save was interrupted while it put files in place: recover completes it",
         };
-        let label = if *kind == LeftKind::Job { "job" } else { "left" };
+        let is_job = matches!(kind, LeftKind::Job | LeftKind::Committed);
+        let label = if is_job { "job" } else { "left" };
         row(label, sized(path, *bytes, text), out)?;
     }
     for file in &scanned.unfinished {

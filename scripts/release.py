@@ -101,8 +101,13 @@ def cargo_metadata(*options):
     return json.loads(output("cargo", "metadata", "--locked", "--format-version", "1", *options))
 
 
-def quick(options):
-    return ["--config", QUICK] if options.quick else []
+def profile(options):
+    return "release" if options.quick else "dist"
+
+
+def levels(options):
+    """The profile for Cargo and for maturin."""
+    return ["--profile", profile(options), *(["--config", QUICK] if options.quick else [])]
 
 
 # Versions
@@ -189,12 +194,12 @@ def zipped(folder, members):
 def build_command(target, options):
     """The program's path."""
     linux = "-linux-" in target
-    build = ["cargo", "zigbuild" if linux else "build", "--release", "--locked"]
-    build += ["--package", "onnx-container-cli", "--bin", COMMAND, *quick(options)]
+    build = ["cargo", "zigbuild" if linux else "build", "--locked", *levels(options)]
+    build += ["--package", "onnx-container-cli", "--bin", COMMAND]
     build += ["--target", f"{target}.{GLIBC}" if target.endswith("-gnu") and linux else target]
     run(*build, env=build_environment(target))
     suffix = ".exe" if "windows" in target else ""
-    return target_folder() / target / "release" / f"{COMMAND}{suffix}"
+    return target_folder() / target / profile(options) / f"{COMMAND}{suffix}"
 
 
 def runner(target):
@@ -262,10 +267,10 @@ def make_archive(options):
 
 def make_wheel(options):
     target = options.target or host()
-    build = ["maturin", "build", "--release", "--locked", "--manifest-path", "python/Cargo.toml"]
+    build = ["maturin", "build", "--locked", "--manifest-path", "python/Cargo.toml"]
     # Of another system there is no interpreter to ask, and its name is enough.
     own = sys.executable if target == host() else "python3.11"
-    build += ["--target", target, "--interpreter", options.interpreter or own, *quick(options)]
+    build += ["--target", target, "--interpreter", options.interpreter or own, *levels(options)]
     if "-linux-" in target:
         musl = "musl" in target
         build += ["--zig", "--compatibility", "musllinux_1_2" if musl else "manylinux2014"]

@@ -22,7 +22,7 @@ use crate::proto::ModelProto;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+/// Those of [`traversal::graphs`], which has none of its own.
 pub fn unknown_operators<'n>(
     model: &ModelProto,
     names: impl IntoIterator<Item = &'n str>,

@@ -15,10 +15,11 @@ pub(crate) mod nan;
 pub(crate) mod profile;
 pub(crate) mod random;
 pub(crate) mod rounding;
+pub(crate) mod vectors;
 pub(crate) mod widen;
 
 use half::{bf16, f16};
-use pulp::Arch;
+use pulp::{Arch, Simd};
 
 use crate::numeric::nan::OneNan;
 use crate::numeric::rounding::{from_bf16, from_f16, odd_f32, odd_f64, to_bf16, to_f16};
@@ -39,6 +40,26 @@ pub trait Number: OneNan + Copy + PartialOrd {
     const ROUNDS: bool;
     /// The sum and the product of `a` and `b`, rounded once. For profile `fast` alone.
     fn fused(self, a: Self, b: Self) -> Self;
+    /// Adds the products of each step to `sums`, in the order of the steps: those of a number for
+    /// each row of the sums, and of a row of numbers. Of floats in vectors of the processor: rounded
+    /// once where they are `FUSED`.
+    #[inline(always)]
+    fn add_products<
+        'r,
+        S: Simd,
+        const FUSED: bool,
+        const M: usize,
+        const N: usize,
+        const L: usize,
+    >(
+        _: S,
+        sums: &mut [[Self; N]; M],
+        steps: impl Iterator<Item = ([Self; L], &'r [Self; N])>,
+    ) where
+        Self: 'r,
+    {
+        add_products_in_loops::<Self, FUSED, M, N, L>(sums, steps);
+    }
     /// The quotient; of integers towards zero, and 0 for a divisor of 0, as in NumPy.
     fn div(self, other: Self) -> Self;
     /// The remainder with the sign of the dividend; of integers 0 for a divisor of 0.
@@ -76,6 +97,28 @@ pub trait Number: OneNan + Copy + PartialOrd {
         elements: &mut [Self],
         fill: impl FnOnce(&mut [Self::Sum]) -> Result<(), E>,
     ) -> Result<(), E>;
+}
+
+/// [`Number::add_products`], in loops over numbers.
+#[inline(always)]
+fn add_products_in_loops<
+    'r,
+    T: Number + 'r,
+    const FUSED: bool,
+    const M: usize,
+    const N: usize,
+    const L: usize,
+>(
+    sums: &mut [[T; N]; M],
+    steps: impl Iterator<Item = ([T; L], &'r [T; N])>,
+) {
+    for (left, right) in steps {
+        for (sums, a) in sums.iter_mut().zip(left) {
+            for (sum, b) in sums.iter_mut().zip(right) {
+                *sum = if FUSED { sum.fused(a, *b) } else { sum.add(a.mul(*b)) };
+            }
+        }
+    }
 }
 
 /// A float type, with the type that it is computed in.
@@ -150,6 +193,25 @@ macro_rules! reals {
             fn mul(self, other: Self) -> Self { self * other }
             #[allow(clippy::disallowed_methods, reason = "one rounding on every processor")]
             fn fused(self, a: Self, b: Self) -> Self { a.mul_add(b, self) }
+            #[inline(always)]
+            fn add_products<
+                'r,
+                S: Simd,
+                const FUSED: bool,
+                const M: usize,
+                const N: usize,
+                const L: usize,
+            >(
+                simd: S,
+                sums: &mut [[Self; N]; M],
+                steps: impl Iterator<Item = ([Self; L], &'r [Self; N])>,
+            ) {
+                if vectors::fits::<Self, S, N>() {
+                    vectors::add_products::<Self, S, FUSED, M, N, L>(simd, sums, steps);
+                } else {
+                    add_products_in_loops::<Self, FUSED, M, N, L>(sums, steps);
+                }
+            }
             fn div(self, other: Self) -> Self { self / other }
             fn rem(self, other: Self) -> Self { self % other }
             fn neg(self) -> Self { -self }

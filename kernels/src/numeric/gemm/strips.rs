@@ -31,13 +31,13 @@ impl<T: Number> WithSimd for Strips<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         // Without vectors there may be no instruction for it, and a function for each product is
         // slow.
         if const { T::ROUNDS && !S::IS_SCALAR } && self.fused {
-            self.sized::<S, true>()
+            self.sized::<S, true>(simd)
         } else {
-            self.sized::<S, false>()
+            self.sized::<S, false>(simd)
         }
     }
 }
@@ -48,16 +48,16 @@ type Sums<T, const M: usize, const N: usize> = Vec<[[T; N]; M]>;
 impl<T: Number> Strips<'_, T> {
     /// In tiles of the size that suits the type and the vectors.
     #[inline(always)]
-    fn sized<S: Simd, const FUSED: bool>(self) {
+    fn sized<S: Simd, const FUSED: bool>(self, simd: S) {
         match size_of::<T::Sum>() {
-            8 => self.blocks::<FUSED, 4, 8>(),
-            _ if FUSED && S::F32_LANES >= 16 => self.blocks::<FUSED, 4, 32>(),
-            _ => self.blocks::<FUSED, 4, 16>(),
+            8 => self.blocks::<S, FUSED, 4, 8>(simd),
+            _ if FUSED && S::F32_LANES >= 16 => self.blocks::<S, FUSED, 4, 32>(simd),
+            _ => self.blocks::<S, FUSED, 4, 16>(simd),
         }
     }
 
     #[inline(always)]
-    fn blocks<const FUSED: bool, const M: usize, const N: usize>(mut self) {
+    fn blocks<S: Simd, const FUSED: bool, const M: usize, const N: usize>(mut self, simd: S) {
         let (depth, width) = (self.right.rows, self.right.columns);
         let tiles = self.lines.len().div_ceil(M);
         let mut sums: Sums<T::Sum, M, N> = Vec::new();
@@ -72,10 +72,10 @@ impl<T: Number> Strips<'_, T> {
             for ks in parts(depth, DEPTH) {
                 if ks.len() == DEPTH {
                     let rows = std::array::from_fn(|d| row(ks.start + d));
-                    self.strip::<FUSED, M, N, DEPTH>(ks.start, rows, &mut room, &mut sums);
+                    self.strip::<S, FUSED, M, N, DEPTH>(simd, ks.start, rows, &mut room, &mut sums);
                 } else {
                     for k in ks {
-                        self.strip::<FUSED, M, N, 1>(k, [row(k)], &mut room, &mut sums);
+                        self.strip::<S, FUSED, M, N, 1>(simd, k, [row(k)], &mut room, &mut sums);
                     }
                 }
             }
@@ -86,8 +86,9 @@ impl<T: Number> Strips<'_, T> {
     /// Adds the products of `D` rows of the right matrix, from row `k` on. `room` is where they are
     /// widened.
     #[inline(always)]
-    fn strip<const FUSED: bool, const M: usize, const N: usize, const D: usize>(
+    fn strip<S: Simd, const FUSED: bool, const M: usize, const N: usize, const D: usize>(
         &self,
+        simd: S,
         k: usize,
         rows: [&[T]; D],
         room: &mut [T::Sum],
@@ -104,7 +105,7 @@ impl<T: Number> Strips<'_, T> {
                 rest = others;
                 T::terms(row, own)
             });
-            add_rows::<T::Sum, FUSED, M, N, D>(sums, &left, rows);
+            add_rows::<T::Sum, S, FUSED, M, N, D>(simd, sums, &left, rows);
         }
     }
 
@@ -146,7 +147,15 @@ impl<T: Number> Strips<'_, T> {
 
 /// Adds the products of `D` rows and of `left`, the columns of the left matrix for each `M` lines.
 #[inline(always)]
-fn add_rows<T: Number, const FUSED: bool, const M: usize, const N: usize, const D: usize>(
+fn add_rows<
+    T: Number,
+    S: Simd,
+    const FUSED: bool,
+    const M: usize,
+    const N: usize,
+    const D: usize,
+>(
+    simd: S,
     sums: &mut [[[T; N]; M]],
     left: &[[[T; M]; D]],
     rows: [&[T]; D],
@@ -164,31 +173,8 @@ fn add_rows<T: Number, const FUSED: bool, const M: usize, const N: usize, const 
             *to = row.get(chunk).unwrap_or(*to);
         }
         for (sums, left) in sums.iter_mut().zip(left) {
-            *sums = added::<T, FUSED, M, N, D>(*sums, left, right);
+            let steps = left.iter().copied().zip(right);
+            T::add_products::<S, FUSED, M, N, M>(simd, sums, steps);
         }
     }
-}
-
-/// `sums` plus the products of `D` columns of the left matrix and `D` rows of the right one.
-#[inline(always)]
-#[allow(
-    clippy::indexing_slicing,
-    clippy::needless_range_loop,
-    reason = "every index is below the length of \
-    its array; with iterators the compiler makes half as fast instructions of unfused sums"
-)]
-fn added<T: Number, const FUSED: bool, const M: usize, const N: usize, const D: usize>(
-    mut sums: [[T; N]; M],
-    left: &[[T; M]; D],
-    right: [&[T; N]; D],
-) -> [[T; N]; M] {
-    for (left, right) in left.iter().zip(right) {
-        for i in 0..M {
-            for j in 0..N {
-                let (sum, a, b) = (sums[i][j], left[i], right[j]);
-                sums[i][j] = if FUSED { sum.fused(a, b) } else { sum.add(a.mul(b)) };
-            }
-        }
-    }
-    sums
 }

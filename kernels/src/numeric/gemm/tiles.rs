@@ -29,13 +29,13 @@ impl<T: Number, R: Source<T::Sum>> WithSimd for Tiles<'_, T, R> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         // Without vectors there may be no instruction for it, and a function for each product is
         // slow.
         if const { T::ROUNDS && !S::IS_SCALAR } && self.fused {
-            self.sized::<true>()
+            self.sized::<S, true>(simd)
         } else {
-            self.sized::<false>()
+            self.sized::<S, false>(simd)
         }
     }
 }
@@ -48,23 +48,23 @@ fn behind(start: usize, part: &Range<usize>) -> Range<usize> {
 impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
     /// In tiles of the size that suits the type and the rows.
     #[inline(always)]
-    fn sized<const FUSED: bool>(self) {
+    fn sized<S: Simd, const FUSED: bool>(self, simd: S) {
         let rows = self.lines.len();
         // Rows of 4 fill their tiles better than rows of 6, which compute faster.
         let by_four = rows <= 16 && rows.next_multiple_of(4) < rows.next_multiple_of(6);
         match (size_of::<T::Sum>(), rows, self.right.columns()) {
-            (_, _, 1) => self.blocks::<FUSED, 6, 1>(),
-            (8, 1, _) => self.blocks::<FUSED, 1, 32>(),
-            (8, _, _) => self.blocks::<FUSED, 6, 8>(),
-            (_, 1, _) => self.blocks::<FUSED, 1, 64>(),
-            _ if by_four => self.blocks::<FUSED, 4, 16>(),
-            _ => self.blocks::<FUSED, 6, 16>(),
+            (_, _, 1) => self.blocks::<S, FUSED, 6, 1>(simd),
+            (8, 1, _) => self.blocks::<S, FUSED, 1, 32>(simd),
+            (8, _, _) => self.blocks::<S, FUSED, 6, 8>(simd),
+            (_, 1, _) => self.blocks::<S, FUSED, 1, 64>(simd),
+            _ if by_four => self.blocks::<S, FUSED, 4, 16>(simd),
+            _ => self.blocks::<S, FUSED, 6, 16>(simd),
         }
     }
 
     /// In tiles of `M` rows and `N` columns.
     #[inline(always)]
-    fn blocks<const FUSED: bool, const M: usize, const N: usize>(mut self) {
+    fn blocks<S: Simd, const FUSED: bool, const M: usize, const N: usize>(mut self, simd: S) {
         let (mut packed, mut room) = (Vec::new(), Vec::new());
         // Most of the time is spent on reading the right matrix then.
         let most = if self.lines.len() <= ROW_BLOCK { MANY_COLUMNS } else { COLUMN_BLOCK };
@@ -75,7 +75,8 @@ impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
                 packed.resize(columns.len().div_ceil(N) * ks.len(), [T::Sum::ZERO; N]);
                 self.right.pack(ks.clone(), columns.clone(), &mut packed);
                 for rows in parts(self.lines.len(), ROW_BLOCK) {
-                    self.block::<FUSED, M, N>(&rows, &ks, &columns, &packed, &mut room);
+                    let of = (&rows, &ks, &columns);
+                    self.block::<S, FUSED, M, N>(simd, of, &packed, &mut room);
                 }
             }
         }
@@ -84,11 +85,10 @@ impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
     /// Adds the products of `ks` to the result in `rows` and `columns`. `room` is where lines are
     /// widened.
     #[inline(always)]
-    fn block<const FUSED: bool, const M: usize, const N: usize>(
+    fn block<S: Simd, const FUSED: bool, const M: usize, const N: usize>(
         &mut self,
-        rows: &Range<usize>,
-        ks: &Range<usize>,
-        columns: &Range<usize>,
+        simd: S,
+        (rows, ks, columns): (&Range<usize>, &Range<usize>, &Range<usize>),
         packed: &[[T::Sum; N]],
         room: &mut Vec<T::Sum>,
     ) {
@@ -112,7 +112,7 @@ impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
                 // Where there are fewer rows, the last one stands for the others.
                 let line = |i: usize| terms.debug_at((height.start + i).min(height.end - 1), &[]);
                 let left: [&[T::Sum]; M] = std::array::from_fn(line);
-                self.c.tile::<FUSED, M, N>(from, height.len(), width.len(), left, right);
+                self.c.tile::<S, FUSED, M, N>(simd, from, [height.len(), width.len()], left, right);
             }
         }
     }
@@ -121,17 +121,17 @@ impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
 impl<T: Number> Grid<'_, T> {
     /// Adds a tile of `height` rows and `width` columns, of which the first element is at `from`.
     #[inline(always)]
-    fn tile<const FUSED: bool, const M: usize, const N: usize>(
+    fn tile<S: Simd, const FUSED: bool, const M: usize, const N: usize>(
         &mut self,
+        simd: S,
         from: usize,
-        height: usize,
-        width: usize,
+        [height, width]: [usize; 2],
         left: [&[T]; M],
         right: &[[T; N]],
     ) {
         let mut sums = [[T::ZERO; N]; M];
         self.each(from, height, width, &mut sums, |sum, c| *sum = *c);
-        let mut sums = add_products::<T, FUSED, M, N>(sums, left, right);
+        add_products::<T, S, FUSED, M, N>(simd, &mut sums, left, right);
         self.each(from, height, width, &mut sums, |sum, c| *c = sum.one_nan());
     }
 
@@ -157,47 +157,32 @@ impl<T: Number> Grid<'_, T> {
     }
 }
 
-/// `sums` plus the products of the lines and the panel, in the order of the panel's rows. Tiles are
-/// 1, 4 or 6 rows high.
+/// Adds the products of the lines and the panel to `sums`, in the order of the panel's rows. Tiles
+/// are 1, 4 or 6 rows high.
 #[inline(always)]
-fn add_products<T: Number, const FUSED: bool, const M: usize, const N: usize>(
-    mut sums: [[T; N]; M],
+fn add_products<T: Number, S: Simd, const FUSED: bool, const M: usize, const N: usize>(
+    simd: S,
+    sums: &mut [[T; N]; M],
     left: [&[T]; M],
     right: &[[T; N]],
-) -> [[T; N]; M] {
+) {
     // Slices that are zipped need no check of an index in the loop.
     match left.as_slice() {
         [a] => {
-            for (right, a) in right.iter().zip(*a) {
-                add_row::<T, FUSED, M, N, _>(&mut sums, [a], right);
-            }
+            let steps = right.iter().zip(*a).map(|(right, a)| ([*a], right));
+            T::add_products::<S, FUSED, M, N, 1>(simd, sums, steps);
         }
         [a, b, c, d] => {
-            for ((((right, a), b), c), d) in right.iter().zip(*a).zip(*b).zip(*c).zip(*d) {
-                add_row::<T, FUSED, M, N, _>(&mut sums, [a, b, c, d], right);
-            }
+            let steps = right.iter().zip(*a).zip(*b).zip(*c).zip(*d);
+            let steps = steps.map(|((((right, a), b), c), d)| ([*a, *b, *c, *d], right));
+            T::add_products::<S, FUSED, M, N, 4>(simd, sums, steps);
         }
         [a, b, c, d, e, f] => {
-            let front = right.iter().zip(*a).zip(*b).zip(*c);
-            for ((((((right, a), b), c), d), e), f) in front.zip(*d).zip(*e).zip(*f) {
-                add_row::<T, FUSED, M, N, _>(&mut sums, [a, b, c, d, e, f], right);
-            }
+            let steps = right.iter().zip(*a).zip(*b).zip(*c).zip(*d).zip(*e).zip(*f);
+            let steps =
+                steps.map(|((((((right, a), b), c), d), e), f)| ([*a, *b, *c, *d, *e, *f], right));
+            T::add_products::<S, FUSED, M, N, 6>(simd, sums, steps);
         }
         _ => debug_assert!(false, "a tile of another height"),
-    }
-    sums
-}
-
-/// Adds the products of one k: of an element of each line and a row of the panel.
-#[inline(always)]
-fn add_row<T: Number, const FUSED: bool, const M: usize, const N: usize, const L: usize>(
-    sums: &mut [[T; N]; M],
-    left: [&T; L],
-    right: &[T; N],
-) {
-    for (sums, a) in sums.iter_mut().zip(left) {
-        for (sum, b) in sums.iter_mut().zip(right) {
-            *sum = if FUSED { sum.fused(*a, *b) } else { sum.add(a.mul(*b)) };
-        }
     }
 }

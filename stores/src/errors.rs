@@ -22,18 +22,19 @@ pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
             (ErrorKind::Changed, "the object is not the one that was seen before".into())
         }
         _ if is_refused(&error) && is_unknown(&error) => {
-            let why = innermost(&error);
+            let why = why(&error);
             (
                 ErrorKind::Io,
                 format!("the store does not accept who asks, see the credentials: {why}"),
             )
         }
         _ if is_refused(&error) => {
-            (ErrorKind::Io, format!("the store does not allow it: {}", innermost(&error)))
+            (ErrorKind::Io, format!("the store does not allow it: {}", why(&error)))
         }
         _ if is_unauthenticated(&error) => {
-            let advice = "give it credentials by the environment";
-            (ErrorKind::Io, format!("the store does not accept who asks: {advice}"))
+            let said = "the store does not accept who asks: give it credentials by the environment";
+            let why = matches!(error, StoreError::Generic { .. }).then(|| whole(&error));
+            (ErrorKind::Io, why.map_or_else(|| said.to_owned(), |why| format!("{said}: {why}")))
         }
         StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => {
             (ErrorKind::Unsupported, format!("the store cannot do this: {}", whole(&error)))
@@ -46,14 +47,16 @@ pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
     Error::new(kind, reason).with_path(shown)
 }
 
+/// Where machines and containers in a cloud ask for their credentials.
+const OF_MACHINES: [&str; 3] = ["169.254.169.254", "169.254.170.", "metadata.google.internal"];
+
 /// Says first what an error means that comes from asking a machine in a cloud for its credentials.
 fn without_credentials(said: String) -> String {
-    const OF_MACHINES: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
     if !OF_MACHINES.iter().any(|host| said.contains(host)) {
         return said;
     }
-    let advice = "there are no credentials for the store: give them by the environment, or say that \
-                  requests are not signed (`AWS_SKIP_SIGNATURE=true` for a public bucket)";
+    let advice = "there are no credentials for the store: give them by the environment, or say \
+                  that requests are not signed (`AWS_SKIP_SIGNATURE=true` for a public bucket)";
     format!("{advice}: {said}")
 }
 
@@ -68,8 +71,26 @@ fn is_unauthenticated(error: &StoreError) -> bool {
 }
 
 fn has_status(error: &StoreError, status: u16) -> bool {
-    let said = format!("status code: {status} ");
-    matches!(error, StoreError::Generic { .. }) && whole(error).contains(&said)
+    let status = format!("status code: {status} ");
+    let said = whole(error);
+    let is_of_store = matches!(error, StoreError::Generic { .. }) && !is_of_credentials(&said);
+    is_of_store && said.contains(&status)
+}
+
+/// Whether a request for credentials has failed, which is sent to another server than the store.
+fn is_of_credentials(said: &str) -> bool {
+    // object_store names no address of a request that has secrets in it, as one to Amazon's STS.
+    const REQUESTS: [&str; 2] = ["performing token request", "performing POST REDACTED"];
+    OF_MACHINES.iter().chain(&REQUESTS).any(|it| said.contains(it))
+}
+
+/// Why a store refuses a request. An error without a kind may be of any request, so it is told
+/// with the address.
+fn why(error: &StoreError) -> String {
+    match error {
+        StoreError::Generic { .. } => whole(error),
+        _ => innermost(error),
+    }
 }
 
 /// Whether a store refuses the credentials, and not only what they ask for.
@@ -142,6 +163,11 @@ mod tests {
         let path = || "k".to_owned();
         let listing = |said: &str| format!("GET https://h/b - status code: {said} ").into();
         let ours = || Error::new(ErrorKind::NoSpace, "what is said").into();
+        // As object_store says what a server has answered.
+        let asking = |store, request: &str, status: &str| StoreError::Generic {
+            store,
+            source: format!("Error performing {request} in 1ms - status code: {status}").into(),
+        };
         // The error, its kind, and what is said.
         let cases = [
             (
@@ -168,6 +194,36 @@ mod tests {
                 StoreError::Generic { store: "S3", source: "PUT http://169.254.169.254/a".into() },
                 ErrorKind::Io,
                 "`s3://b/k`: there are no credentials for the store",
+            ),
+            (
+                asking("S3", "PUT http://169.254.169.254/latest/api/token", "403 Forbidden: "),
+                ErrorKind::Io,
+                "bucket): Generic S3 error: Error performing PUT http://169.254.169.254/latest",
+            ),
+            (
+                asking("S3", "GET http://169.254.170.23/v1/credentials", "401 Unauthorized: "),
+                ErrorKind::Io,
+                "bucket): Generic S3 error: Error performing GET http://169.254.170.23/v1",
+            ),
+            (
+                asking("S3", "POST REDACTED", "403 Forbidden: ExpiredToken"),
+                ErrorKind::Io,
+                "`s3://b/k`: Generic S3 error: Error performing POST REDACTED in",
+            ),
+            (
+                asking("GCS", "token request: Error performing POST https://h/t", "401 No: "),
+                ErrorKind::Io,
+                "`s3://b/k`: Generic GCS error: Error performing token request: Error performing",
+            ),
+            (
+                asking("S3", "GET https://h/b?prefix=secret", "403 Forbidden: No"),
+                ErrorKind::Io,
+                "`s3://b/k`: the store does not allow it: Generic S3 error: Error performing GET",
+            ),
+            (
+                asking("GCS", "GET https://h/b", "401 Unauthorized: "),
+                ErrorKind::Io,
+                "the environment: Generic GCS error: Error performing GET https://h/b in",
             ),
             (
                 StoreError::Generic { store: "S3", source: listing("403 Forbidden: No") },

@@ -56,7 +56,7 @@ impl RemoteJob {
         match Self::open(url, stores) {
             Ok(job) => job.commit(),
             Err(error) if error.kind() == ErrorKind::MissingFile => {
-                done(&store, &folder, &folder.names()?.1)?.ok_or(error)
+                done_before(&store, &folder, &folder.names()?.1)?.ok_or(error)
             }
             Err(error) => Err(error),
         }
@@ -102,13 +102,13 @@ impl RemoteJob {
         receipts: impl FnOnce() -> Result<Vec<PartReceipt>>,
     ) -> Result<RemoteCommitted> {
         let folder = self.job_folder();
-        if let Some(done) = done(&self.store, &folder, &self.url)? {
+        if let Some(done) = done_before(&self.store, &folder, &self.url)? {
             run(folder.end())?;
             return Ok(done);
         }
         self.commit_open(&folder, receipts).or_else(|error| {
             // Another process may have committed the job meanwhile.
-            let meanwhile = done(&self.store, &folder, &self.url).ok().flatten();
+            let meanwhile = done_before(&self.store, &folder, &self.url).ok().flatten();
             meanwhile.ok_or(error)
         })
     }
@@ -271,27 +271,52 @@ impl RemoteJob {
     }
 }
 
-/// What an earlier commit has published at `url`.
+/// What an earlier commit has published at `url`, and whether it is still there.
 fn done(store: &Store, folder: &JobFolder, url: &StoreUrl) -> Result<Option<RemoteCommitted>> {
+    let Some(committed) = stored(folder, url)? else { return Ok(None) };
+    let replaced = is_replaced(store, &committed.published)?;
+    Ok(Some(RemoteCommitted { replaced, ..committed }))
+}
+
+/// The same for a commit: what the job has done is known where the store does not say what is there
+/// now. That is a warning.
+fn done_before(
+    store: &Store,
+    folder: &JobFolder,
+    url: &StoreUrl,
+) -> Result<Option<RemoteCommitted>> {
+    let Some(mut committed) = stored(folder, url)? else { return Ok(None) };
+    match is_replaced(store, &committed.published) {
+        Ok(replaced) => committed.replaced = replaced,
+        Err(error) => {
+            let why = "the model is published, but not known to be still there";
+            committed.published.warnings.push(error.because(why));
+        }
+    }
+    Ok(Some(committed))
+}
+
+/// What the folder of a job says of an earlier commit.
+fn stored(folder: &JobFolder, url: &StoreUrl) -> Result<Option<RemoteCommitted>> {
     let Some(text) = run(folder.committed())? else { return Ok(None) };
     let read = RemoteCommitted::from_json(&text, url);
-    let committed = read.map_err(|error| error.with_path(folder.shown()))?;
-    // What the job has done is known where the store does not answer this.
-    let replaced = is_replaced(store, &committed.published).unwrap_or(false);
-    Ok(Some(RemoteCommitted { replaced, ..committed }))
+    read.map(Some).map_err(|error| error.with_path(folder.shown()))
 }
 
 /// Whether another model is there than the one that was published, or none.
 fn is_replaced(store: &Store, published: &Published) -> Result<bool> {
     let Published { url, e_tag, model_bytes, .. } = published;
     match run(Object::head(store, url.key())) {
-        Ok(found) => {
-            Ok(found.len() != *model_bytes
-                || (e_tag.is_some() && found.e_tag() != e_tag.as_deref()))
-        }
+        Ok(found) => Ok(found.len() != *model_bytes || is_other(found.e_tag(), e_tag.as_deref())),
         Err(error) if error.kind() == ErrorKind::MissingFile => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Whether these are the tags of two objects. A proxy may leave a tag out, or make it a weak one.
+fn is_other<'t>(found: Option<&'t str>, expected: Option<&'t str>) -> bool {
+    let strong = |tag: &'t str| tag.strip_prefix("W/").unwrap_or(tag);
+    found.zip(expected).is_some_and(|(found, expected)| strong(found) != strong(expected))
 }
 
 /// The digest of the bytes of a tensor, by its place in the files that the plan names.

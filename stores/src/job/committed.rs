@@ -31,7 +31,8 @@ pub struct RemoteCommitted {
     pub infinite: Vec<String>,
     /// Whether an earlier call had published the model.
     pub already: bool,
-    /// Whether another model is there now, or none, as far as the store tells.
+    /// Whether another model is there now, or none. Where the store does not tell a commit that is
+    /// done again, this is `false`, and a warning of [`Published`] says so.
     pub replaced: bool,
 }
 

@@ -98,10 +98,13 @@ impl RemoteJob {
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
         match self.found() {
-            Err(error) if error.kind() == ErrorKind::MissingFile => match self.committed()? {
-                Some(_) => Ok(Vec::new()),
-                None => Err(error),
-            },
+            Err(error) if error.kind() == ErrorKind::MissingFile => {
+                // Nothing is missing of a job that is committed.
+                match run(self.job_folder().is_committed())? {
+                    true => Ok(Vec::new()),
+                    false => Err(error),
+                }
+            }
             found => Ok(found?.1),
         }
     }

@@ -19,6 +19,7 @@ mod faults;
 mod http;
 mod jobs;
 mod jobs_killed;
+mod jobs_told;
 mod killed;
 mod liars;
 mod listings;

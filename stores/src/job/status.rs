@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use onnx_container::recovery::is_of_job;
 use onnx_container::{Error, ErrorKind, Result};
 
-use super::committed::aborted_json;
+use super::committed::{RemoteCommitted, aborted_json};
 use super::description::RemoteJob;
 use super::folder::JobFolder;
 use crate::listing;
@@ -53,6 +53,14 @@ pub struct RemoteJobStatus {
     pub infinite: Vec<String>,
 }
 
+/// What is known of a job without its receipts.
+struct Stage {
+    done: Vec<usize>,
+    missing: Vec<usize>,
+    committed: Option<RemoteCommitted>,
+    is_ended: bool,
+}
+
 impl RemoteJob {
     /// How far the job is, by the receipts in its store, each of which is read; of one that a
     /// commit has ended, as [`committed`](Self::committed) says it.
@@ -61,22 +69,20 @@ impl RemoteJob {
     /// [`ErrorKind::MissingFile`] where the job was aborted, and where it is not known how it
     /// ended; those of the store.
     pub fn status(&self) -> Result<RemoteJobStatus> {
-        let found = self.found();
-        let committed = match &found {
-            Ok((.., true)) => self.committed()?,
-            Err(error) if error.kind() == ErrorKind::MissingFile => self.committed()?,
-            _ => None,
-        };
-        let is_ended = found.is_err();
-        let (done, missing) = match (found, &committed) {
-            (Ok((done, missing, _)), _) => (done, missing),
-            (Err(_), Some(_)) => (self.parts().collect(), Vec::new()),
-            (Err(error), None) => return Err(error),
-        };
-        let infinite: BTreeSet<_> = match &committed {
-            Some(committed) => committed.infinite.iter().cloned().collect(),
-            None => self.stored_receipts()?.into_iter().flat_map(|it| it.infinite).collect(),
-        };
+        let mut stage = self.stage()?;
+        let mut infinite = BTreeSet::new();
+        if stage.committed.is_none() {
+            let receipts = self.stored_receipts()?;
+            // A commit that ends, or an abort, has removed receipts meanwhile.
+            if receipts.len() < stage.done.len() {
+                stage = self.stage()?;
+            }
+            infinite.extend(receipts.into_iter().flat_map(|receipt| receipt.infinite));
+        }
+        if let Some(committed) = &stage.committed {
+            infinite = committed.infinite.iter().cloned().collect();
+        }
+        let Stage { done, missing, committed, is_ended } = stage;
         let files = done.iter().filter_map(|part| self.plan.files.get(*part));
         Ok(RemoteJobStatus {
             bytes_written: files.fold(0, |sum, file| file.bytes.saturating_add(sum)),
@@ -89,6 +95,22 @@ impl RemoteJob {
             missing,
             infinite: infinite.into_iter().collect(),
         })
+    }
+
+    /// How far the job is, without a look into receipts.
+    fn stage(&self) -> Result<Stage> {
+        match self.found() {
+            Ok((done, missing, is_committed)) => {
+                let committed = if is_committed { self.committed()? } else { None };
+                Ok(Stage { done, missing, committed, is_ended: false })
+            }
+            Err(error) if error.kind() == ErrorKind::MissingFile => {
+                let committed = Some(self.committed()?.ok_or(error)?);
+                let (done, missing) = (self.parts().collect(), Vec::new());
+                Ok(Stage { done, missing, committed, is_ended: true })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The parts that are not written. Unlike [`status`](Self::status) this reads no receipt, but

@@ -1,10 +1,16 @@
-//! What a job tells whose store does not answer all that is asked.
+//! What a job tells whose store does not answer all that is asked, and while a commit ends it.
 
-use onnx_container::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use onnx_container::job::Recast;
+use onnx_container::proto::TensorProto;
+use onnx_container::{Container, DataType, Error, Initializer, Result};
 use onnx_container_store::job::{RemoteCommitted, RemoteJob};
+use onnx_container_store::{PublishOptions, publish_in};
 
 use crate::fake_store::{Answered, DIALECTS, Dialect, FakeStore, Kind, failed, kind_of};
-use crate::http::{Answer, Response};
+use crate::http::{Answer, Response, forward, serve};
 use crate::models::model;
 
 /// Makes another answer of the one to a request for the head of the model.
@@ -80,4 +86,50 @@ fn a_commit_is_told_as_far_as_the_store_answers() {
 fn is_of_model(error: &Error, said: &str, name: &str) {
     let text = error.to_string();
     assert!(text.contains(said) && text.contains("/a/m.onnx`"), "{name}: {text}");
+}
+
+/// A model with a weight `f` that float16 cannot hold.
+fn large() -> Container {
+    let mut container = model(1, &[("small", 100)]);
+    let floats = TensorProto::external("f", TensorProto::FLOAT, [1000], "#f");
+    container.model_mut().graph.as_mut().unwrap().initializer.push(floats);
+    container.insert("#f", Initializer::from(vec![1e30_f32; 1000])).unwrap();
+    container
+}
+
+#[test]
+fn a_status_while_a_commit_ends_is_of_before_or_after() {
+    for dialect in DIALECTS {
+        let fake = FakeStore::speaking(dialect);
+        let (source, url) = (fake.url("a/source.onnx"), fake.url("a/m.onnx"));
+        publish_in(&fake.store(), &source, &large(), PublishOptions::new()).unwrap();
+        let recast = Some(Recast::new(DataType::Float16));
+        let job = RemoteJob::rewrite(&source.to_string(), &url, fake.options(), recast, 2);
+        let job = job.unwrap();
+        job.parts().for_each(|part| drop(job.write(part).unwrap()));
+        let (text, written) = (job.to_json().unwrap(), fake.objects());
+        let mut told = [0; 2];
+        for at in 0.. {
+            fake.restore(&written);
+            // A commit comes before the request of this number.
+            let asked = Arc::new(AtomicUsize::new(0));
+            let (counted, committing, port) = (Arc::clone(&asked), job.clone(), fake.port);
+            let through = serve(move |request| {
+                if counted.fetch_add(1, Ordering::SeqCst) == at {
+                    committing.commit().unwrap();
+                }
+                Answer::Raw(forward(port, request).unwrap())
+            });
+            let options = fake.options_through(through);
+            let status = RemoteJob::from_json(&text, &options).unwrap().status();
+            let status = status.unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert_eq!(status.infinite, ["f"], "{at}: {status:?}");
+            assert_eq!((&*status.done, status.is_complete), (&[0, 1][..], true), "{at}");
+            told[usize::from(status.is_committed)] += 1;
+            if asked.load(Ordering::SeqCst) <= at {
+                break;
+            }
+        }
+        assert!(told.iter().all(|times| *times > 0), "{told:?}");
+    }
 }

@@ -139,14 +139,25 @@ fn what_is_missing_is_named_with_the_call_that_writes_it() {
     let run = |line: &str| server.run(&folder, &words(&line.replace("JOB", &job)));
     run("job write JOB 0-2 4-6").done().says(&["parts 3, 7"]);
     let call = format!("`onnx-container job write {job} 3 7`");
+    // How often receipts were read since the last call.
+    let reads = || {
+        let is_read = |asked: &&String| asked.starts_with("GET ") && asked.contains("/receipts/");
+        server.asked().iter().filter(is_read).count()
+    };
+    reads();
     run("job commit JOB").failed(&["parts 3, 7 are not written", &call]);
+    // By the commit, and not for the numbers of what is missing.
+    assert_eq!(reads(), 6);
     run("job write JOB 8").failed(&["has the parts 0 to 7, not 8"]);
     run("job write JOB 3 8").failed(&["has the parts 0 to 7, not 8"]);
     run("job status JOB").says(&["6 of 8 parts", &call]);
     for wrong in ["job write JOB", "job write JOB 7-3", "job write JOB 3 --all"] {
         assert_eq!(run(wrong).code(), 2, "{wrong}");
     }
+    reads();
     run("job write JOB --all").done().says(&["part 3", "part 7"]);
+    // Each writer looks for a receipt of its own part alone.
+    assert!(reads() <= 2);
     run("job commit JOB").done();
     // An array of more tasks than tensors.
     let job = planned(&server, &folder, &format!("m.onnx {HALF} --parts 64"));
@@ -470,5 +481,26 @@ fn a_source_in_a_store_is_opened_within_the_limits_of_the_plan() {
         server.run(&folder, &words("job write m.job --all")).done();
         server.run(&folder, &words("job commit m.job")).done();
         assert_eq!(stored(&server, &folder, HALF), tensors(&folder.path("m.onnx")));
+    }
+}
+
+#[test]
+fn a_model_that_nobody_may_ask_of_is_not_said_to_be_in_place() {
+    let folder = folder();
+    let server = store(&folder);
+    let job = planned(&server, &folder, &format!("m.onnx {HALF} --parts 2"));
+    let run = |line: &str| server.run(&folder, &words(&line.replace("JOB", &job)));
+    run("job write JOB --all").done();
+    run("job commit JOB").done();
+    server.state().refused = Some("models/m16.onnx".to_owned());
+    let refused = "does not allow it";
+    for line in ["job status JOB", "job write JOB --all", "job write JOB 0"] {
+        run(line).failed(&[HALF, refused]);
+    }
+    let again = run("job commit JOB --json");
+    assert_eq!(again.code(), 0, "{again:?}");
+    let warnings = again.json()["warnings"].to_string();
+    for said in [HALF, refused, "not known to be still there"] {
+        assert!(warnings.contains(said), "{warnings}");
     }
 }

@@ -22,6 +22,8 @@ pub struct State {
     asked: Vec<String>,
     /// How many objects were written.
     written: usize,
+    /// The key of an object of which nobody may ask.
+    pub refused: Option<String>,
     /// Whether conditions of requests are ignored.
     pub lies: bool,
     /// What another writer puts at the place of an object when that was read.
@@ -209,6 +211,9 @@ impl State {
         let header = |name: &str| headers.get(name).map(String::as_str);
         let found = self.objects.get(key);
         let none = || answer("404 Not Found", &[], b"");
+        if self.refused.as_ref() == Some(key) {
+            return answer("403 Forbidden", &[], b"");
+        }
         match (method.as_str(), query.get("uploadId")) {
             ("GET", _) if query.contains_key("list-type") => self.list(query),
             ("GET" | "HEAD", _) => {

@@ -46,7 +46,11 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Ok(written) if !written.is_empty() => WriteReport::new(&*job, written)?,
         none => match (job.committed(), none) {
             (Ok(Some(committed)), _) => WriteReport::of_ended(job.named(), &committed),
-            (_, none) => WriteReport::new(&*job, none?)?,
+            (_, Err(error)) => return Err(error.into()),
+            (committed, Ok(written)) => {
+                committed?;
+                WriteReport::new(&*job, written)?
+            }
         },
     };
     report.print(args, out)
@@ -138,7 +142,7 @@ fn print_empty(parts: &[Written], out: &mut Output) -> Result<(), Failure> {
 /// written.
 fn asked(job: &dyn AnyJob, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
     if args.all {
-        return Ok(job.progress()?.missing);
+        return Ok(job.missing()?);
     }
     let mut parts = Vec::new();
     for range in &args.parts {

@@ -1,7 +1,9 @@
 //! What is in a folder of a store, by as many requests as the store has pages.
 //!
-//! A server that always says that there is another page would be asked forever. So a listing ends
-//! with an error where it comes back to a page, and where page after page has nothing new.
+//! A listing that brings nothing new ends with an error: where it comes back to a page, where more
+//! than 100 pages list what was listed, and where more than 100,000 in a row are empty, which may
+//! take an hour. A listing with new names ends where the server ends it. A client without pages, as
+//! a caller's own and that of a web server, lists without these bounds.
 
 use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
@@ -20,7 +22,9 @@ use crate::store::Store;
 use crate::url::path_of;
 
 /// Empty pages in a row. A store looks at a thousand names or more for a page, which is empty where
-/// the objects of all of them are deleted: that many are a hundred million names.
+/// the objects of all of them are deleted: that many are a hundred million names. A bucket with
+/// versions keeps the names of all objects that were deleted, and no store says how many pages in
+/// a row may be empty, so this is not smaller.
 const MOST_EMPTY: usize = 100_000;
 /// Pages in a row that list what was listed. On a page of one name that may be right: `a` and `a/`
 /// are one name here.

@@ -56,6 +56,10 @@ type Opened = HashMap<(String, [u8; 32]), Weak<Inner>>;
 impl Store {
     /// Any store of object_store: with credentials, caches or limits of its own. `root` is what
     /// errors call it, such as `s3://bucket`.
+    ///
+    /// It is listed by its own `list`, which has to end: only a store that [`open`](Self::open)
+    /// opens by its URL is listed page by page, where a listing that brings nothing new is an
+    /// error.
     pub fn new(objects: Arc<dyn ObjectStore>, root: impl Into<String>) -> Self {
         Self::made(Client::of(objects), root.into(), false)
     }

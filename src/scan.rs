@@ -17,6 +17,7 @@ mod orphans;
 mod report;
 mod tree;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 pub use self::explained::explained;
@@ -112,32 +113,50 @@ fn left_files(tree: &Tree, errors: &mut Vec<Error>) -> Vec<LeftFile> {
     let mut left = Vec::new();
     for folder in &tree.with_leftovers {
         match left_by_saves(folder) {
-            Ok(found) => left.extend(found.into_iter().map(|it| left_file(tree, it))),
+            Ok(found) => left.extend(found.into_iter().map(|it| left_file(it, errors))),
             Err(error) => errors.push(error),
         }
     }
+    count_once(tree, &mut left);
     left
 }
 
-fn left_file(tree: &Tree, (path, state): (PathBuf, LeftState)) -> LeftFile {
+/// Says how many bytes each has. A file that several have counts once: of a job and of a save that
+/// a killed commit left, it is the job's, which may go on.
+fn count_once(tree: &Tree, left: &mut [LeftFile]) {
+    let is_of_job = |it: &&mut LeftFile| matches!(it.kind, LeftKind::Job | LeftKind::Committed);
+    let (jobs, others): (Vec<_>, Vec<_>) = left.iter_mut().partition(is_of_job);
+    let mut known = HashSet::new();
+    for one in jobs.into_iter().chain(others) {
+        one.bytes = tree.bytes_below(&one.path, &mut known);
+    }
+}
+
+/// One of these, whose bytes are not counted yet.
+fn left_file((path, state): (PathBuf, LeftState), errors: &mut Vec<Error>) -> LeftFile {
     let kind = match state {
         LeftState::Needed => LeftKind::Needed,
         LeftState::InUse => LeftKind::InUse,
         LeftState::Unneeded => LeftKind::Unneeded,
-        LeftState::Job if is_committed(&path) => LeftKind::Committed,
-        LeftState::Job => LeftKind::Job,
+        LeftState::Job => match is_committed(&path) {
+            Ok(true) => LeftKind::Committed,
+            Ok(false) => LeftKind::Job,
+            Err(error) => {
+                errors.push(error);
+                LeftKind::Job
+            }
+        },
     };
-    let bytes = tree.bytes_below(&path);
-    LeftFile { path, bytes, kind }
+    LeftFile { path, bytes: 0, kind }
 }
 
 /// Whether the job whose folder is at `path` is committed, and what is left of it may go.
 #[cfg(feature = "jobs")]
-fn is_committed(path: &Path) -> bool {
+fn is_committed(path: &Path) -> Result<bool> {
     crate::job::is_committed(path)
 }
 
 #[cfg(not(feature = "jobs"))]
-fn is_committed(_: &Path) -> bool {
-    false
+fn is_committed(_: &Path) -> Result<bool> {
+    Ok(false)
 }

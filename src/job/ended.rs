@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::description::Job;
+use super::disk::kind_at;
 use super::folder::{JobFolder, folders_in, remove_ended};
 use super::source::RewriteSource;
 use super::stamp::sha256;
@@ -101,10 +102,28 @@ fn remove_jobs(directory: &Path, may_go: impl Fn(&Job) -> bool) -> (usize, Vec<E
     (removed.count(), kept.into_iter().filter_map(Result::err).collect())
 }
 
-/// Whether a commit has put all of the job in place whose folder is at `path`, and has not removed
-/// that.
-pub(crate) fn is_committed(path: &Path) -> bool {
-    committing(path).is_some_and(|job| job.is_committed().unwrap_or(false))
+/// Whether a commit has put all of the job in place whose folder is at `folder`, and was killed
+/// before it removed that. Unlike [`Job::status`] this reads no receipt.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// assert!(!onnx_container::job::is_committed(folder.path().join(".m.onnx.job-aB3xYz"))?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Where a commit has begun, those of [`Job::open`]; those of the disk.
+pub fn is_committed(folder: impl AsRef<Path>) -> Result<bool> {
+    let folder = folder.as_ref();
+    // Most jobs go on: they are not read.
+    if !JobFolder::at(folder).is_committing()? {
+        return Ok(false);
+    }
+    match Job::open(folder) {
+        // It has ended meanwhile.
+        Err(_) if kind_at(folder)?.is_none() => Ok(false),
+        job => job?.is_committed(),
+    }
 }
 
 /// The job whose folder is at `path`, if a commit of it has begun.

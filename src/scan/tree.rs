@@ -188,12 +188,11 @@ impl Tree {
         self.places.push(Place { path, link_to });
     }
 
-    /// The bytes of the file `path`, or of the files below the folder `path`: of each once, and of
-    /// none that has a name in the tree, where it counts.
-    pub(super) fn bytes_below(&self, path: &Path) -> u64 {
+    /// The bytes of the file `path`, or of the files below the folder `path`: of none that is
+    /// `known`, to which they are added, and of none that has a name in the tree, where it counts.
+    pub(super) fn bytes_below(&self, path: &Path, known: &mut HashSet<FileId>) -> u64 {
         let files =
             WalkDir::new(path).into_iter().flatten().filter(|entry| entry.file_type().is_file());
-        let mut known = HashSet::new();
         let is_new = |entry: &DirEntry| match file_ids(entry.path()).unwrap_or_default().pop() {
             Some(id) => self.file_of(&id).is_none() && known.insert(id),
             None => true,

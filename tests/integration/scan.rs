@@ -31,6 +31,28 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
+/// A commit that was killed leaves the files of its job in the folder of a save too. They are the
+/// job's, and count once.
+#[test]
+fn files_of_a_job_that_a_killed_commit_left_count_once() {
+    use onnx_container::scan::LeftKind;
+    let folder = folder(&[
+        (".m.onnx.job-aB3xYz/new/m.onnx.data", "01234567"),
+        (".m.onnx.saving-aB3xYz/new/own", "0123"),
+    ]);
+    let (job, save) =
+        (".m.onnx.job-aB3xYz/new/m.onnx.data", ".m.onnx.saving-aB3xYz/new/m.onnx.data");
+    fs::hard_link(folder.path().join(job), folder.path().join(save)).unwrap();
+    fs::create_dir(folder.path().join(".m.onnx.saving-aB3xYz/old")).unwrap();
+    let list = "onnx-container save 1\0m.onnx.data\0own\0";
+    fs::write(folder.path().join(".m.onnx.saving-aB3xYz/files"), list).unwrap();
+    let found = found(&folder);
+    let left: Vec<_> = found.left.iter().map(|it| (it.kind, it.bytes)).collect();
+    let own = 4 + list.len() as u64;
+    assert_eq!(left, [(LeftKind::Job, 8), (LeftKind::Unneeded, own)], "{left:?}");
+    assert_eq!((found.bytes, found.reclaimable()), (8 + own, own));
+}
+
 fn found(folder: &tempfile::TempDir) -> Scan {
     let found = scan(folder.path(), ScanOptions::new()).unwrap();
     assert!(found.errors.is_empty(), "{:?}", found.errors);

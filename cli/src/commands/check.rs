@@ -8,7 +8,7 @@ mod finite;
 use std::path::{Path, PathBuf};
 
 use onnx_container::check::{CheckOptions, Checker, Severity};
-use onnx_container::job::{Job, jobs_of};
+use onnx_container::job::{is_committed, jobs_of};
 use onnx_container::recovery::interrupted_saves;
 use onnx_container::{Error, ErrorKind, LoadOptions};
 use onnx_container_files::locations::plain;
@@ -155,19 +155,21 @@ fn unfinished_files(model: &Path) -> impl Iterator<Item = PrintedFinding> {
     })
 }
 
+const OPEN_JOB: &str = "a job that writes this model: `job status` of this folder shows how far it \
+                        is, `job abort` ends it";
+
 /// The jobs of the model, which will replace it or were given up.
 fn jobs(model: &Path) -> impl Iterator<Item = PrintedFinding> {
     // A folder that cannot be listed is a finding of the check itself.
     let jobs = jobs_of(model).unwrap_or_default();
     jobs.into_iter().flat_map(|path| {
-        let status = Job::open(&path).and_then(|job| job.status());
-        let reason = match status.is_ok_and(|status| status.is_committed) {
-            true => format!("a job, {COMMITTED}"),
-            false => "a job that writes this model: `job status` of this folder shows how far it is, `job abort` \
-                      ends it".to_owned(),
+        let (reason, error) = match is_committed(&path) {
+            Ok(true) => (format!("a job, {COMMITTED}"), None),
+            goes_on => (OPEN_JOB.to_owned(), goes_on.err()),
         };
-        let error = Error::new(ErrorKind::Changed, reason).with_path(path);
-        PrintedFinding::all(Severity::Advice, &error)
+        let found = Error::new(ErrorKind::Changed, reason).with_path(path);
+        let all = error.into_iter().chain([found]);
+        all.flat_map(|error| PrintedFinding::all(Severity::Advice, &error)).collect::<Vec<_>>()
     })
 }
 

@@ -128,7 +128,8 @@ make_environment() {
     stamp=$1/.$(cksum <"$2" | tr ' ' '-')
     [[ ! -e $stamp ]] || return 0
     "$(python)" -m venv --clear --without-pip "$1" &&
-        "$(python)" -m pip --python "$1/bin/python" install --quiet --disable-pip-version-check --retries 5 -r "$2" &&
+        "$(python)" -m pip --python "$1/bin/python" install --quiet --disable-pip-version-check \
+            --retries 5 -r "$2" &&
         touch "$stamp"
 }
 

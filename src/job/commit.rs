@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::begun;
-use super::committed::{Committed, REPLACED, gone};
+use super::committed::{Committed, gone, marked_in};
 use super::description::Job;
 use super::disk::{kind_at, read_text};
 use super::folder::JobFolder;
@@ -128,8 +128,7 @@ impl Job {
     /// What an earlier call has put in place, of a job whose folder is gone.
     fn committed_before(&self) -> Result<Committed> {
         match self.marked()? {
-            Some(found) if !found.replaced => Ok(found),
-            Some(_) => Err(gone(&self.path(), Some(REPLACED))),
+            Some(found) => found.unless_replaced(&self.path()),
             None => Err(gone(&self.path(), self.untouched()?)),
         }
     }
@@ -414,30 +413,34 @@ pub fn commit_job(folder: impl AsRef<Path>) -> Result<Committed> {
     match Job::open(folder) {
         Ok(job) => job.commit(),
         // Why it cannot be opened is what a user has to know.
-        Err(error) => match committed_job(folder) {
-            Ok(Some(found)) if !found.replaced => Ok(found),
-            Ok(Some(_)) => Err(gone(folder, Some(REPLACED))),
+        Err(error) => match committed_beside(&JobFolder::at(folder)) {
+            Ok(Some((model, found))) => found.unless_replaced(&model),
             _ => Err(error),
         },
     }
 }
 
 /// As [`Job::committed`], for the job whose folder was at `folder`, by the weights files of the
-/// model there.
+/// model there, and by those of the job that are still beside it.
 ///
 /// # Errors
 /// Those of the disk.
 pub fn committed_job(folder: impl AsRef<Path>) -> Result<Option<Committed>> {
-    let folder = JobFolder::at(folder.as_ref());
+    let found = committed_beside(&JobFolder::at(folder.as_ref()))?;
+    Ok(found.map(|(_, committed)| committed))
+}
+
+/// The same, with the place of the model.
+fn committed_beside(folder: &JobFolder) -> Result<Option<(PathBuf, Committed)>> {
     let Some((name, id)) = folder.names().filter(|_| folder.check_there().is_err()) else {
         return Ok(None);
     };
     let directory = directory_of(folder.path());
     let path = directory.join(name);
-    let target = SaveTarget::new(&path)?;
-    match ModelFolder::of(&target).locations_of(&path) {
-        Ok(files) => Committed::found(&directory, name, files, id),
-        // What is no model there says nothing of the job.
-        Err(_) => Ok(None),
-    }
+    let located =
+        SaveTarget::new(&path).and_then(|target| ModelFolder::of(&target).locations_of(&path));
+    // What is no model there names no file.
+    let mut files = located.unwrap_or_default();
+    files.extend(marked_in(&directory, id)?);
+    Ok(Committed::found(&directory, name, files, id)?.map(|committed| (path, committed)))
 }

@@ -1,6 +1,8 @@
 //! [`Committed`]: what a commit has put in place, also as a later call finds it, when the folder of
 //! the job is gone.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::mark::Mark;
@@ -9,6 +11,7 @@ use crate::buffer::MmapChoice;
 use crate::digest::ContentDigest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::SavedFile;
+use crate::util::retry::retried;
 
 /// What a commit has put in place.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -81,20 +84,56 @@ impl Committed {
         if !is_marked {
             return Ok(None);
         }
-        let path = directory.join(name);
-        let model = match MmapChoice::never().buffer(&path) {
-            Err(error) if error.kind() == ErrorKind::MissingFile => None,
-            model => Some(model?),
+        // Without a mark that holds, nothing says which model it was.
+        let model = match &found {
+            Some(mark) => len_of_model(&directory.join(name), &mark.model)?,
+            None => None,
         };
-        let sum = model.as_ref().map(|model| sha256(model));
-        match model.filter(|_| found.as_ref().is_some_and(|mark| sum.as_ref() == Some(&mark.model)))
-        {
-            Some(model) => there.push(SavedFile::new(name, model.len() as u64)),
-            None => replaced = true,
-        }
+        let is_as_marked = model.is_some();
+        there.extend(model.map(|bytes| SavedFile::new(name, bytes)));
+        replaced |= !is_as_marked;
         let digest = found.and_then(|mark| mark.digest);
         Ok(Some(Self { already: true, replaced, ..Self::new(there, digest) }))
     }
+
+    /// The same, unless the model, which was to be at `model`, was replaced.
+    pub(super) fn unless_replaced(self, model: &Path) -> Result<Self> {
+        match self.replaced {
+            false => Ok(self),
+            true => Err(gone(model, Some(REPLACED))),
+        }
+    }
+}
+
+/// The names of the files in `directory` that a commit of the job `id` has marked; none where that
+/// folder is gone.
+pub(super) fn marked_in(directory: &Path, id: &str) -> Result<Vec<String>> {
+    let failed = |error| Error::io(directory, error);
+    let entries = match retried(|| fs::read_dir(directory)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_str().filter(|name| Mark::is_of(&directory.join(name), id));
+        names.extend(name.map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// The length of the file at `path`, if it is the model whose SHA-256 is `sum`. What is no file is
+/// another one.
+fn len_of_model(path: &Path, sum: &str) -> Result<Option<u64>> {
+    let is_file = match retried(|| path.metadata()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found.map_err(|error| Error::io(path, error))?.is_file(),
+    };
+    if !is_file {
+        return Ok(None);
+    }
+    let model = MmapChoice::never().buffer(path)?;
+    Ok((sha256(&model) == sum).then_some(model.len() as u64))
 }
 
 fn len(path: &Path) -> Result<Option<u64>> {
@@ -108,13 +147,14 @@ pub(super) const REPLACED: &str =
 /// The error of a job whose folder is gone, and whose model was to be at `path`: `how` it has
 /// ended, where that is known.
 pub(super) fn gone(path: &Path, how: Option<&str>) -> Error {
-    let reason = match how {
-        Some(how) => format!("the job is not there: it was {how}"),
-        None => format!(
-            "the job is not there: it was committed or aborted, or its folder was moved. \
-             `onnx-container digest {}` says which model is there",
-            path.display()
-        ),
+    let what = how.unwrap_or("committed or aborted, or its folder was moved");
+    let is_known = how.is_some_and(|how| how != REPLACED);
+    let next = match is_known {
+        true => String::new(),
+        false => {
+            format!(". `onnx-container digest {}` says which model is there", path.display())
+        }
     };
+    let reason = format!("the job is not there: it was {what}{next}");
     Error::new(ErrorKind::MissingFile, reason).with_path(path)
 }

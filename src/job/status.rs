@@ -50,9 +50,9 @@ impl Job {
     /// [`ErrorKind::MissingFile`](crate::ErrorKind::MissingFile) where the job was aborted, and
     /// where it cannot be told whether it was or was committed; those of reading the receipts.
     pub fn status(&self) -> Result<JobStatus> {
-        self.while_there(|| self.found()).or_else(|error| match self.committed()? {
-            Some(committed) => self.ended(committed.replaced),
-            None => Err(error),
+        self.while_there(|| self.found()).or_else(|error| match self.committed() {
+            Ok(Some(committed)) => self.ended(committed.replaced),
+            _ => Err(error),
         })
     }
 
@@ -117,7 +117,7 @@ impl Job {
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
         let writers = match self.while_there(|| self.job_folder().writers()) {
-            Err(_) if self.committed()?.is_some() => return Ok(Vec::new()),
+            Err(_) if matches!(self.committed(), Ok(Some(_))) => return Ok(Vec::new()),
             writers => writers?,
         };
         let done: HashSet<_> = writers.iter().filter_map(|it| part_of(it)).collect();

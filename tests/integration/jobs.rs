@@ -9,7 +9,7 @@ use onnx_container::edit::ExternalizeOptions;
 use onnx_container::external_data::PathPolicy;
 use onnx_container::job::{
     Job, JobOptions, Recast, Receipt, SourceOptions, TensorSlice, abort_job, commit_job,
-    committed_job, jobs_in, jobs_of, remove_ended_jobs,
+    committed_job, is_committed, jobs_in, jobs_of, remove_ended_jobs,
 };
 use onnx_container::load::Limit;
 use onnx_container::proto::{GraphProto, Message, ModelProto, StringStringEntryProto, TensorProto};
@@ -886,8 +886,23 @@ fn a_commit_after_the_end_says_how_the_job_ended() {
             file.set_modified(modified).unwrap();
         }
     };
+    // Its weights stay, and no model names them.
+    let commit_and_put_another: End = |job, folder| {
+        job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+        job.commit().unwrap();
+        let other = ModelProto::new(GraphProto::new("other")).encode_to_vec().unwrap();
+        fs::write(folder.join("m.onnx"), other).unwrap();
+    };
+    let commit_and_make_a_folder: End = |job, folder| {
+        job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+        job.commit().unwrap();
+        fs::remove_file(folder.join("m.onnx")).unwrap();
+        fs::create_dir(folder.join("m.onnx")).unwrap();
+    };
     for (name, plan, end, expected) in [
         ("made", made, commit, Told::Committed),
+        ("made, and another one copied there", made, commit_and_put_another, Told::Replaced),
+        ("made, and a folder", made, commit_and_make_a_folder, Told::Replaced),
         ("replaced, and restored", replacing, commit_and_restore, Told::Replaced),
         ("replaced", replacing, commit, Told::Committed),
         ("equal", same_layout, commit, Told::Committed),
@@ -934,20 +949,23 @@ fn a_commit_after_the_end_says_how_the_job_ended() {
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::MissingFile, "{name}: {error}");
-                let how = error.reason().contains("`onnx-container digest ");
-                assert_eq!(how, expected == Told::Either, "{name}: {error}");
+                let which = format!("`onnx-container digest {}` says", job.path().display());
+                let is_open = matches!(expected, Told::Either | Told::Replaced);
+                assert_eq!(error.reason().contains(&which), is_open, "{name}: {error}");
             }
         }
-        // By the folder that is gone, as far as the model that is there says it.
+        // By the folder that is gone, as far as the files that are there say it.
         for path in [job.folder(), job.folder().join("job.json")] {
-            let is_told = expected == Told::Committed;
-            match commit_job(path) {
-                Ok(again) => assert!(is_told && again.already, "{name}: {again:?}"),
-                Err(error) => {
-                    let is_replaced = expected == Told::Replaced;
-                    let is_known = error.reason().contains("committed or aborted")
-                        || is_replaced && error.reason().contains("committed, and its model");
-                    assert!(!is_told && is_known, "{name}: {error}");
+            match (expected, commit_job(path)) {
+                (Told::Committed, again) => assert!(again.unwrap().already, "{name}"),
+                (Told::Replaced, again) => {
+                    let error = again.unwrap_err();
+                    assert!(error.reason().contains("committed, and its model"), "{name}: {error}");
+                    assert!(error.reason().contains(&format!("{}`", job.path().display())));
+                }
+                (Told::Aborted | Told::Either, again) => {
+                    let error = again.unwrap_err();
+                    assert!(error.reason().contains("committed or aborted"), "{name}: {error}");
                 }
             }
         }
@@ -977,6 +995,45 @@ fn a_status_beside_a_commit_misses_nothing_that_is_written() {
             }
         });
     }
+}
+
+/// What a commit has put in place may be unreadable: why the job is not there is what counts.
+#[cfg(unix)]
+#[test]
+fn why_a_job_is_not_there_is_said_also_where_its_model_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 1);
+    job.write_from(0, &matrix(6, 10)).unwrap();
+    job.commit().unwrap();
+    fs::remove_file(job.path()).unwrap();
+    std::os::unix::fs::symlink(job.path(), job.path()).unwrap();
+    if keeps_marks(folder.path()) {
+        assert_eq!(job.committed().unwrap_err().kind(), ErrorKind::Io);
+    }
+    for error in [job.status().unwrap_err(), job.missing_parts().unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+    }
+}
+
+#[test]
+fn a_folder_says_whether_its_job_is_committed_without_its_receipts() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 1);
+    let mark = job.folder().join("committing");
+    assert!(!is_committed(job.folder()).unwrap());
+    job.write_from(0, &matrix(6, 10)).unwrap();
+    assert!(!is_committed(job.folder()).unwrap());
+    fs::write(job.folder().join("kept"), "").unwrap();
+    assert_eq!(job.commit().unwrap().warnings.len(), 1);
+    assert!(mark.exists() && is_committed(job.folder()).unwrap());
+    let receipt = job.folder().join("receipts/part-00000.json");
+    fs::remove_file(&receipt).unwrap();
+    fs::create_dir(&receipt).unwrap();
+    assert!(job.status().is_err() && is_committed(job.folder()).unwrap());
+    fs::write(job.folder().join("job.json"), "no job").unwrap();
+    assert_eq!(is_committed(job.folder()).unwrap_err().kind(), ErrorKind::Decode);
+    fs::remove_dir_all(job.folder()).unwrap();
+    assert!(!is_committed(job.folder()).unwrap());
 }
 
 #[test]

@@ -109,9 +109,10 @@ pub struct JobRewriteArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Any number of processes may write, in any order. A part that is written is not written again, so a task that is \
-run twice does no harm; one that was killed is written from its beginning. Of a job that is committed nothing is \
-written, which is said, and the exit code is 0.")]
+Any number of processes may write, in any order. A part that is written is not written again, so \
+a task that is run twice does no harm; one that was killed is written from its beginning. Where \
+the job is committed, the call writes nothing, says so, and ends with 0; where that cannot be \
+told, it fails: see docs/jobs.md.")]
 pub struct JobWriteArgs {
     /// The job: the FILE of job rewrite, or the folder beside the model, a path or a URL
     #[arg(value_name = "JOB", value_parser = file_or_url())]
@@ -132,9 +133,9 @@ pub struct JobWriteArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit code: 0 when all parts are written, also of a job that is committed, 1 when some are not."
-)]
+#[command(after_help = "\
+Exit code: 0 when all parts are written or the job is committed, 1 when some are not, and after a \
+commit that cannot be told: see docs/jobs.md.")]
 pub struct JobStatusArgs {
     #[command(flatten)]
     pub job: GivenJob,
@@ -142,9 +143,10 @@ pub struct JobStatusArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The model that was there when the job was planned is replaced, and no other. Where this is killed, the model is the \
-old one or the new one; call it again. A job that is committed already is no error, as far as what is left says so: in a \
-folder the weights files on Linux, in a store an object that the next sweep removes.")]
+The model that was there when the job was planned is replaced, and no other. Where this is killed, \
+the model is the old one or the new one; call it again. A job that is committed already is no \
+error, as far as what is left says so: in a folder the weights files on Linux, in a store an \
+object that the next sweep removes.")]
 pub struct JobCommitArgs {
     #[command(flatten)]
     pub job: GivenJob,

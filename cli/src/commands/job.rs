@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use self::any::AnyJob;
 use self::named::{call_to_write, next_call, told};
-use self::results::{Committed, Named, Progress, print_infinite};
+use self::results::{Committed, Named, Progress, print_infinite_of_job};
 use crate::args::{GivenJob, JobArgs, JobCommand};
 use crate::commands::Execute;
 use crate::model::save::print_warnings;
@@ -106,11 +106,11 @@ fn status(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
         return Ok(Outcome::of(complete));
     }
     report.job.print(out)?;
-    out.row("written", report.progress.said())?;
+    out.row("written", report.progress.said(&report.job.folder))?;
     if !report.progress.missing.is_empty() {
         out.folded_row("missing", told(&report.progress.missing))?;
     }
-    print_infinite(&report.progress.infinite, out)?;
+    print_infinite_of_job(&report.progress.infinite, out)?;
     if !report.progress.ended {
         out.row("next", next_call(&args.path, &report.progress.missing, complete))?;
     }

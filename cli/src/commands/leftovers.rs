@@ -12,12 +12,16 @@ use crate::commands::recover;
 use crate::terminal::output::tidy;
 
 /// What the folders are.
-pub const INTERRUPTED: &str = "left by a save that was interrupted before it changed anything; the next save of the \
-                               model removes it, and so does `recover`";
+pub const INTERRUPTED: &str = "left by a save that was interrupted before it changed anything; \
+                               the next save of the model removes it, and so does `recover`";
 
 /// What is said of the folder of a job whose commit was killed at its end.
-pub const COMMITTED: &str = "committed: the model is in place; `job commit` again removes what is left, and so \
-                             does `recover`";
+pub const COMMITTED: &str = "committed: the model is in place; `job commit` again removes what is \
+                             left, and so does `recover`";
+
+/// The same in a store, which `recover` does not take.
+pub const COMMITTED_IN_STORE: &str = "committed: the model is in place; `job commit` again removes \
+                                      what is left";
 
 /// A line for each folder that interrupted saves of `model` left.
 pub fn notes(model: &Path) -> Vec<String> {

@@ -42,9 +42,7 @@ fn a_job_that_is_committed_says_so_and_whether_its_model_is_still_there() {
             if replaced {
                 place.replace(&folder, "other.onnx");
             }
-            // In a folder, the model that is there now names no file of the job.
-            let known = if replaced && place.out() == "o.onnx" { &jobs[..1] } else { &jobs[..] };
-            for job in known {
+            for job in &jobs {
                 let status = run(&format!("job status {job}")).done().says(&[said]).stdout();
                 assert!(!status.contains("next"), "{status}");
                 let json = run(&format!("job status {job} --json")).done().json();
@@ -97,21 +95,53 @@ fn a_job_that_was_aborted_is_an_error() {
     }
 }
 
-/// What no job put there keeps its folder, as a kill of the commit does.
+/// In a folder `recover` removes it too, which takes no URL.
 #[test]
-fn what_a_commit_left_is_called_so_by_every_command_and_counts_once() {
+fn what_a_commit_left_is_called_so_by_every_command() {
     let folder = folder();
-    let [_, job] = planned(&*places()[0], &folder);
+    for place in places() {
+        let is_stored = place.out().contains("://");
+        let [file, job] = planned(&*place, &folder);
+        place.run(&folder, "job write m.job --all").done();
+        place.commit_but_for_the_end(&folder, &job);
+        let status = [format!("job status {file}"), format!("job status {job}")];
+        let others = ["job list .", "check o.onnx", "scan ."].map(str::to_owned);
+        let lines = status.into_iter().chain(others.into_iter().filter(|_| !is_stored));
+        for line in lines {
+            let said = "committed: the model is in place; `job commit` again removes what is left";
+            let run = place.run(&folder, &line).done().says(&[said]);
+            assert_eq!(run.stdout().contains("recover"), !is_stored, "{line}: {run:?}");
+        }
+        place.run(&folder, &format!("job commit {file}")).done();
+        let status = place.run(&folder, "job status m.job").stdout();
+        assert!(!status.contains("what is left"), "{status}");
+    }
+}
+
+/// A job of which nobody can tell it is a finding, and none that is dropped.
+#[test]
+fn a_check_says_why_it_is_not_known_whether_a_job_is_committed() {
+    let folder = folder();
+    let job = folder.path(".m.onnx.job-aB3xYz");
+    std::fs::create_dir(&job).unwrap();
+    std::fs::write(job.join("job.json"), "no job").unwrap();
+    let check = || folder.run(&["check", "m.onnx"]).done();
+    let open = "a job that writes this model";
+    assert!(!check().says(&[open]).stdout().contains("not a job"));
+    std::fs::write(job.join("committing"), "").unwrap();
+    check().says(&[open, "job.json", "not a job"]);
+    let scan = folder.run(&["scan", "."]);
+    assert!(scan.code() == 1 && scan.stderr().contains("not a job"), "{scan:?}");
+}
+
+#[test]
+fn what_a_commit_left_counts_once() {
+    let folder = folder();
+    let place = &places()[0];
+    let [_, job] = planned(&**place, &folder);
     let job = job.rsplit('/').next().unwrap();
     folder.run(&["job", "write", "m.job", "--all"]).done();
-    let kept = folder.path(job).join("kept");
-    std::fs::write(&kept, "").unwrap();
-    assert_eq!(folder.run(&["job", "commit", "m.job"]).code(), 0);
-    std::fs::remove_file(kept).unwrap();
-    let said = "committed: the model is in place; `job commit` again removes what is left";
-    for line in ["job status m.job", "job list .", "check o.onnx", "scan ."] {
-        folder.run(&line.split(' ').collect::<Vec<_>>()).done().says(&[said]);
-    }
+    place.commit_but_for_the_end(&folder, job);
     folder.run(&["scan", "."]).done().says(&[job]);
     let scan = || folder.run(&["scan", ".", "--json"]).done().json()["scans"][0].clone();
     let found = scan();

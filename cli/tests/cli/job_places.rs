@@ -12,6 +12,9 @@ pub trait Place {
     /// Puts the model `name` of the folder in place of OUT, whose weights files stay.
     fn replace(&self, folder: &Folder, name: &str);
 
+    /// Commits the job whose folder is `job`, and leaves of it what a kill at the end does.
+    fn commit_but_for_the_end(&self, folder: &Folder, job: &str);
+
     fn run(&self, folder: &Folder, line: &str) -> Run {
         let line = line.replace("OUT", self.out());
         self.call(folder, &line.split_whitespace().collect::<Vec<_>>())
@@ -32,6 +35,14 @@ impl Place for Here {
     fn replace(&self, folder: &Folder, name: &str) {
         std::fs::copy(folder.path(name), folder.path(self.out())).unwrap();
     }
+
+    fn commit_but_for_the_end(&self, folder: &Folder, job: &str) {
+        // What no job put there keeps its folder.
+        let kept = folder.path(job).join("kept");
+        std::fs::write(&kept, "").unwrap();
+        assert_eq!(folder.run(&["job", "commit", job]).code(), 0);
+        std::fs::remove_file(kept).unwrap();
+    }
 }
 
 #[cfg(feature = "stores")]
@@ -46,6 +57,13 @@ impl Place for crate::store_server::Server {
 
     fn replace(&self, folder: &Folder, name: &str) {
         self.put("o.onnx", std::fs::read(folder.path(name)).unwrap());
+    }
+
+    fn commit_but_for_the_end(&self, folder: &Folder, job: &str) {
+        let mut objects = self.state().objects.clone();
+        objects.retain(|key, _| key.contains(".job-"));
+        self.run(folder, &["job", "commit", job]).done();
+        self.state().objects.extend(objects);
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::job::folder;
 use crate::store_server::Server;
-use crate::support::{Folder, Run, tensors};
+use crate::support::{Folder, Run, assert_written_of_8, tensors};
 
 /// Where the models are.
 const HALF: &str = "s3://b/models/m16.onnx";
@@ -169,13 +169,7 @@ fn what_is_missing_is_named_with_the_call_that_writes_it() {
     let again = run("job write JOB 3").done().says(&["found     part 3: 1 tensor"]).stdout();
     assert!(again.contains("was written already") && !again.contains("wrote"), "{again}");
     let all = run("job write JOB 0-63 --json").done().json();
-    let states = all["written"].as_array().unwrap().iter().map(|it| it["state"].as_str().unwrap());
-    let expected = (0..64).map(|part| match part {
-        3 => "found",
-        0..8 => "written",
-        _ => "empty",
-    });
-    assert!(states.eq(expected), "{all}");
+    assert_written_of_8(&all, 3);
     run("job commit JOB").done();
 }
 

@@ -296,3 +296,16 @@ pub fn tensors(path: &Path) -> Vec<(String, String, Vec<u8>)> {
     .unwrap();
     tensors
 }
+
+/// Asserts what `job write 0-63 --json` says of a job of 8 tensors, of which the part `found` was
+/// written before.
+pub fn assert_written_of_8(said: &serde_json::Value, found: usize) {
+    let parts = said["written"].as_array().unwrap();
+    let states = parts.iter().map(|it| it["state"].as_str().unwrap());
+    let expected = (0..64).map(|part| match part {
+        part if part == found => "found",
+        0..8 => "written",
+        _ => "empty",
+    });
+    assert!(states.eq(expected), "{said}");
+}

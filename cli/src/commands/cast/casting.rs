@@ -81,21 +81,13 @@ impl Casting {
 
     /// Prints which weights do not fit in the new type.
     fn print_infinite(&self, out: &mut Output) -> io::Result<()> {
-        if self.infinite.is_empty() {
-            return Ok(());
-        }
-        let (tensors, to) = (count(self.infinite.len(), "tensor"), &self.to);
-        let or = if self.to == "FLOAT16" { ", or cast to bfloat16" } else { "" };
         // A weight that is left out is converted all the same by a node that computes in the new
         // type.
-        let nodes = if self.cast.nodes > 0 { ", with their nodes in --keep-op" } else { "" };
-        out.row(
-            "infinite",
-            format_args!(
-                "{tensors} with numbers beyond the largest {to}: leave them out with \
-                 --except{nodes}{or}"
-            ),
-        )?;
+        let options = match self.cast.nodes {
+            0 => "--except",
+            _ => "--except, with their nodes in --keep-op",
+        };
+        print_infinite(&self.infinite, Some(&self.to), options, out)?;
         let lines = self.infinite.iter().map(|name| format!("{:>10}{name}", ""));
         self.list(lines, out)
     }
@@ -138,4 +130,25 @@ impl Casting {
         }
         Ok(())
     }
+}
+
+/// Prints how many weights became infinite by a cast to the type `to`, if any did; `options` leave
+/// them out. Where the type is not known, no other one is advised.
+pub fn print_infinite(
+    names: &[String],
+    to: Option<&str>,
+    options: &str,
+    out: &mut Output,
+) -> io::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let (tensors, largest) = (count(names.len(), "tensor"), to.unwrap_or("of the new type"));
+    let or = if to == Some("FLOAT16") { ", or cast to bfloat16" } else { "" };
+    out.row(
+        "infinite",
+        format_args!(
+            "{tensors} with numbers beyond the largest {largest}: leave them out with {options}{or}"
+        ),
+    )
 }

@@ -39,25 +39,34 @@ pub fn open(path: &Path) -> Result<Box<dyn AnyJob>> {
 /// Commits the job whose folder was at `path` again: what an earlier commit has put in place.
 /// `open` is why it cannot be opened.
 pub fn commit_at(path: &Path, open: Error) -> Result<(Named, Committed)> {
-    let named = Named::of_folder(path).filter(|_| open.kind() == ErrorKind::MissingFile);
-    let Some(named) = named else { return Err(open) };
-    let committed = match is_url(path) {
-        true => store::commit_at(path)?,
-        false => folder::commit_at(path, &named.model)?,
-    };
-    Ok((named, committed))
+    ended_at(path, open, |model| {
+        let committed = match is_url(path) {
+            true => store::commit_at(path)?,
+            false => folder::commit_at(path, model)?,
+        };
+        Ok(Some(committed))
+    })
 }
 
 /// What a commit has put in place of the job whose folder was at `path`, of which nothing more is
 /// known. `open` is why it cannot be opened.
 pub fn committed_at(path: &Path, open: Error) -> Result<(Named, Committed)> {
+    ended_at(path, open, |model| match is_url(path) {
+        true => store::committed_at(path),
+        false => folder::committed_at(path, model),
+    })
+}
+
+/// What `asked`, which is given the place of the model, knows of the job whose folder was at
+/// `path`; else `open`.
+fn ended_at(
+    path: &Path,
+    open: Error,
+    asked: impl FnOnce(&Path) -> Result<Option<Committed>>,
+) -> Result<(Named, Committed)> {
     let named = Named::of_folder(path).filter(|_| open.kind() == ErrorKind::MissingFile);
     let Some(named) = named else { return Err(open) };
-    let committed = match is_url(path) {
-        true => store::committed_at(path)?,
-        false => folder::committed_at(path, &named.model)?,
-    };
-    committed.map(|committed| (named, committed)).ok_or(open)
+    asked(&named.model)?.map(|committed| (named, committed)).ok_or(open)
 }
 
 /// Ends the job whose folder is at `path`, also one whose plan was killed before it described the

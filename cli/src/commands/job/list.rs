@@ -42,7 +42,7 @@ impl Listed {
 
     fn print(&self, out: &mut Output) -> Result<(), Failure> {
         let said = match (&self.progress, &self.reason) {
-            (Some(progress), _) => progress.said(),
+            (Some(progress), _) => progress.said(&self.folder),
             (None, reason) => reason.clone().unwrap_or_default(),
         };
         Ok(out.folded_row("job", format_args!("{}: {said}", tidy(&self.folder).display()))?)

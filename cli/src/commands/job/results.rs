@@ -1,6 +1,7 @@
 //! What a job is and what was done of it, for people and as JSON. Jobs in folders and in stores
 //! fill in the same.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::recovery::is_of_job;
@@ -8,7 +9,9 @@ use onnx_container::save::SavedFile;
 use onnx_container::{ByteSize, Error};
 use serde::{Serialize, Serializer};
 
-use crate::commands::leftovers::COMMITTED;
+use crate::args::is_url;
+use crate::commands::cast::casting::print_infinite;
+use crate::commands::leftovers::{COMMITTED, COMMITTED_IN_STORE};
 use crate::terminal::failure::Failure;
 use crate::terminal::output::{Output, count, lossy};
 
@@ -176,10 +179,11 @@ impl Progress {
         }
     }
 
-    /// How much is written, in words.
-    pub fn said(&self) -> String {
+    /// How much is written of the job whose folder is at `folder`, in words.
+    pub fn said(&self, folder: &Path) -> String {
         if self.committed {
             return match (self.ended, self.replaced) {
+                (false, false) if is_url(folder) => COMMITTED_IN_STORE.to_owned(),
                 (false, false) => COMMITTED.to_owned(),
                 (_, replaced) => format!("committed: {}", model_now(replaced)),
             };
@@ -203,7 +207,7 @@ pub fn model_now(replaced: bool) -> &'static str {
 }
 
 /// What a commit has put in place.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Committed {
     /// The model is the last.
     pub files: Vec<File>,
@@ -252,20 +256,14 @@ impl Committed {
         for path in &self.left_behind {
             out.row("left", format_args!("{path}: no model needs it any more"))?;
         }
-        print_infinite(&self.infinite, out)
+        Ok(print_infinite_of_job(&self.infinite, out)?)
     }
 }
 
-/// Tells of weights whose numbers became infinite by the cast, if there are any.
-pub fn print_infinite(names: &[String], out: &mut Output) -> Result<(), Failure> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    let tensors = count(names.len(), "tensor");
-    let advice = "leave them out with --except of `job rewrite`, with their nodes in --keep-op, or \
-                  cast to bfloat16";
-    let said = format_args!("{tensors} with numbers beyond the largest of the new type: {advice}");
-    out.row("infinite", said)?;
-    let mut names = names.iter();
-    Ok(names.try_for_each(|name| out.line(format_args!("{:>10}{name}", "")))?)
+/// Tells of weights whose numbers became infinite by the cast of a job, if there are any. Not each
+/// process knows which type that was.
+pub fn print_infinite_of_job(names: &[String], out: &mut Output) -> io::Result<()> {
+    let options = "--except of `job rewrite`, with their nodes in --keep-op";
+    print_infinite(names, None, options, out)?;
+    names.iter().try_for_each(|name| out.line(format_args!("{:>10}{name}", "")))
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::any::AnyJob;
 use super::doors;
 use super::named::{next_call, told};
-use super::results::{Committed, Named, PartState, Written, model_now, print_infinite};
+use super::results::{Committed, Named, PartState, Written, model_now, print_infinite_of_job};
 use crate::args::JobWriteArgs;
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
@@ -42,18 +42,35 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
         }
     };
     let parts = asked(&*job, args)?;
-    let report = match write(&*job, &parts) {
-        Ok(written) if !written.is_empty() => WriteReport::new(&*job, written)?,
-        none => match (job.committed(), none) {
-            (Ok(Some(committed)), _) => WriteReport::of_ended(job.named(), &committed),
-            (_, Err(error)) => return Err(error.into()),
-            (committed, Ok(written)) => {
-                committed?;
-                WriteReport::new(&*job, written)?
-            }
-        },
+    let report = match found(write(&*job, &parts), || job.committed())? {
+        Found::Written(written) => WriteReport::new(&*job, written)?,
+        Found::Ended(committed) => WriteReport::of_ended(job.named(), &committed),
     };
     report.print(args, out)
+}
+
+/// What became of the parts.
+#[derive(Debug)]
+enum Found {
+    Written(Vec<Written>),
+    /// A commit had ended the job.
+    Ended(Committed),
+}
+
+/// What became of the parts that were `written`; where none was, `committed` is asked why. Of two
+/// errors the first counts.
+fn found(
+    written: Result<Vec<Written>, Error>,
+    committed: impl FnOnce() -> Result<Option<Committed>, Error>,
+) -> Result<Found, Error> {
+    match written {
+        Ok(written) if !written.is_empty() => Ok(Found::Written(written)),
+        none => match (committed(), none) {
+            (Ok(Some(committed)), _) => Ok(Found::Ended(committed)),
+            (Err(error), Ok(_)) => Err(error),
+            (_, none) => none.map(Found::Written),
+        },
+    }
 }
 
 /// Writes the parts of these numbers.
@@ -116,7 +133,7 @@ impl WriteReport {
         }
         self.written.iter().try_for_each(|it| it.print(out))?;
         print_empty(&self.written, out)?;
-        print_infinite(&self.infinite, out)?;
+        print_infinite_of_job(&self.infinite, out)?;
         if !self.missing.is_empty() {
             out.folded_row("missing", told(&self.missing))?;
         }
@@ -155,4 +172,41 @@ fn asked(job: &dyn AnyJob, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
     parts.sort_unstable();
     parts.dedup();
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use onnx_container::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn where_nothing_was_written_the_end_of_the_job_says_why() {
+        type Given<T> = fn() -> Result<T, Error>;
+        let part: Given<Vec<Written>> = || Ok(vec![Written::new(0, 1, 4, true, Vec::new())]);
+        let none: Given<Vec<Written>> = || Ok(Vec::new());
+        let first: Given<Vec<Written>> = || Err(Error::new(ErrorKind::MissingFile, "first"));
+        let ended: Given<Option<Committed>> = || Ok(Some(Committed::default()));
+        let goes_on: Given<Option<Committed>> = || Ok(None);
+        let second: Given<Option<Committed>> = || Err(Error::new(ErrorKind::Io, "second"));
+        for (number, (written, committed, expected)) in [
+            (part, second, Ok(Some(1))),
+            (none, ended, Ok(None)),
+            (none, goes_on, Ok(Some(0))),
+            (none, second, Err("second")),
+            (first, ended, Ok(None)),
+            (first, goes_on, Err("first")),
+            (first, second, Err("first")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let told = match found(written(), committed) {
+                Ok(Found::Written(written)) => Ok(Some(written.len())),
+                Ok(Found::Ended(_)) => Ok(None),
+                Err(error) => Err(error.reason().to_owned()),
+            };
+            assert_eq!(told, expected.map_err(str::to_owned), "{number}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::model::needed::{Needed, NeededFile, State, needed};
 use crate::model::reading;
 use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
 use crate::terminal::output::{Output, lossy, print_on_stderr, tidy};
+use crate::terminal::progress::is_quiet;
 
 impl Execute for FilesArgs {
     fn name(&self) -> &'static str {
@@ -71,7 +72,8 @@ fn users(model: &Path, needed: &Needed) -> Users {
 fn print_users(needed: &Needed, users: &Users) {
     match users {
         Ok(users) => {
-            for file in &needed.files {
+            let noted = needed.files.iter().filter(|_| !is_quiet());
+            for file in noted {
                 if let Some(models) = users.get(&file.location) {
                     let path = tidy(&file.path).display();
                     print_on_stderr(format_args!(

@@ -23,6 +23,7 @@ use crate::files::staged::Staged;
 use crate::model::{needed, place, reading};
 use crate::terminal::failure::{Failure, Outcome};
 use crate::terminal::output::{Output, lossy, print_on_stderr};
+use crate::terminal::progress::is_quiet;
 use crate::terminal::stop;
 
 impl Execute for PlanArgs {
@@ -176,7 +177,8 @@ impl Planned {
 
     /// Says on stderr what is missing, and what does not fit.
     fn warn(&self, args: &PlanArgs) {
-        if let Some(Barrier { step, node, op, reason, .. }) = &self.barrier {
+        let noted = self.barrier.as_ref().filter(|_| !is_quiet());
+        if let Some(Barrier { step, node, op, reason, .. }) = noted {
             let node = if node.is_empty() { String::new() } else { format!(" `{node}`") };
             print_on_stderr(format_args!(
                 "note: the plan ends before step {step}, node{node} ({op}): {reason}"

@@ -66,6 +66,8 @@ mod protected;
 #[cfg(feature = "machine")]
 mod protected_runs;
 mod questions;
+#[cfg(feature = "machine")]
+mod quiet;
 mod replace;
 mod replaced;
 mod report;

@@ -117,8 +117,8 @@ fn missing_and_unused_sizes_are_reported() {
 }
 
 /// A plan that ends at a subgraph says nothing of the steps from there.
-#[test]
-fn a_part_of_a_plan_is_not_said_to_fit() {
+/// A model whose plan ends before its step 1, where the batch is known.
+pub fn with_a_barrier() -> ModelProto {
     let mut then = GraphProto::new("then");
     then.node.push(NodeProto::new("Neg", ["sum"], ["a"]));
     then.output.push(ValueInfoProto::tensor("a", DataType::Float, [-1, 1024]));
@@ -132,8 +132,13 @@ fn a_part_of_a_plan_is_not_said_to_fit() {
     graph.input.push(ValueInfoProto::tensor("flag", DataType::Bool, [0_i64; 0]));
     graph.node.truncate(1);
     graph.node.push(branch);
+    model
+}
+
+#[test]
+fn a_part_of_a_plan_is_not_said_to_fit() {
     let folder = Folder::new();
-    folder.save("m.onnx", &model);
+    folder.save("m.onnx", &with_a_barrier());
     let plan = ["plan", "m.onnx", "--dim", "batch=1"];
     let run = folder.run(&plan);
     assert_eq!(run.code(), 0);

@@ -235,27 +235,78 @@ fn read(path: &Path) -> Result<Zeroizing<String>> {
     }
 }
 
-/// Whether a private key in PEM, of any kind, is in the file at `path`.
-pub(crate) fn has_private_key(path: &Path) -> bool {
-    let bytes = regular::read(path, MOST_BYTES).ok().flatten();
-    bytes.is_some_and(|bytes| holds_private_key(&bytes))
+/// Whether a private key in PEM or of PGP, of any kind, is in the first 64 KiB of the file at
+/// `path`, also as a text in a file of another format, such as JSON.
+///
+/// # Errors
+/// Those of reading the file.
+pub(crate) fn has_private_key(path: &Path) -> Result<bool> {
+    Ok(holds_private_key(&regular::beginning(path, MOST_BYTES)?))
 }
 
 /// Whether `text` has a whole private key, and does not merely name one.
 fn holds_private_key(text: &[u8]) -> bool {
-    let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    while let Some(line) = lines.next() {
-        let label = line.strip_prefix(b"-----BEGIN ").and_then(|it| it.strip_suffix(b"-----"));
-        if label.is_some_and(|label| label.ends_with(b"PRIVATE KEY")) {
-            let first = lines.by_ref().find(|line| !line.is_empty() && !line.contains(&b':'));
-            let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
-            let is_body = |line: &[u8]| line.len() >= SHORTEST_BODY && line.iter().all(is_base64);
-            if first.is_some_and(is_body) {
-                return true;
-            }
+    let text = unescaped(text);
+    let mut rest = &text[..];
+    while let Some((_, begun)) = split_at(rest, b"-----BEGIN ") {
+        rest = begun;
+        let Some((label, body)) = split_at(begun, b"-----") else { return false };
+        let is_key = label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK");
+        if is_key && !label.contains(&b'\n') && begins_a_body(body) {
+            return true;
         }
     }
     false
+}
+
+/// What is before the first `mark`, and what is behind it.
+fn split_at<'t>(text: &'t [u8], mark: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
+    let at = text.windows(mark.len()).position(|window| window == mark)?;
+    Some((text.get(..at)?, text.get(at.checked_add(mark.len())?..)?))
+}
+
+/// Whether the first line behind headers is one of a key in base64.
+fn begins_a_body(text: &[u8]) -> bool {
+    let mut lines = text.split(|byte| *byte == b'\n').map(trimmed);
+    let first = lines.find(|line| !line.is_empty() && !line.contains(&b':'));
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    first.is_some_and(|line| line.len() >= SHORTEST_BODY && line.iter().all(is_base64))
+}
+
+/// A line without what a program has around its text.
+fn trimmed(mut line: &[u8]) -> &[u8] {
+    let is_around = |byte: &u8| byte.is_ascii_whitespace() || b"\"',".contains(byte);
+    while let [first, rest @ ..] = line
+        && is_around(first)
+    {
+        line = rest;
+    }
+    while let [rest @ .., last] = line
+        && is_around(last)
+    {
+        line = rest;
+    }
+    line
+}
+
+/// `text`, where line breaks that are written as `\n` or `\r`, as in JSON, are line breaks.
+fn unescaped(text: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut plain = Zeroizing::new(Vec::with_capacity(text.len()));
+    let mut is_escaped = false;
+    for byte in text {
+        match byte {
+            b'\\' => is_escaped = true,
+            b'n' | b'r' if is_escaped => {
+                plain.push(b'\n');
+                is_escaped = false;
+            }
+            byte => {
+                plain.push(*byte);
+                is_escaped = false;
+            }
+        }
+    }
+    plain
 }
 
 /// The first part of `text` with that label, which OpenSSL may put behind parameters of a curve.

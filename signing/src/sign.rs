@@ -253,10 +253,15 @@ impl<'a> Job<'a> {
         let own = self.options.key.path().and_then(|path| path.canonicalize().ok());
         let is_own = |path: &Path| own.is_some() && path.canonicalize().ok() == own;
         let paths = files.iter().map(|path| self.places.folder.join(path));
-        let refused = paths.filter(|path| is_own(path) || has_private_key(path)).map(|path| {
+        let refused = paths.filter_map(|path| {
+            let holds_one = if is_own(&path) { Ok(true) } else { has_private_key(&path) };
             let reason = "holds a private key, which all who get the signed folder would have: \
                           move it out of the folder, then sign";
-            Error::new(ErrorKind::InvalidArgument, reason).with_path(path)
+            match holds_one {
+                Ok(false) => None,
+                Ok(true) => Some(Error::new(ErrorKind::InvalidArgument, reason).with_path(path)),
+                Err(error) => Some(error),
+            }
         });
         Error::join(refused).map_or(Ok(()), Err)
     }

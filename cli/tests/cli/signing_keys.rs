@@ -11,7 +11,14 @@ fn between(key: &[u8], before: &str, after: &str) -> Vec<u8> {
     [before.as_bytes(), key, after.as_bytes()].concat()
 }
 
-const CASES: [Case; 8] = [
+/// A service account, whose key has these line breaks.
+fn in_json(key: &[u8], end: &str) -> Vec<u8> {
+    let key = String::from_utf8(key.to_vec()).unwrap().replace('\n', end);
+    format!(r#"{{"type": "service_account", "private_key": "{key}", "client_email": "a@b"}}"#)
+        .into_bytes()
+}
+
+const CASES: [Case; 15] = [
     ("key.pem", |key| key.to_vec(), false),
     ("tokenizer.json", |key| between(key, "", ""), false),
     ("a/b/.env", |key| between(key, "Bag Attributes\n    friendlyName: k\n", "\n"), false),
@@ -33,6 +40,26 @@ const CASES: [Case; 8] = [
         },
         false,
     ),
+    ("credentials.json", |key| in_json(key, "\\n"), false),
+    ("nested.json", |key| in_json(key, "\\\\r\\\\n"), false),
+    (
+        "config.py",
+        |key| String::from_utf8(key.to_vec()).unwrap().replace('\n', "\\n\"\n  \"").into(),
+        false,
+    ),
+    (
+        "secring.asc",
+        |_| {
+            let head = "Version: GnuPG v2\nComment: mine\n\n";
+            let body = "lQHYBGVtbW1tBBAAxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n=aB3x\n";
+            let name = "PGP PRIVATE KEY BLOCK";
+            format!("-----BEGIN {name}-----\n{head}{body}-----END {name}-----\n").into_bytes()
+        },
+        false,
+    ),
+    ("long.log", |key| [&[b'x'; 1000], key, &[b'y'; 100_000]].concat(), false),
+    ("vocabulary.txt", |key| [&[b'x'; 64 << 10], key].concat(), true),
+    ("notes.json", |_| br#"{"text": "-----BEGIN PRIVATE KEY-----\n...\n"}"#.to_vec(), true),
     ("README.md", |_| b"It begins with `-----BEGIN PRIVATE KEY-----`.\n".to_vec(), true),
     (
         "HOWTO.md",

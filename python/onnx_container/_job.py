@@ -101,6 +101,8 @@ class Committed:
     """The URL of the version of the model that stays beside it."""
     already: bool = False
     """Whether an earlier call had committed the job. In a folder, what that has removed is then not known."""
+    replaced: bool = False
+    """Whether the model was replaced since by another, which a store tells. In a folder that is an error."""
 
 
 class Job:

@@ -69,6 +69,7 @@ def run(
 
     Args:
         commit: False returns the receipts of the parts that this call has written, and ``job.commit()`` is left to the caller.
+            Of a job that is committed there are none.
         num_cpus, ray_remote_options: what a task takes, and other options of ``ray.remote``.
         max_retries: how often a part is written again whose worker died; -1 for always.
         in_flight: how many tasks are with Ray at a time: twice the CPUs of the cluster, where it is None.

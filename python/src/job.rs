@@ -201,6 +201,7 @@ impl Job {
         report.set_item("nbytes", committed.bytes)?;
         report.set_item("digest", committed.digest.map(|digest| digest.to_string()))?;
         report.set_item("already", committed.already)?;
+        report.set_item("replaced", committed.replaced)?;
         report.set_item("removed", &committed.removed)?;
         report.set_item("left_behind", &committed.left_behind)?;
         report.set_item("infinite", committed.infinite)?;

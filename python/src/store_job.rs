@@ -190,7 +190,7 @@ fn options(parts: usize, save: Save, publishing: Publishing) -> PyResult<RemoteJ
 }
 
 fn report(py: Python<'_>, committed: RemoteCommitted) -> PyResult<Bound<'_, PyDict>> {
-    let RemoteCommitted { published, digest, infinite, already, .. } = committed;
+    let RemoteCommitted { published, digest, infinite, already, replaced, .. } = committed;
     let weights = published.files.into_iter().map(|file| (file.name, file.bytes));
     let model = (published.url.name().to_owned(), published.model_bytes);
     let files: Vec<_> = weights.chain([model]).collect();
@@ -202,6 +202,7 @@ fn report(py: Python<'_>, committed: RemoteCommitted) -> PyResult<Bound<'_, PyDi
     report.set_item("files", files)?;
     report.set_item("digest", digest.to_string())?;
     report.set_item("already", already)?;
+    report.set_item("replaced", replaced)?;
     report.set_item("removed", texts(&published.removed))?;
     report.set_item("left_behind", Vec::<String>::new())?;
     report.set_item("infinite", infinite)?;

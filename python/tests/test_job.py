@@ -263,7 +263,6 @@ def test_a_source_is_mapped_or_not(tmp_path: Path) -> None:
     job.abort()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
 @pytest.mark.skipif(sys.platform != "linux", reason="files have no marks of a commit here")
 def test_a_status_says_that_a_job_is_committed_and_whether_its_model_is_still_there(tmp_path: Path) -> None:
     job = Job.plan(model(), tmp_path / "m.onnx", parts=2)
@@ -280,6 +279,7 @@ def test_a_status_says_that_a_job_is_committed_and_whether_its_model_is_still_th
         other.status()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
 def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path: Path) -> None:
     job = Job.plan(filled(), tmp_path / "m.onnx", parts=2)
     for part in job.parts:

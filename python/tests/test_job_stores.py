@@ -77,6 +77,7 @@ def test_a_job_publishes_the_model(place: Place, given: Callable[[], Any]) -> No
     assert (status.committed, status.ended, status.replaced, status.missing) == (True, True, False, [])
     place.publish(Container(models.add(("w", 1, (2,))), {"#w": np.ones(2, np.float32)}), "m.onnx")
     assert job.status() == replace(status, replaced=True)
+    assert job.commit() == replace(committed, already=True, replaced=True)
 
 
 def test_a_rewrite_reads_a_path_or_a_url(place: Place, tmp_path: Path) -> None:  # noqa: F811

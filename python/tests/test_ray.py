@@ -168,6 +168,8 @@ def test_a_rewrite_in_parts_is_that_of_one_process(at: Callable[[str], str], tmp
     again = ray.get([write.remote(job, part) for part in [*job.parts, *job.parts][: PARTS + 6]])
     assert oc.ray.run(job, commit=False) == []
     committed = job.commit(again)
+    if committed.url is not None or sys.platform == "linux":  # elsewhere files have no marks of a commit
+        assert oc.ray.run(job, commit=False) == []
     assert committed.digest == expected.digest() == Container.load(at("half.onnx")).digest()
     (tmp_path / "alone").mkdir()
     alone = Job.rewrite(source, at("alone/half.onnx"), parts=PARTS, cast="float16")

@@ -41,8 +41,8 @@ pub trait Number: OneNan + Copy + PartialOrd {
     /// The sum and the product of `a` and `b`, rounded once. For profile `fast` alone.
     fn fused(self, a: Self, b: Self) -> Self;
     /// Adds the products of each step to `sums`, in the order of the steps: those of a number for
-    /// each row of the sums, and of a row of numbers. Of floats in vectors of the processor: rounded
-    /// once where they are `FUSED`.
+    /// each row of the sums, and of a row of numbers. A product and its sum are rounded each, or
+    /// once where they are `FUSED`. Those of floats are computed in vectors of the processor.
     #[inline(always)]
     fn add_products<
         'r,

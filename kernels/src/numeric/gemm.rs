@@ -16,9 +16,10 @@
 //! matrix at a time, which are read where they lie. A right matrix whose columns are lines in
 //! memory is not packed in either: the transpose of the result is the product of the transposes,
 //! with that matrix on the left. So large weights are read once, in the order in which they lie.
-//! Both are loops over arrays of constant length, which the compiler turns into vector
-//! instructions; `pulp` has them compiled for the vectors of newer processors too, and chooses at
-//! run time.
+//! Floats are added in vectors of the processor (`numeric::vectors`): `pulp` has both ways compiled
+//! for those of newer processors too, and chooses at run time. Integers, and floats without such
+//! vectors, are loops over arrays of constant length, which the compiler turns into instructions
+//! that every processor has.
 
 mod matrix;
 mod strips;

@@ -33,6 +33,9 @@ const MOST_REPEATED: usize = 100;
 const GOES_BACK: &str =
     "the listing of the store never ends: it is to go on where it has been before";
 const STANDS_STILL: &str = "the listing of the store never ends: page after page has nothing new";
+const ENDS_EARLY: &str = "the listing of the store ended, and there are objects behind its end: \
+                          the server lists in another way, or another program has just put them \
+                          there. Call again";
 
 /// The objects in `folder` and in all folders below it.
 ///
@@ -61,6 +64,33 @@ pub(crate) async fn inside(store: &Store, folder: &str) -> Result<ListResult> {
     let listed = all_pages(store, &**pages, folder, Some(DELIMITER)).await?;
     let common_prefixes = listed.folders.into_iter().collect();
     Ok(ListResult { common_prefixes, objects: listed.objects, extensions: Default::default() })
+}
+
+/// Refuses to take `listed`, what [`below`] has found in `folder`, for all that is there, where the
+/// store has more behind it: a server that says in words of its own that there are more pages is
+/// not understood, and its first page looks like the end.
+///
+/// # Errors
+/// [`ErrorKind::Io`] where there is more, or the store answers from the beginning again; those of
+/// [`below`].
+pub(crate) async fn check_end(store: &Store, folder: &str, listed: &[ObjectMeta]) -> Result<()> {
+    let last = listed.iter().map(|meta| meta.location.as_ref()).max();
+    let Some((last, pages)) = last.zip(store.0.client.pages.as_ref()) else { return Ok(()) };
+    let prefix = (!folder.is_empty()).then(|| format!("{folder}{DELIMITER}"));
+    let page = again(|| {
+        let options = PaginatedListOptions { offset: Some(last.to_owned()), ..Default::default() };
+        pages.list_paginated(prefix.as_deref(), options)
+    });
+    let within = path_of(folder)?;
+    // Some servers list all that they have.
+    let is_here = |meta: &ObjectMeta| meta.location.prefix_matches(&within);
+    match page.await {
+        Ok(page) if !page.result.objects.iter().any(is_here) => Ok(()),
+        Ok(_) => Err(Error::new(ErrorKind::Io, ENDS_EARLY).with_path(store.shown(folder))),
+        // Azure has no request for it.
+        Err(StoreError::NotSupported { .. } | StoreError::NotImplemented { .. }) => Ok(()),
+        Err(error) => Err(failed(store, folder, error)),
+    }
 }
 
 async fn all_pages(

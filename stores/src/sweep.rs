@@ -135,6 +135,8 @@ pub fn sweep(store: &Store, folder: &StoreUrl, options: &SweepOptions) -> Result
 async fn list(store: &Store, folder: &StoreUrl) -> Result<Vec<ObjectMeta>> {
     let prefix = path_of(folder.key())?;
     let mut listed = listing::below(store, folder.key()).await?;
+    // What is not listed names files, too.
+    listing::check_end(store, folder.key(), &listed).await?;
     // Some servers list all that they have.
     listed.retain(|meta| meta.location.prefix_matches(&prefix));
     let mut above = folder.key();

@@ -286,6 +286,9 @@ impl State {
         let mut folders: BTreeSet<_> = kept.cloned().collect();
         for (key, (bytes, tag)) in &self.objects {
             let Some(rest) = key.strip_prefix(prefix) else { continue };
+            if query.get("start-after").is_some_and(|after| key <= after) {
+                continue;
+            }
             if is_flat && let Some((folder, _)) = rest.split_once('/') {
                 folders.insert(format!("{prefix}{folder}/"));
                 continue;

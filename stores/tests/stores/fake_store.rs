@@ -350,11 +350,15 @@ impl Inner {
     fn list(&self, request: &Request, bucket: &str) -> Response {
         let prefix = request.query("prefix").unwrap_or_default();
         let delimiter = request.query("delimiter");
+        let after = request.query("start-after").unwrap_or_default();
         let start = format!("{}/", bucket.trim_end_matches('/'));
         let (mut listed, mut folders) = (String::new(), BTreeSet::new());
         for (name, stored) in &*self.objects() {
             let Some(key) = name.strip_prefix(&start) else { continue };
             let Some(rest) = key.strip_prefix(&prefix) else { continue };
+            if key <= after.as_str() {
+                continue;
+            }
             let below = delimiter.as_ref().and_then(|delimiter| rest.split_once(delimiter));
             if let Some((folder, _)) = below {
                 folders.insert(format!("{prefix}{folder}/"));

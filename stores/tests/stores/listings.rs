@@ -99,6 +99,46 @@ fn in_pages(fake: &FakeStore, next: Next, counts: bool) {
     });
 }
 
+/// A server of the first version of S3's listing says in other words that there are more pages.
+#[test]
+fn a_listing_that_ends_early_deletes_nothing() {
+    for dialect in DIALECTS {
+        // Whether the server knows where it is to begin.
+        for knows_begin in [true, false] {
+            let fake = FakeStore::speaking(dialect);
+            let (store, folder) = (fake.store(), fake.url("a"));
+            for (seed, name) in [(1, "l"), (2, "m"), (3, "n")] {
+                let container = model(seed, &[("w", 100)]);
+                let url = fake.url(&format!("a/{name}.onnx"));
+                publish_in(&store, &url, &container, PublishOptions::new()).unwrap();
+            }
+            let before = fake.keys();
+            fake.fail(move |request, answered: Answered| {
+                let begins = request.query("start-after").is_some() && knows_begin;
+                let answer = answered();
+                if kind_of(request) != Kind::List || begins {
+                    return Answer::Response(answer);
+                }
+                let body = String::from_utf8(answer.body.clone()).unwrap();
+                // The first three objects: the weights of two models, and one model.
+                let end = body.match_indices("<Contents>").nth(3).map(|found| found.0);
+                let first = end.map_or(body.as_str(), |end| &body[..end]);
+                let first = first.trim_end_matches("</ListBucketResult>");
+                let more = "<IsTruncated>true</IsTruncated><NextMarker>x</NextMarker>";
+                let body = format!("{first}{more}</ListBucketResult>");
+                Answer::Response(Response { body: body.into_bytes(), ..answer })
+            });
+            let error = sweep(&store, &folder, &all()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            assert!(error.to_string().contains("ended, and there are objects behind"), "{error}");
+            fake.work();
+            assert_eq!(fake.keys(), before);
+            assert_eq!(sweep(&store, &folder, &all()).unwrap().models, 3);
+            assert_eq!(fake.keys(), before);
+        }
+    }
+}
+
 #[test]
 fn a_listing_in_pages_has_all() {
     for dialect in DIALECTS {

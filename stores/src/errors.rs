@@ -42,7 +42,7 @@ pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
         StoreError::InvalidPath { .. } | StoreError::UnknownConfigurationKey { .. } => {
             (ErrorKind::InvalidArgument, whole(&error))
         }
-        _ => (ErrorKind::Io, without_credentials(whole(&error))),
+        _ => (ErrorKind::Io, without_credentials(shown, whole(&error))),
     };
     Error::new(kind, reason).with_path(shown)
 }
@@ -51,13 +51,20 @@ pub(crate) fn from_store(shown: &str, error: StoreError) -> Error {
 const OF_MACHINES: [&str; 3] = ["169.254.169.254", "169.254.170.", "metadata.google.internal"];
 
 /// Says first what an error means that comes from asking a machine in a cloud for its credentials.
-fn without_credentials(said: String) -> String {
+fn without_credentials(shown: &str, said: String) -> String {
     if !OF_MACHINES.iter().any(|host| said.contains(host)) {
         return said;
     }
-    let advice = "there are no credentials for the store: give them by the environment, or say \
-                  that requests are not signed (`AWS_SKIP_SIGNATURE=true` for a public bucket)";
-    format!("{advice}: {said}")
+    let cloud = match shown.split_once("://") {
+        Some(("gs", _)) => "GOOGLE",
+        Some(("az" | "azure" | "abfs" | "abfss", _)) => "AZURE",
+        _ => "AWS",
+    };
+    format!(
+        "there are no credentials for the store: give them by the environment (docs/stores.md has \
+         the names), or say that requests are not signed (`{cloud}_SKIP_SIGNATURE=true` for a \
+         public bucket): {said}"
+    )
 }
 
 /// Whether a store does not allow a request. object_store has a kind of error for it where an

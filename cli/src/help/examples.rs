@@ -64,7 +64,7 @@ pub fn examples(name: &str) -> &'static [&'static str] {
         "sweep" => &["s3://models/", "s3://models/ --older-than 30d --delete"],
         "stores" => &["probe s3://models/", "probe s3://models/whisper/m.onnx"],
         "recover" => &["models/", "model.onnx"],
-        "sign" => &["model.onnx --key key.pem", "model.onnx --key key.pem --all-files"],
+        "sign" => &["model.onnx --key key.pem", "models/m.onnx --key key.pem --all-files"],
         "verify-signature" => &["model.onnx --key key.pub", "model.onnx --key key.pub --json"],
         "plan" => &["model.onnx --dim batch=1", "model.onnx --dim batch=1 --svg plan.svg"],
         "run" => &["model.onnx --dim batch=1", "model.onnx --input x=x.npy -o out --timings"],

@@ -309,6 +309,8 @@ class Recovered:
     """The number of staging folders that were removed."""
     errors: list[str]
     """What failed."""
+    jobs: int = 0
+    """The number of folders of jobs that were removed: of those that had ended."""
 
 
 class Container:

@@ -209,7 +209,11 @@ class Job:
         parts, recast = _count("Job.rewrite", "parts", parts), None
         target = _Target("Job.rewrite", path, options, source)
         reading = _options.source("Job.rewrite", mmap, paths=paths, limits=limits)
-        if cast is not None:
+        if cast is None:
+            for name, given in (("keep_io", keep_io), ("keep_ops", keep_ops), ("except_", except_)):
+                if given:
+                    raise ValueError(f"Job.rewrite(): {name}= is of a cast: give cast=, or leave it out")
+        else:
             how: dict[str, Any] = {"weights": False, "paths": paths, "limits": limits, "mmap": mmap, **target.source_options}
             kept: tuple[list[str], list[str]] = ([], [])
             if except_ or keep_ops:

@@ -1,6 +1,6 @@
 //! Functions of the package that need no container.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use onnx_container::check::{CheckOptions, Finding, Severity};
 use onnx_container::proto::{Message, ModelProto};
@@ -65,17 +65,23 @@ pub fn inline_functions<'py>(
     Ok((PyBytes::new(py, &bytes), inlined(py, &report)?))
 }
 
-/// Completes or undoes what saves that were killed left at `path`: the models that were finished
-/// and undone, how many staging folders were removed, and what failed.
+/// Completes or undoes what saves that were killed left at `path`, and removes the jobs that had
+/// ended: the models that were finished and undone, how many staging folders were removed, what
+/// failed, and how many folders of jobs were removed.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn recover(
     py: Python<'_>,
     path: PathBuf,
-) -> PyResult<(Vec<PathBuf>, Vec<PathBuf>, usize, Vec<String>)> {
-    let done = detached(py, || onnx_container::recovery::recover(path))?;
-    let errors = done.errors.iter().map(ToString::to_string).collect();
-    Ok((done.finished, done.undone, done.removed, errors))
+) -> PyResult<(Vec<PathBuf>, Vec<PathBuf>, usize, Vec<String>, usize)> {
+    let (done, (jobs, errors)) = detached(py, || {
+        let done = onnx_container::recovery::recover(&path)?;
+        let beside = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = if path.is_dir() { &path } else { beside.unwrap_or(Path::new(".")) };
+        Ok((done, onnx_container::job::remove_ended_jobs(folder)))
+    })?;
+    let errors = done.errors.iter().chain(&errors).map(ToString::to_string).collect();
+    Ok((done.finished, done.undone, done.removed, errors, jobs))
 }
 
 /// The model whose external data the file at `path` is, if there is one; another one than `model`,

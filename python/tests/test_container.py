@@ -312,7 +312,7 @@ def test_stored_digests_are_verified(tmp_path: Path) -> None:
 
 def test_nothing_is_left_to_recover(tmp_path: Path) -> None:
     filled()[0].save(tmp_path / "m.onnx")
-    assert recover(tmp_path) == Recovered([], [], 0, [])
+    assert recover(tmp_path) == Recovered([], [], 0, [], 0)
 
 
 def test_parts_are_what_a_save_writes(tmp_path: Path) -> None:

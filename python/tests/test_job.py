@@ -18,7 +18,7 @@ import onnx
 import onnx_container
 import pytest
 from onnx import TensorProto, helper
-from onnx_container import Container, DataType, Job
+from onnx_container import Container, DataType, Job, Recovered, recover
 
 
 def model() -> Any:
@@ -203,6 +203,9 @@ def test_operators_that_are_named_keep_their_type(tmp_path: Path) -> None:
     job.write(0)
     assert job.commit().digest == expected.digest()
     assert "Cast" in [node.op_type for node in expected.model_proto.graph.node]
+    for alone in ({"keep_ops": "Add"}, {"except_": "b"}, {"keep_io": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(alone))}= is of a cast"):
+            Job.rewrite(tmp_path / "m.onnx", tmp_path / "o.onnx", **alone)
     with pytest.raises(ValueError, match="Job.rewrite.*keep_ops has 'Softmax': no node has this name"):
         Job.rewrite(tmp_path / "m.onnx", tmp_path / "o.onnx", keep_ops=["Softmax"], **how)
 
@@ -279,9 +282,9 @@ def test_a_status_says_that_a_job_is_committed_and_whether_its_model_is_still_th
         other.status()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
-def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path: Path) -> None:
-    job = Job.plan(filled(), tmp_path / "m.onnx", parts=2)
+def committed_and_left(path: Path) -> Job:
+    """A job whose commit was killed at its end."""
+    job = Job.plan(filled(), path, parts=2)
     for part in job.parts:
         job.write(part, filled())
     assert not job.status().committed
@@ -290,6 +293,21 @@ def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path:
     with pytest.warns(UserWarning, match="not all of the job is removed"):
         job.commit()
     kept.unlink()
+    return job
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
+def test_recover_removes_what_a_killed_commit_left(tmp_path: Path) -> None:
+    for name, place in (("a", "a"), ("b", "b/m.onnx")):
+        (tmp_path / name).mkdir()
+        job = committed_and_left(tmp_path / name / "m.onnx")
+        assert recover(tmp_path / place) == Recovered([], [], 0, [], 1)
+        assert not Path(job.folder).exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no marks of a commit here")
+def test_a_status_says_that_a_killed_commit_has_put_the_model_in_place(tmp_path: Path) -> None:
+    job = committed_and_left(tmp_path / "m.onnx")
     assert job.status().committed
     assert job.commit().already
     assert not Path(job.folder).exists()

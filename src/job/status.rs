@@ -110,17 +110,17 @@ impl Job {
         })
     }
 
-    /// The parts that are not written. Unlike [`status`](Self::status) this reads no receipt, so
-    /// each of many writers may ask.
+    /// The parts that are not written, as [`status`](Self::status) has them: a receipt that cannot
+    /// be read stands for nothing.
     ///
     /// # Errors
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
-        let writers = match self.while_there(|| self.job_folder().writers()) {
+        let receipts = match self.while_there(|| self.receipts()) {
             Err(_) if matches!(self.committed(), Ok(Some(_))) => return Ok(Vec::new()),
-            writers => writers?,
+            receipts => receipts?,
         };
-        let done: HashSet<_> = writers.iter().filter_map(|it| part_of(it)).collect();
+        let done: HashSet<_> = receipts.iter().filter_map(|it| part_of(&it.writer)).collect();
         Ok(self.parts().filter(|part| !done.contains(part)).collect())
     }
 
@@ -159,8 +159,8 @@ impl Job {
         if !is_published {
             return Ok(());
         }
-        let reason = "a commit of the job had come so far that its model is in place: the job is \
-                      ended, and the model stays";
+        let reason = "a commit of the job had put its model in place: the job is ended, and what is \
+                      at this path stays";
         Err(Error::new(ErrorKind::Changed, reason).with_path(path))
     }
 }

@@ -239,7 +239,8 @@ pub enum LeftKind {
     /// somebody may go on with.
     Job,
     /// The folder of a job that is committed: the model is in place, and the commit was killed
-    /// before it removed this. That commit again does, and so does `recover`.
+    /// before it removed this. That commit again does, and so does
+    /// `job::remove_ended_jobs`.
     Committed,
 }
 

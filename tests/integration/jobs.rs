@@ -1602,6 +1602,20 @@ fn cast_in_place(folder: &Path) -> Job {
 }
 
 #[test]
+fn a_part_whose_receipt_was_damaged_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = cast_in_place(folder.path());
+    assert!(job.missing_parts().unwrap().is_empty());
+    rewrite_receipt(&job, |_| String::new());
+    assert_eq!(job.missing_parts().unwrap(), [1]);
+    assert_eq!(job.status().unwrap().missing, [1]);
+    assert!(job.commit().is_err());
+    job.write(1).unwrap();
+    assert!(job.missing_parts().unwrap().is_empty());
+    job.commit().unwrap();
+}
+
+#[test]
 fn a_job_that_was_damaged_replaces_nothing() {
     type Damage = fn(&Job, &Path);
     let cases: [(&str, Damage, ErrorKind); 9] = [

@@ -236,6 +236,8 @@ fn what_is_not_to_be_replaced_stays() {
         ("job rewrite m.onnx m.onnx --no-clobber", "m.onnx"),
         ("job rewrite m.onnx o.onnx -o m.onnx.data", "m.onnx.data"),
         ("job rewrite m.onnx o.onnx -o m.onnx", "m.onnx"),
+        ("job rewrite m.onnx o.onnx -o o.onnx", "name another file"),
+        ("job rewrite m.onnx o.onnx -o ./o.onnx.data", "name another file"),
         ("job rewrite m.onnx w.safetensors", "OUT must be the model"),
         ("job rewrite m.onnx none/o.onnx", "none"),
         ("job rewrite m.onnx o.onnx --parts 0", "1 to 100000 parts"),

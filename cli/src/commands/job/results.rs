@@ -70,7 +70,7 @@ impl File {
 pub struct Layout {
     pub parts: usize,
     tensors: usize,
-    files: Vec<File>,
+    pub files: Vec<File>,
     bytes: u64,
 }
 

@@ -83,8 +83,25 @@ fn other_jobs(job: &dyn AnyJob) -> Vec<Error> {
     job.others().into_iter().map(warning).collect()
 }
 
+/// Refuses `path` for the job where the model will be, or one of its weights files.
+fn refuse_own(path: &Path, job: &dyn AnyJob) -> Result<(), Failure> {
+    let place = |path: &Path| {
+        Some((targets::folder(path).canonicalize().ok()?, path.file_name()?.to_owned()))
+    };
+    let files = job.layout().files.into_iter().map(|file| file.path);
+    let mut own = files.chain([job.named().model]).filter_map(|file| place(&file));
+    match place(path) {
+        Some(found) if own.any(|file| file == found) => {
+            let reason = "the job will put its model or weights there: name another file";
+            Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes the job to a file beside `path` that is renamed when it is complete.
 fn write(path: &Path, job: &dyn AnyJob) -> Result<(), Failure> {
+    refuse_own(path, job)?;
     let (mut file, staged) = Unfinished::new(targets::folder(path))?;
     let json = job.to_json()? + "\n";
     file.write_all(json.as_bytes()).map_err(|error| Error::io(path, error))?;

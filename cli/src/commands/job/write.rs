@@ -89,13 +89,16 @@ fn write(job: &dyn AnyJob, parts: &[usize]) -> Result<Vec<Written>, Error> {
 impl WriteReport {
     fn new(job: &dyn AnyJob, written: Vec<Written>) -> Result<Self, Error> {
         let missing = job.missing()?;
+        // A job that is written in slices has no parts.
+        let is_in_parts = job.layout().parts > 0;
+        let complete = missing.is_empty() && (is_in_parts || job.progress()?.complete);
         let infinite: BTreeSet<_> = written.iter().flat_map(|it| &it.infinite).cloned().collect();
         Ok(Self {
             command: "job write",
             job: job.named(),
             bytes: written.iter().map(|it| it.bytes).fold(0, u64::saturating_add),
             written,
-            complete: missing.is_empty(),
+            complete,
             missing,
             infinite: infinite.into_iter().collect(),
             committed: false,

@@ -129,8 +129,13 @@ impl Job {
     fn committed_before(&self) -> Result<Committed> {
         match self.marked()? {
             Some(found) => found.unless_replaced(&self.path()),
-            None => Err(gone(&self.path(), self.untouched()?)),
+            None => Err(self.gone()?),
         }
+    }
+
+    /// The error of a job whose folder is gone, and of which nothing is in place.
+    pub(super) fn gone(&self) -> Result<Error> {
+        Ok(gone(&self.path(), self.untouched()?))
     }
 
     /// How a job has ended of which nothing is in place; `None` where that is not known.

@@ -11,7 +11,7 @@ use super::folder::{COMMITTING, JobFolder, folders_in, remove_begun};
 use super::receipt::part_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::directory_of;
-use crate::files::recovery::{is_of_job, job_name, recover_model};
+use crate::files::recovery::{is_of_job, job_name, recover_model, remove_leftovers};
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,6 +52,7 @@ impl Job {
     pub fn status(&self) -> Result<JobStatus> {
         self.while_there(|| self.found()).or_else(|error| match self.committed() {
             Ok(Some(committed)) => self.ended(committed.replaced),
+            Ok(None) if !self.folder().exists() => Err(self.gone()?),
             _ => Err(error),
         })
     }
@@ -110,17 +111,17 @@ impl Job {
         })
     }
 
-    /// The parts that are not written, as [`status`](Self::status) has them: a receipt that cannot
-    /// be read stands for nothing.
+    /// The parts that are not written. Unlike [`status`](Self::status) this reads no receipt, so
+    /// each of many writers may ask; one that was damaged since counts.
     ///
     /// # Errors
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
-        let receipts = match self.while_there(|| self.receipts()) {
+        let writers = match self.while_there(|| self.job_folder().writers()) {
             Err(_) if matches!(self.committed(), Ok(Some(_))) => return Ok(Vec::new()),
-            receipts => receipts?,
+            writers => writers?,
         };
-        let done: HashSet<_> = receipts.iter().filter_map(|it| part_of(&it.writer)).collect();
+        let done: HashSet<_> = writers.iter().filter_map(|it| part_of(it)).collect();
         Ok(self.parts().filter(|part| !done.contains(part)).collect())
     }
 
@@ -141,6 +142,11 @@ impl Job {
             Err(error) if error.reason() == COMMITTING => return Err(error),
             lock => drop(lock),
         }
+        // What a commit left that was killed is completed or undone first, so that no load puts the
+        // model in place later, or else removed: it has a name of the weights files, which would
+        // keep their space. What stays is found by `recover`.
+        recover_model(self.path())?;
+        drop(remove_leftovers(&self.directory, &self.name));
         if folder.is_committing()? {
             return self.end_committed();
         }
@@ -149,11 +155,9 @@ impl Job {
 }
 
 impl Job {
-    /// Ends a job of which a commit has begun: what that left is completed or undone first, so that
-    /// no load puts the model in place later.
+    /// Ends a job of which a commit has begun.
     fn end_committed(&self) -> Result<()> {
         let path = self.path();
-        recover_model(&path)?;
         let is_published = self.is_published();
         self.remove_folder()?;
         if !is_published {

@@ -1,5 +1,8 @@
 //! Jobs that have ended: what `job status`, `job write` and `job commit` say of them.
 
+use onnx_container::job::{Job, JobOptions};
+use onnx_container::{Container, LoadOptions, SaveOptions};
+
 use crate::job::folder;
 use crate::job_places::{Place, places};
 use crate::support::{Folder, Run};
@@ -93,6 +96,36 @@ fn a_job_that_was_aborted_is_an_error() {
             }
         }
     }
+}
+
+#[test]
+fn a_part_whose_receipt_was_damaged_is_written_again() {
+    let folder = folder();
+    for place in places() {
+        let [file, job] = planned(&*place, &folder);
+        place.run(&folder, "job write m.job --all").done();
+        place.damage_receipt(&folder, &job);
+        let next = "next      `onnx-container job write m.job 1`";
+        let status = place.run(&folder, &format!("job status {file}"));
+        assert_eq!(status.code(), 1, "{status:?}");
+        status.says(&["missing   part 1", next]);
+        let call = "`onnx-container job write m.job 1`";
+        place.run(&folder, "job commit m.job").failed(&["part 1 is not written", call]);
+        place.run(&folder, "job write m.job --all").done().says(&["wrote     part 1"]);
+        place.run(&folder, "job commit m.job").done();
+    }
+}
+
+#[test]
+fn a_job_of_slices_is_complete_when_they_are_written() {
+    let folder = folder();
+    let container = Container::load(folder.path("m.onnx"), LoadOptions::new()).unwrap();
+    let options = JobOptions::from(SaveOptions::new()).slices(true);
+    let job = Job::plan(&container, folder.path("o.onnx"), options).unwrap();
+    let job = job.folder().display().to_string();
+    let written = folder.run(&["job", "write", &job, "--all", "--json"]).done().json();
+    assert_eq!(written["complete"], false);
+    assert!(!folder.run(&["job", "write", &job, "--all"]).done().stdout().contains("job commit"));
 }
 
 /// In a folder `recover` removes it too, which takes no URL.

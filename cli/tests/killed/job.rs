@@ -109,7 +109,7 @@ impl Case {
     fn aborted(&self, at: &str) -> Option<bool> {
         let output = self.run("job abort m.job");
         let said = String::from_utf8_lossy(&output.stderr);
-        let is_in_place = said.contains("its model is in place");
+        let is_in_place = said.contains("had put its model in place");
         let is_gone = said.contains("committed or aborted");
         assert!(output.status.success() || is_in_place || is_gone, "{at}: {said}");
         (!is_gone).then_some(is_in_place)
@@ -242,6 +242,9 @@ fn a_commit_that_is_killed_leaves_the_old_model_or_the_new_one() {
             // Before any load, which would complete what the commit left.
             let is_in_place = case.aborted(at);
             assert!(!case.has_job(), "{at}");
+            if is_in_place.is_some() {
+                assert!(case.hidden().is_empty(), "{at}: after abort: {:?}", case.hidden());
+            }
             let is_new = case.is_new(at);
             assert!(is_in_place.is_none_or(|it| it == is_new), "{at}: after abort");
             return case.recover("recover out", at);

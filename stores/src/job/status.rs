@@ -77,6 +77,12 @@ impl RemoteJob {
             if receipts.len() < stage.done.len() {
                 stage = self.stage()?;
             }
+            if stage.committed.is_none() {
+                // One that was damaged stands for nothing.
+                let written: BTreeSet<_> = receipts.iter().map(|receipt| receipt.part).collect();
+                let parts = self.parts();
+                (stage.done, stage.missing) = parts.partition(|part| written.contains(part));
+            }
             infinite.extend(receipts.into_iter().flat_map(|receipt| receipt.infinite));
         }
         if let Some(committed) = &stage.committed {

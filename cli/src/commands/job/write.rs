@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onnx_container::Error;
+use onnx_container::{Error, ErrorKind};
 use serde::Serialize;
 
 use super::any::AnyJob;
@@ -43,7 +43,7 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
     };
     let parts = asked(&*job, args)?;
     let report = match found(write(&*job, &parts), || job.committed())? {
-        Found::Written(written) => WriteReport::new(&*job, written)?,
+        Found::Written(written) => WriteReport::new(&*job, written, args.all)?,
         Found::Ended(committed) => WriteReport::of_ended(job.named(), &committed),
     };
     report.print(args, out)
@@ -57,8 +57,8 @@ enum Found {
     Ended(Committed),
 }
 
-/// What became of the parts that were `written`; where none was, `committed` is asked why. Of two
-/// errors the first counts.
+/// What became of the parts that were `written`; where none was, `committed` is asked why. Of a job
+/// that is gone, the error that hides its end is what a user can act on.
 fn found(
     written: Result<Vec<Written>, Error>,
     committed: impl FnOnce() -> Result<Option<Committed>, Error>,
@@ -68,6 +68,7 @@ fn found(
         none => match (committed(), none) {
             (Ok(Some(committed)), _) => Ok(Found::Ended(committed)),
             (Err(error), Ok(_)) => Err(error),
+            (Err(error), Err(first)) if first.kind() == ErrorKind::MissingFile => Err(error),
             (_, none) => none.map(Found::Written),
         },
     }
@@ -87,11 +88,17 @@ fn write(job: &dyn AnyJob, parts: &[usize]) -> Result<Vec<Written>, Error> {
 }
 
 impl WriteReport {
-    fn new(job: &dyn AnyJob, written: Vec<Written>) -> Result<Self, Error> {
-        let missing = job.missing()?;
-        // A job that is written in slices has no parts.
-        let is_in_parts = job.layout().parts > 0;
-        let complete = missing.is_empty() && (is_in_parts || job.progress()?.complete);
+    /// Of the parts that were `written`: of `all`, or of some, each of which may be that of one of
+    /// many tasks. Those go by names.
+    fn new(job: &dyn AnyJob, written: Vec<Written>, all: bool) -> Result<Self, Error> {
+        let (missing, complete) = match all {
+            true => job.unwritten()?,
+            false => {
+                let missing = job.missing()?;
+                let complete = missing.is_empty();
+                (missing, complete)
+            }
+        };
         let infinite: BTreeSet<_> = written.iter().flat_map(|it| &it.infinite).cloned().collect();
         Ok(Self {
             command: "job write",
@@ -162,7 +169,7 @@ fn print_empty(parts: &[Written], out: &mut Output) -> Result<(), Failure> {
 /// written.
 fn asked(job: &dyn AnyJob, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
     if args.all {
-        return Ok(job.missing()?);
+        return Ok(job.unwritten()?.0);
     }
     let mut parts = Vec::new();
     for range in &args.parts {
@@ -179,8 +186,6 @@ fn asked(job: &dyn AnyJob, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use onnx_container::ErrorKind;
-
     use super::*;
 
     #[test]
@@ -188,7 +193,8 @@ mod tests {
         type Given<T> = fn() -> Result<T, Error>;
         let part: Given<Vec<Written>> = || Ok(vec![Written::new(0, 1, 4, true, Vec::new())]);
         let none: Given<Vec<Written>> = || Ok(Vec::new());
-        let first: Given<Vec<Written>> = || Err(Error::new(ErrorKind::MissingFile, "first"));
+        let gone: Given<Vec<Written>> = || Err(Error::new(ErrorKind::MissingFile, "gone"));
+        let first: Given<Vec<Written>> = || Err(Error::new(ErrorKind::Io, "first"));
         let ended: Given<Option<Committed>> = || Ok(Some(Committed::default()));
         let goes_on: Given<Option<Committed>> = || Ok(None);
         let second: Given<Option<Committed>> = || Err(Error::new(ErrorKind::Io, "second"));
@@ -197,6 +203,9 @@ mod tests {
             (none, ended, Ok(None)),
             (none, goes_on, Ok(Some(0))),
             (none, second, Err("second")),
+            (gone, ended, Ok(None)),
+            (gone, goes_on, Err("gone")),
+            (gone, second, Err("second")),
             (first, ended, Ok(None)),
             (first, goes_on, Err("first")),
             (first, second, Err("first")),

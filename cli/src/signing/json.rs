@@ -31,6 +31,7 @@ pub struct SignReport<'a> {
     content_signature: Option<&'a Path>,
     digest: Option<String>,
     unsigned_files: usize,
+    warnings: Vec<String>,
 }
 
 impl<'a> SignReport<'a> {
@@ -47,6 +48,7 @@ impl<'a> SignReport<'a> {
             content_signature: signed.content.as_ref().map(|content| &*content.signature),
             digest: signed.content.as_ref().map(|content| content.digest.to_string()),
             unsigned_files: signed.unsigned_files,
+            warnings: signed.warnings.iter().map(ToString::to_string).collect(),
         }
     }
 }

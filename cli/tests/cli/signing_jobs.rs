@@ -7,7 +7,9 @@ use crate::signing_places::{keys_outside, packed};
 #[test]
 fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
     let said = |name: &str| {
-        format!("{name}`: is a signature of the files before: `sign` signs those that were written")
+        format!(
+            "{name}`: is a signature of the model before: `sign` signs the one that was written"
+        )
     };
     let folder = packed();
     let rewrite = |output: &str| {
@@ -41,7 +43,7 @@ fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
 /// The content is as signed where only its files are other ones.
 #[test]
 fn a_commit_says_so_of_no_signature_that_holds() {
-    let outdated = |name: &str| format!("{name}`: is a signature of the files before");
+    let outdated = |name: &str| format!("{name}`: is a signature of the model before");
     for (options, files, content) in [
         ("--align 4096", true, false),
         ("--max-shard-size 4KB", true, false),

@@ -319,5 +319,7 @@ fn a_file_that_was_written_anew_in_any_usual_way_is_verified_by_its_content() {
     fs::write(folder.path("m/m.onnx"), ambiguous).unwrap();
     let run = sign(&folder, &[]);
     assert!(run.code() == 0 && run.stderr().contains("warning: "), "{run:?}");
+    let warnings = sign(&folder, &["--json"]).json()["warnings"].clone();
+    assert!(warnings[0].as_str().unwrap().contains("is verified by its content"), "{warnings}");
     verify(&folder, &[]).done().says(&["not for every reader", "verified  by files and content"]);
 }

@@ -138,6 +138,12 @@ fn a_plan_tells_of_its_cast_as_cast_does() {
             let plan = format!("job rewrite m.onnx OUT --cast float16 -o m.job {options}");
             assert_eq!(rows(&run(&plan).done().stdout()), expected, "{options}");
             run("job abort m.job").done();
+            // The job goes to standard output there, and what a person reads to the other one.
+            let piped = run(&plan.replace("-o m.job ", ""));
+            let is_infinite = expected.iter().any(|row| row.starts_with("infinite"));
+            assert_eq!(piped.stderr().contains("beyond the largest FLOAT16"), is_infinite);
+            std::fs::write(folder.path("m.job"), piped.stdout()).unwrap();
+            run("job abort m.job").done();
             let told = run(&format!("{plan} --json")).done().json()["cast"].clone();
             let told_keys = told.as_object().unwrap().len();
             assert_eq!(told_keys, keys.len(), "{told}");

@@ -21,16 +21,26 @@ pub struct Casting {
     cast: CastReport,
     /// The weights of which finite numbers became infinite.
     infinite: Vec<String>,
-    /// Whether nothing is written yet: the plan is what is wanted, so its lists are whole.
     #[serde(skip)]
-    is_planned: bool,
+    told: Told,
+}
+
+/// When a cast is told, and how much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// After it, with the first lines of each list.
+    Done,
+    /// The plan is all that is wanted: its lists are whole.
+    DryRun,
+    /// Before others do it, with the first lines of each list.
+    Planned,
 }
 
 impl Casting {
     /// The cast `to` a type of tensors of `min_bytes` or more.
-    pub fn new(to: DataType, min_bytes: u64, cast: CastReport, is_planned: bool) -> Self {
+    pub fn new(to: DataType, min_bytes: u64, cast: CastReport, told: Told) -> Self {
         let infinite = cast.infinite().into_iter().map(str::to_owned).collect();
-        Self { to: to.to_string(), min_bytes, cast, infinite, is_planned }
+        Self { to: to.to_string(), min_bytes, cast, infinite, told }
     }
 
     /// Prints the rows of the report.
@@ -44,22 +54,22 @@ impl Casting {
         self.print_infinite(out)
     }
 
-    /// Prints lines: all of a plan, else the first few.
+    /// Prints lines: all of a dry run, else the first few.
     fn list(
         &self,
         mut lines: impl ExactSizeIterator<Item = String>,
         out: &mut Output,
     ) -> io::Result<()> {
-        match self.is_planned {
-            true => lines.try_for_each(|line| out.line(line)),
-            false => short(lines, out),
+        match self.told {
+            Told::DryRun => lines.try_for_each(|line| out.line(line)),
+            Told::Done | Told::Planned => short(lines, out),
         }
     }
 
     /// Prints how many tensors have the new type, or why none has.
     fn print_cast(&self, out: &mut Output) -> io::Result<()> {
         let (cast, to) = (&self.cast, &self.to);
-        let tense = if self.is_planned { "casts" } else { "cast" };
+        let tense = if self.told == Told::Done { "cast" } else { "casts" };
         if cast.cast > 0 {
             let (before, after) = (ByteSize(cast.bytes_before), ByteSize(cast.bytes_after));
             let tensors = count(cast.cast, "tensor");
@@ -77,6 +87,13 @@ impl Casting {
             }
             _ => out.row(tense, format_args!("no tensors to {to}: all stay as they are")),
         }
+    }
+
+    /// How many weights do not fit in the new type, and the first of them; `None` where all do.
+    pub fn infinite(&self) -> Option<String> {
+        let (first, tensors) = (self.infinite.first()?, count(self.infinite.len(), "tensor"));
+        let more = if self.infinite.len() > 1 { " and others" } else { "" };
+        Some(format!("{tensors} with numbers beyond the largest {}: `{first}`{more}", self.to))
     }
 
     /// Prints which weights do not fit in the new type.

@@ -7,7 +7,7 @@ use onnx_container::edit::CastReport;
 use onnx_container::{Container, Saved};
 use serde::Serialize;
 
-use super::casting::Casting;
+use super::casting::{Casting, Told};
 #[cfg(feature = "machine")]
 use super::difference::Compared;
 use crate::args::CastArgs;
@@ -49,7 +49,7 @@ impl<'a> CastInfo<'a> {
             input: &args.paths.input,
             output: &args.paths.output,
             read,
-            casting: Casting::new(args.to.into(), args.min_bytes, cast, args.target.dry_run),
+            casting: Casting::new(args.to.into(), args.min_bytes, cast, told(args)),
             written,
             #[cfg(feature = "machine")]
             compared: None,
@@ -85,4 +85,8 @@ impl<'a> CastInfo<'a> {
         }
         Ok(())
     }
+}
+
+fn told(args: &CastArgs) -> Told {
+    if args.target.dry_run { Told::DryRun } else { Told::Done }
 }

@@ -15,12 +15,12 @@ use super::doors;
 use super::named::call_to_write;
 use super::results::{Layout, Named};
 use crate::args::{JobRewriteArgs, is_url};
-use crate::commands::cast::casting::Casting;
+use crate::commands::cast::casting::{Casting, Told};
 use crate::commands::{cast, leftovers};
 use crate::model::save::print_warnings;
 use crate::model::{needed, place, reading};
 use crate::terminal::failure::{Failure, Outcome};
-use crate::terminal::output::{Output, lossy_or_null};
+use crate::terminal::output::{Output, lossy_or_null, print_on_stderr};
 use crate::terminal::shell::quoted;
 use crate::terminal::stop;
 
@@ -65,6 +65,7 @@ fn print(args: &JobRewriteArgs, job: &dyn AnyJob, out: &mut Output) -> Result<Ou
     if args.json {
         out.json(&report)?;
     } else if args.job.is_none() && !stdout().is_terminal() {
+        report.warn_of_infinite();
         out.write_all(job.to_json()?.as_bytes())?;
         out.write_all(b"\n")?;
     } else {
@@ -125,7 +126,7 @@ fn recast(args: &JobRewriteArgs) -> Result<Option<Recast>, Failure> {
 /// What the cast does, as `cast` tells it.
 fn casting(args: &JobRewriteArgs, job: &dyn AnyJob) -> Option<Casting> {
     let (to, report) = args.cast.zip(job.cast())?;
-    Some(Casting::new(to.into(), CastOptions::MIN_BYTES, report.clone(), true))
+    Some(Casting::new(to.into(), CastOptions::MIN_BYTES, report.clone(), Told::Planned))
 }
 
 #[derive(Debug, Serialize)]
@@ -154,6 +155,13 @@ impl RewriteReport {
                 .into_iter()
                 .chain(others.iter().map(ToString::to_string))
                 .collect(),
+        }
+    }
+
+    /// Where the job goes to a program, a person reads what is on standard error.
+    fn warn_of_infinite(&self) {
+        if let Some(said) = self.cast.as_ref().and_then(Casting::infinite) {
+            print_on_stderr(format_args!("warning: {said}"));
         }
     }
 

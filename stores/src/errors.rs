@@ -165,6 +165,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn without_credentials_the_variable_is_that_of_the_cloud() {
+        for (root, said) in [
+            ("s3://b", "`AWS_SKIP_SIGNATURE=true`"),
+            ("gs://b", "`GOOGLE_SKIP_SIGNATURE=true`"),
+            ("az://b", "`AZURE_SKIP_SIGNATURE=true`"),
+            ("abfss://b@a.dfs.core.windows.net", "`AZURE_SKIP_SIGNATURE=true`"),
+        ] {
+            let source = "GET http://169.254.169.254/token".into();
+            let error = StoreError::Generic { store: "any", source };
+            let error = from_store(&format!("{root}/k"), error).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_object_and_no_secret() {
         let source = || "GET https://h/b/k?sig=secret\n  failed.".into();
         let path = || "k".to_owned();

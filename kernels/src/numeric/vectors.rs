@@ -82,8 +82,10 @@ macro_rules! lanes {
 }
 
 lanes! {
-    f32, f32s, F32_LANES, splat_f32s, add_f32s, mul_f32s, mul_add_f32s, as_simd_f32s, as_mut_simd_f32s;
-    f64, f64s, F64_LANES, splat_f64s, add_f64s, mul_f64s, mul_add_f64s, as_simd_f64s, as_mut_simd_f64s;
+    f32, f32s, F32_LANES, splat_f32s, add_f32s, mul_f32s, mul_add_f32s,
+        as_simd_f32s, as_mut_simd_f32s;
+    f64, f64s, F64_LANES, splat_f64s, add_f64s, mul_f64s, mul_add_f64s,
+        as_simd_f64s, as_mut_simd_f64s;
 }
 
 /// Whether rows of `N` numbers are as many full vectors as [`add_products`] can take.

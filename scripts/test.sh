@@ -317,6 +317,16 @@ run_stores() {
     ONNX_CONTAINER_PYTHON=$VENV/bin/python test_workspace --test stores -- --ignored --nocapture
 }
 
+# The lines of docs/jobs.md on a cluster of Slurm, whose node daemon has to be root.
+run_on_slurm() {
+    [[ -x $VENV/bin/python ]] || skip 'no Python environment'
+    [[ $(uname) == Linux && $(id -u) == 0 ]] || skip 'Slurm runs its tasks as root: jobs are not tried on it'
+    command -v slurmd >/dev/null || [[ ${CI:-} != true ]] || apt_install slurm-wlm munge
+    command -v slurmd && command -v slurmctld && command -v munged || offline 'no Slurm: jobs are not tried on it'
+    build_programs
+    ONNX_CONTAINER_BIN=$BUILD/debug/onnx-container "$VENV/bin/python" tests/interop/slurm.py
+}
+
 # onnx's own tests of its operators, without Python: the driver knows how many of each set have to
 # pass.
 run_node_tests() {
@@ -822,6 +832,7 @@ with_compiled_programs() {
     section 'interop' run_interop
     section 'onnxruntime' run_with_onnxruntime
     section 'stores' run_stores
+    section 'slurm' run_on_slurm
     section 'node tests' run_node_tests
     section 'shells' run_in_shells
     section 'browser' run_browser

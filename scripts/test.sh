@@ -317,11 +317,13 @@ run_stores() {
     ONNX_CONTAINER_PYTHON=$VENV/bin/python test_workspace --test stores -- --ignored --nocapture
 }
 
-# The lines of docs/jobs.md on a cluster of Slurm, whose node daemon has to be root.
+# The three jobs of docs/jobs.md on a cluster of Slurm.
 run_on_slurm() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
-    [[ $(uname) == Linux && $(id -u) == 0 ]] || skip 'Slurm runs its tasks as root: jobs are not tried on it'
-    command -v slurmd >/dev/null || [[ ${CI:-} != true ]] || apt_install slurm-wlm munge
+    [[ $(uname) == Linux && $(id -u) == 0 ]] || skip 'slurmd has to be root: jobs are not tried on Slurm'
+    if ! { command -v slurmd && command -v slurmctld && command -v munged; } && [[ ${CI:-} == true ]]; then
+        apt_install slurm-wlm munge
+    fi
     command -v slurmd && command -v slurmctld && command -v munged || offline 'no Slurm: jobs are not tried on it'
     build_programs
     ONNX_CONTAINER_BIN=$BUILD/debug/onnx-container "$VENV/bin/python" tests/interop/slurm.py

@@ -129,13 +129,19 @@ impl Job {
     fn committed_before(&self) -> Result<Committed> {
         match self.marked()? {
             Some(found) => found.unless_replaced(&self.path()),
-            None => Err(self.gone()?),
+            None => Err(gone(&self.path(), self.untouched()?)),
         }
     }
 
-    /// The error of a job whose folder is gone, and of which nothing is in place.
-    pub(super) fn gone(&self) -> Result<Error> {
-        Ok(gone(&self.path(), self.untouched()?))
+    /// `error`; where a file is missing because the folder is gone, how the job has ended, if that
+    /// can be read.
+    pub(super) fn unless_gone(&self, error: Error) -> Error {
+        match kind_at(self.job_folder().path()) {
+            Ok(None) if error.kind() == ErrorKind::MissingFile => {
+                self.untouched().map_or(error, |how| gone(&self.path(), how))
+            }
+            _ => error,
+        }
     }
 
     /// How a job has ended of which nothing is in place; `None` where that is not known.

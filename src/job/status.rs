@@ -11,7 +11,7 @@ use super::folder::{COMMITTING, JobFolder, folders_in, remove_begun};
 use super::receipt::part_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::directory_of;
-use crate::files::recovery::{is_of_job, job_name, recover_model, remove_leftovers};
+use crate::files::recovery::{is_of_job, job_name, recover, remove_leftovers};
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,8 +52,8 @@ impl Job {
     pub fn status(&self) -> Result<JobStatus> {
         self.while_there(|| self.found()).or_else(|error| match self.committed() {
             Ok(Some(committed)) => self.ended(committed.replaced),
-            Ok(None) if !self.folder().exists() => Err(self.gone()?),
-            _ => Err(error),
+            Ok(None) => Err(self.unless_gone(error)),
+            Err(_) => Err(error),
         })
     }
 
@@ -111,15 +111,19 @@ impl Job {
         })
     }
 
-    /// The parts that are not written. Unlike [`status`](Self::status) this reads no receipt, so
-    /// each of many writers may ask; one that was damaged since counts.
+    /// The parts without a receipt. Unlike [`status`](Self::status) this reads none, so each of
+    /// many writers may ask: a part whose receipt was damaged is not among them.
     ///
     /// # Errors
     /// Those of [`status`](Self::status).
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
         let writers = match self.while_there(|| self.job_folder().writers()) {
-            Err(_) if matches!(self.committed(), Ok(Some(_))) => return Ok(Vec::new()),
-            writers => writers?,
+            Ok(writers) => writers,
+            Err(error) => match self.committed() {
+                Ok(Some(_)) => return Ok(Vec::new()),
+                Ok(None) => return Err(self.unless_gone(error)),
+                Err(_) => return Err(error),
+            },
         };
         let done: HashSet<_> = writers.iter().filter_map(|it| part_of(it)).collect();
         Ok(self.parts().filter(|part| !done.contains(part)).collect())
@@ -131,8 +135,9 @@ impl Job {
     /// [`ErrorKind::MissingFile`](crate::ErrorKind::MissingFile) where the job was committed or
     /// aborted, [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists) where something else
     /// is in the folder, [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a commit that was
-    /// killed had come so far that its model is in place (the job is then ended), and those of the
-    /// disk.
+    /// killed had come so far that its model is in place (the job is then ended); where such a
+    /// commit can be neither completed nor undone, those of
+    /// [`recover`](crate::recovery::recover), and the job is still there; those of the disk.
     pub fn abort(self) -> Result<()> {
         let folder = self.job_folder();
         folder.check_there()?;
@@ -142,19 +147,29 @@ impl Job {
             Err(error) if error.reason() == COMMITTING => return Err(error),
             lock => drop(lock),
         }
-        // What a commit left that was killed is completed or undone first, so that no load puts the
-        // model in place later, or else removed: it has a name of the weights files, which would
-        // keep their space. What stays is found by `recover`.
-        recover_model(self.path())?;
-        drop(remove_leftovers(&self.directory, &self.name));
         if folder.is_committing()? {
+            self.recover_commit()?;
             return self.end_committed();
         }
+        // A commit that was killed before it began may have left links of the weights files, which
+        // would keep their space. What stays is found by `recover`.
+        drop(remove_leftovers(&self.directory, &self.name));
         self.remove_folder()
     }
 }
 
 impl Job {
+    /// Completes or undoes what a commit left that was killed, and waits for other saves to do so:
+    /// otherwise a load may put the model in place when the job is gone.
+    fn recover_commit(&self) -> Result<()> {
+        let recovery = match recover(self.path()) {
+            // Neither a model nor anything of a commit.
+            Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(()),
+            recovery => recovery?,
+        };
+        recovery.errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
     /// Ends a job of which a commit has begun.
     fn end_committed(&self) -> Result<()> {
         let path = self.path();

@@ -98,14 +98,15 @@ impl Job {
             let reason = "the job is no rewrite: write its parts from weights";
             Error::new(ErrorKind::InvalidArgument, reason)
         })?;
-        self.write_part(part, |writer, tensors| {
+        let written = self.write_part(part, |writer, tensors| {
             let (container, cast) = source.open()?;
             let receipt = self.write_tensors(writer, tensors, &container)?;
             source.check()?;
             // What was read is converted now.
             let infinite = cast.iter().flat_map(|cast| cast.infinite());
             Ok(Receipt { infinite: infinite.map(str::to_owned).collect(), ..receipt })
-        })
+        });
+        written.map_err(|error| self.unless_gone(error))
     }
 
     /// Writes the part `part` from `weights`; as [`write`](Self::write) otherwise.
@@ -116,7 +117,9 @@ impl Job {
     /// those of `weights`, and those of
     /// [`write`](Self::write).
     pub fn write_from(&self, part: usize, weights: &impl Weights) -> Result<Receipt> {
-        Ok(self.write_part(part, |writer, tensors| self.write_tensors(writer, tensors, weights))?.0)
+        self.write_part(part, |writer, tensors| self.write_tensors(writer, tensors, weights))
+            .map(|written| written.0)
+            .map_err(|error| self.unless_gone(error))
     }
 
     /// Writes a part unless that was done: `write` writes its tensors. Whether it has.

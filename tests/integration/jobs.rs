@@ -1784,6 +1784,24 @@ fn an_abort_after_a_commit_says_that_the_model_is_in_place() {
     assert!(contents(folder.path()) == files);
 }
 
+/// What another save left is no reason to keep a job of which no commit has begun.
+#[test]
+fn a_job_is_aborted_beside_a_save_that_cannot_be_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [other, job] = [(); 2].map(|()| job_file(&matrix(6, 10), folder.path(), 2));
+    let journal = folder.path().join(".m.onnx.switching");
+    fs::write(&journal, "no journal").unwrap();
+    other.clone().abort().unwrap();
+    assert!(!other.folder().exists());
+    // The commit may have left it.
+    fs::write(job.folder().join("committing"), "").unwrap();
+    assert_eq!(job.clone().abort().unwrap_err().path(), Some(&*journal));
+    assert!(job.folder().exists());
+    fs::remove_file(journal).unwrap();
+    job.abort().unwrap();
+    is_clean(folder.path());
+}
+
 #[test]
 fn numbers_that_a_cast_makes_infinite_are_told_by_the_commit() {
     let folder = tempfile::tempdir().unwrap();

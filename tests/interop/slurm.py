@@ -1,7 +1,7 @@
-"""The Slurm lines of docs/jobs.md on a cluster of one node, which is started here and ended.
+"""The three jobs of docs/jobs.md for Slurm, on a cluster of one node that is started here.
 
-ONNX_CONTAINER_BIN is the command. A task kills its command in the middle and is requeued. Needs
-munged, slurmctld and slurmd, and to be root, as slurmd does.
+ONNX_CONTAINER_BIN is the command. It is killed while it writes a part, whose task is requeued.
+Needs munged, slurmctld and slurmd, and to be root, as slurmd does.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,9 @@ from onnx import helper, numpy_helper
 BINARY = Path(os.environ["ONNX_CONTAINER_BIN"]).absolute()
 DOCS = Path(__file__).parents[2] / "docs" / "jobs.md"
 SLOWEST = 120.0
-# The part whose first task starts the command, kills it, and is requeued.
-KILLED = 3
+PARTS = 64
+# The part of a large tensor, so that there is time to kill its writer.
+KILLED = 0
 
 CONFIGURATION = """
 ClusterName=test
@@ -54,13 +56,16 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES MaxTime=10 OverSubscribe=FORCE:4
 """
 
-# What tasks find as `onnx-container`: it counts the starts of each part.
+# What tasks find as `onnx-container`: it counts the starts of each part, and kills the first writer
+# of one.
 WRAPPER = """#!/bin/sh
 if [ "$1 $2" = "job write" ]; then
     echo x >> {folder}/starts-$4
     if [ "$4" = {killed} ] && [ -z "$SLURM_RESTART_COUNT" ]; then
-        # The rename that publishes the part never comes.
-        {binary} "$@" & kill -STOP $!
+        {binary} "$@" & writer=$!
+        until ls .half.onnx.job-*/receipts/part-00000.lock; do :; done
+        kill -KILL $writer
+        ls .half.onnx.job-*/receipts > {folder}/receipts
         scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
         sleep 100
     fi
@@ -84,16 +89,15 @@ def main() -> None:
         run(["bash", "-euc", lines], work, environment)
         wait_for_the_end(work, environment)
         compare(work, environment)
-        starts = {part: len(starts_of(Path(folder), part)) for part in range(64)}
-        assert starts == {part: 1 + (part == KILLED) for part in range(64)}, starts
-    print("64 parts written by Slurm, one of them by a requeued task: the model is that of `cast`")
+        check_tasks(Path(folder), work)
+    print(f"{PARTS} parts written by Slurm, one of them by a requeued task: the model of `cast`")
 
 
 def documented() -> str:
     """The block of docs/jobs.md after "Slurm, three jobs", with a cast."""
     block = re.search(r"^Slurm, three jobs.*?```sh\n(.*?)```", DOCS.read_text(), re.M | re.S)
     assert block, "docs/jobs.md has no lines for Slurm"
-    lines = block[1].replace("--parts 64", "--cast float16 --parts 64")
+    lines = block[1].replace(f"--parts {PARTS}", f"--cast float16 --parts {PARTS}")
     assert lines.count("sbatch") == 3 and "--cast" in lines, lines
     return lines
 
@@ -139,11 +143,16 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         print(*(it.read_text() for it in sorted(folder.glob("*.said"))), sep="\n")
         raise
     finally:
+        # Tasks are no children of these processes.
         ask(["scancel", "--user=root"], environment)
+        with contextlib.suppress(AssertionError):
+            wait(lambda: left(environment) in ([], None), "tasks do not end", most=20)
         for process in reversed(running):
             process.terminate()
         for process in running:
-            process.wait(SLOWEST)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
 
 
 def free_ports(count: int) -> list[int]:
@@ -155,16 +164,23 @@ def free_ports(count: int) -> list[int]:
 
 
 def make_model(path: Path) -> None:
-    """y = x times the sum of many weights."""
+    """y = x times the sum of many weights, and z = x times a large one."""
     generator = np.random.default_rng(0)
     names = [f"w{index}" for index in range(80)]
-    weights = [generator.standard_normal((64, 64), dtype=np.float32) for _ in names]
+    dims = {"large": (64, 1 << 17), **{name: (64, 64) for name in names}}
+    weights = {it: generator.standard_normal(dims[it], dtype=np.float32) for it in dims}
+    nodes = [
+        helper.make_node("Sum", names, ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("MatMul", ["x", "large"], ["z"]),
+    ]
+    value = partial(helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT)
     graph = helper.make_graph(
-        [helper.make_node("Sum", names, ["w"]), helper.make_node("MatMul", ["x", "w"], ["y"])],
+        nodes,
         "g",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 64])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 64])],
-        [numpy_helper.from_array(*it) for it in zip(weights, names)],
+        [value("x", shape=[1, 64])],
+        [value("y", shape=[1, 64]), value("z", shape=[1, 1 << 17])],
+        [numpy_helper.from_array(weight, name) for name, weight in weights.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
@@ -174,14 +190,22 @@ def wait_for_the_end(work: Path, environment: dict[str, str]) -> None:
     """Waits until no job is left. Slurm lets a requeued task wait for two minutes: not here."""
 
     def is_over() -> bool:
-        for line in ask(["squeue", "-h", "-r", "-o", "%A %r"], environment).splitlines():
-            job, reason = line.split(maxsplit=1)
+        jobs = left(environment)
+        for job, reason in jobs or []:
             if reason == "BeginTime":
                 ask(["scontrol", "update", f"JobId={job}", "StartTime=now"], environment)
-        return not ask(["squeue", "-h"], environment).strip()
+        return jobs == []
 
-    wait(is_over, "jobs do not end", lambda: ask(["squeue", "-r"], environment) + said(work))
+    wait(is_over, "jobs do not end", lambda: f"{left(environment)} {said(work)}")
     assert (work / "half.onnx").exists(), said(work)
+
+
+def left(environment: dict[str, str]) -> list[tuple[str, str]] | None:
+    """The jobs that did not end, and the reasons why they wait; `None` where Slurm does not say."""
+    command = ["squeue", "-h", "-r", "-o", "%A %r"]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True)
+    lines = [line.partition(" ") for line in done.stdout.splitlines()]
+    return [(job, reason) for job, _, reason in lines] if done.returncode == 0 else None
 
 
 def said(work: Path) -> str:
@@ -193,12 +217,18 @@ def compare(work: Path, environment: dict[str, str]) -> None:
     models = ("half.onnx", "cast.onnx")
     job, cast = (run([BINARY, "digest", it], work, environment) for it in models)
     assert job.split()[0] == cast.split()[0] and job.startswith("sha256:"), f"{job}{cast}"
-    left = [it.name for it in work.iterdir() if ".job" in it.name]
-    assert left == ["half.job"], left
+    jobs = [it.name for it in work.iterdir() if ".job" in it.name]
+    assert jobs == ["half.job"], jobs
 
 
-def starts_of(folder: Path, part: int) -> list[str]:
-    return (folder / f"starts-{part}").read_text().splitlines()
+def check_tasks(folder: Path, work: Path) -> None:
+    """Each part was written by one task, and that of the killed writer by the task's second run."""
+    starts = [len((folder / f"starts-{part}").read_text().splitlines()) for part in range(PARTS)]
+    assert starts == [1 + (part == KILLED) for part in range(PARTS)], starts
+    receipt = f"part-{KILLED:05}.json"
+    assert receipt not in (folder / "receipts").read_text(), "the writer was faster than its kill"
+    [output] = work.glob(f"slurm-*_{KILLED}.out")
+    assert f"wrote     part {KILLED}" in output.read_text(), said(work)
 
 
 def run(command: list[object], work: Path, environment: dict[str, str]) -> str:
@@ -214,8 +244,10 @@ def ask(command: list[str], environment: dict[str, str]) -> str:
     return subprocess.run(command, env=environment, text=True, capture_output=True).stdout
 
 
-def wait(is_done: Callable[[], bool], error: str, more: Callable[[], str] = str) -> None:
-    end = time.monotonic() + SLOWEST
+def wait(
+    is_done: Callable[[], bool], error: str, more: Callable[[], str] = str, most: float = SLOWEST
+) -> None:
+    end = time.monotonic() + most
     while not is_done():
         assert time.monotonic() < end, f"{error} {more()}"
         time.sleep(0.25)

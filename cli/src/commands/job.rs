@@ -154,7 +154,7 @@ fn explained(job: &dyn AnyJob, path: &Path, error: Error) -> Failure {
     if error.kind() != kind || error.each().any(|it| it.kind() != kind) {
         return error.into();
     }
-    let missing = job.unwritten().map(|found| found.0).unwrap_or_default();
+    let missing = job.progress().map(|progress| progress.missing).unwrap_or_default();
     if missing.is_empty() {
         return error.into();
     }

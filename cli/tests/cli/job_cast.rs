@@ -158,6 +158,29 @@ fn a_plan_tells_of_its_cast_as_cast_does() {
     assert_eq!(rows(&plan), [""; 0]);
 }
 
+/// A dry run is asked for its lists; a plan is not.
+#[test]
+fn a_plan_has_the_first_lines_of_long_lists() {
+    let folder = Folder::new();
+    let names: Vec<_> = (0..8).map(|number| format!("w{number}")).collect();
+    let mut graph = GraphProto::new("g");
+    graph.initializer = names.iter().map(|name| weight(name, &[4, 400], 0.5)).collect();
+    graph.node = vec![NodeProto::new("Sum", names.iter().map(String::as_str), ["y"])];
+    graph.output.push(ValueInfoProto::tensor("y", DataType::Float.number(), [4, 400]));
+    folder.save("m.onnx", &ModelProto::new(graph).with_operator_set("", 17));
+    let options: String = names.iter().map(|name| format!(" --except {name}")).collect();
+    let cast = format!("cast m.onnx c.onnx --to float16 --dry-run{options}");
+    let whole = folder.run(&words(&cast)).done().stdout();
+    assert!(names.iter().all(|name| whole.contains(&format!("          {name}\n"))), "{whole}");
+    for place in places() {
+        let plan = format!("job rewrite m.onnx OUT --cast float16 -o m.job{options}");
+        let said = place.run(&folder, &plan).done().stdout();
+        let listed = names.iter().filter(|name| said.contains(&format!("          {name}\n")));
+        assert!(listed.count() < names.len() && said.contains("more"), "{said}");
+        place.run(&folder, "job abort m.job").done();
+    }
+}
+
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }

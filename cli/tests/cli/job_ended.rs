@@ -113,6 +113,14 @@ fn a_part_whose_receipt_was_damaged_is_written_again() {
         place.run(&folder, "job commit m.job").failed(&["part 1 is not written", call]);
         place.run(&folder, "job write m.job --all").done().says(&["wrote     part 1"]);
         place.run(&folder, "job commit m.job").done();
+        // Beside a part that has none.
+        let [_, job] = planned(&*place, &folder);
+        place.run(&folder, "job write m.job 1").done();
+        place.damage_receipt(&folder, &job);
+        place.run(&folder, "job commit m.job").failed(&["parts 0-1 are not written"]);
+        let all = place.run(&folder, "job write m.job --all");
+        all.done().says(&["wrote     part 0", "wrote     part 1", "next      "]);
+        place.run(&folder, "job commit m.job").done();
     }
 }
 
@@ -122,10 +130,22 @@ fn a_job_of_slices_is_complete_when_they_are_written() {
     let container = Container::load(folder.path("m.onnx"), LoadOptions::new()).unwrap();
     let options = JobOptions::from(SaveOptions::new()).slices(true);
     let job = Job::plan(&container, folder.path("o.onnx"), options).unwrap();
-    let job = job.folder().display().to_string();
-    let written = folder.run(&["job", "write", &job, "--all", "--json"]).done().json();
-    assert_eq!(written["complete"], false);
-    assert!(!folder.run(&["job", "write", &job, "--all"]).done().stdout().contains("job commit"));
+    let path = job.folder().display().to_string();
+    let write = |is_complete: bool| {
+        let written = folder.run(&["job", "write", &path, "--all", "--json"]).done().json();
+        assert_eq!(written["complete"], is_complete, "{written}");
+        let said = folder.run(&["job", "write", &path, "--all"]).done().stdout();
+        assert_eq!(said.contains("job commit"), is_complete, "{said}");
+    };
+    write(false);
+    let writer = job.slice_writer("r").unwrap();
+    for tensor in job.tensors() {
+        let start = vec![0; tensor.dims.len()];
+        let handle = format!("#{}", tensor.name);
+        writer.write_from(&tensor.name, start, container.get(&handle).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    write(true);
 }
 
 /// In a folder `recover` removes it too, which takes no URL.

@@ -7,9 +7,7 @@ use crate::signing_places::{keys_outside, packed};
 #[test]
 fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
     let said = |name: &str| {
-        format!(
-            "{name}`: is a signature of the model before: `sign` signs the one that was written"
-        )
+        format!("{name}`: signs the model that was replaced: `sign` signs the new one")
     };
     let folder = packed();
     let rewrite = |output: &str| {
@@ -43,7 +41,7 @@ fn a_commit_over_a_signed_model_says_so_of_its_signatures() {
 /// The content is as signed where only its files are other ones.
 #[test]
 fn a_commit_says_so_of_no_signature_that_holds() {
-    let outdated = |name: &str| format!("{name}`: is a signature of the model before");
+    let outdated = |name: &str| format!("{name}`: signs the model that was replaced");
     for (options, files, content) in [
         ("--align 4096", true, false),
         ("--max-shard-size 4KB", true, false),

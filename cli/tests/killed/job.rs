@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 
 use onnx_container::job::Receipt;
 use onnx_container::{ErrorKind, WeightFiles};
@@ -107,12 +109,29 @@ impl Case {
     /// Ends a job of which a commit was killed. Whether that commit had put its model in place;
     /// `None` where the job had ended.
     fn aborted(&self, at: &str) -> Option<bool> {
-        let output = self.run("job abort m.job");
+        let output = self.beside_a_save(|| self.run("job abort m.job"));
         let said = String::from_utf8_lossy(&output.stderr);
         let is_in_place = said.contains("had put its model in place");
         let is_gone = said.contains("committed or aborted");
         assert!(output.status.success() || is_in_place || is_gone, "{at}: {said}");
         (!is_gone).then_some(is_in_place)
+    }
+
+    /// Does `run` while another process replaces files in the folder, at its beginning, if a commit
+    /// was killed while it did.
+    fn beside_a_save<T>(&self, run: impl FnOnce() -> T) -> T {
+        if !self.hidden().iter().any(|name| name.ends_with(".switching")) {
+            return run();
+        }
+        let lock = fs::File::open(self.folder.path().join("out")).unwrap();
+        lock.try_lock().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(150));
+                lock.unlock().unwrap();
+            });
+            run()
+        })
     }
 
     fn trace(&self, line: &str, at: At<'_>) -> Traced {

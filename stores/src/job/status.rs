@@ -73,13 +73,13 @@ impl RemoteJob {
         let mut infinite = BTreeSet::new();
         if stage.committed.is_none() {
             let receipts = self.stored_receipts()?;
-            // A commit that ends, or an abort, has removed receipts meanwhile.
-            if receipts.len() < stage.done.len() {
+            let written: BTreeSet<_> = receipts.iter().map(|receipt| receipt.part).collect();
+            // Receipts that are gone meanwhile, a commit or an abort has removed.
+            if written.len() < self.parts().len() {
                 stage = self.stage()?;
             }
             if stage.committed.is_none() {
-                // One that was damaged stands for nothing.
-                let written: BTreeSet<_> = receipts.iter().map(|receipt| receipt.part).collect();
+                // A damaged receipt stands for nothing.
                 let parts = self.parts();
                 (stage.done, stage.missing) = parts.partition(|part| written.contains(part));
             }

@@ -89,22 +89,28 @@ impl Casting {
         }
     }
 
-    /// How many weights do not fit in the new type, and the first of them; `None` where all do.
-    pub fn infinite(&self) -> Option<String> {
-        let (first, tensors) = (self.infinite.first()?, count(self.infinite.len(), "tensor"));
-        let more = if self.infinite.len() > 1 { " and others" } else { "" };
-        Some(format!("{tensors} with numbers beyond the largest {}: `{first}`{more}", self.to))
+    /// A warning of the weights that do not fit in the new type, as far as they were converted: a
+    /// plan converts those in the model.
+    pub fn infinite_so_far(&self) -> Option<String> {
+        let first = self.infinite.first()?;
+        let more = if self.infinite.len() > 1 { ", ..." } else { "" };
+        let said = said_infinite(self.infinite.len(), Some(&self.to), self.options());
+        Some(format!("{said} (`{first}`{more})"))
+    }
+
+    /// The options that keep a weight in its type.
+    fn options(&self) -> &'static str {
+        // A weight that is left out is converted all the same by a node that computes in the new
+        // type.
+        match self.cast.nodes {
+            0 => "--except",
+            _ => "--except, with their nodes in --keep-op",
+        }
     }
 
     /// Prints which weights do not fit in the new type.
     fn print_infinite(&self, out: &mut Output) -> io::Result<()> {
-        // A weight that is left out is converted all the same by a node that computes in the new
-        // type.
-        let options = match self.cast.nodes {
-            0 => "--except",
-            _ => "--except, with their nodes in --keep-op",
-        };
-        print_infinite(&self.infinite, Some(&self.to), options, out)?;
+        print_infinite(&self.infinite, Some(&self.to), self.options(), out)?;
         let lines = self.infinite.iter().map(|name| format!("{:>10}{name}", ""));
         self.list(lines, out)
     }
@@ -160,12 +166,13 @@ pub fn print_infinite(
     if names.is_empty() {
         return Ok(());
     }
-    let (tensors, largest) = (count(names.len(), "tensor"), to.unwrap_or("of the new type"));
+    out.row("infinite", said_infinite(names.len(), to, options))
+}
+
+fn said_infinite(tensors: usize, to: Option<&str>, options: &str) -> String {
+    let (tensors, largest) = (count(tensors, "tensor"), to.unwrap_or("of the new type"));
     let or = if to == Some("FLOAT16") { ", or cast to bfloat16" } else { "" };
-    out.row(
-        "infinite",
-        format_args!(
-            "{tensors} with numbers beyond the largest {largest}: leave them out with {options}{or}"
-        ),
+    format!(
+        "{tensors} with numbers beyond the largest {largest}: leave them out with {options}{or}"
     )
 }

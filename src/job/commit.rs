@@ -136,12 +136,26 @@ impl Job {
     /// `error`; where a file is missing because the folder is gone, how the job has ended, if that
     /// can be read.
     pub(super) fn unless_gone(&self, error: Error) -> Error {
-        match kind_at(self.job_folder().path()) {
-            Ok(None) if error.kind() == ErrorKind::MissingFile => {
-                self.untouched().map_or(error, |how| gone(&self.path(), how))
-            }
-            _ => error,
+        let is_gone = matches!(kind_at(self.job_folder().path()), Ok(None));
+        if error.kind() != ErrorKind::MissingFile || !is_gone {
+            return error;
         }
+        match self.marked() {
+            Ok(Some(found)) => match found.unless_replaced(&self.path()) {
+                Ok(_) => gone(&self.path(), Some("committed")),
+                Err(replaced) => replaced,
+            },
+            Ok(None) => self.untouched().map_or(error, |how| gone(&self.path(), how)),
+            Err(_) => error,
+        }
+    }
+
+    /// Whether a commit that was killed has put the model in place: as links of the job's files, or
+    /// as copies.
+    pub(super) fn has_published(&self) -> bool {
+        let receipts = || self.of_this_job(self.receipts()?);
+        let model = || Ok(self.final_model(&receipts()?)?.0);
+        self.is_published() || model().and_then(|model| self.is_in_place(&model)).unwrap_or(false)
     }
 
     /// How a job has ended of which nothing is in place; `None` where that is not known.
@@ -151,12 +165,12 @@ impl Job {
             return Ok(None);
         }
         if self.replaces.is_none() {
-            return Ok(Some("aborted, or its model was removed since: there is none"));
+            return Ok(Some("aborted, its folder was moved, or its model was removed since"));
         }
         // A commit writes nothing where all is there already.
         let is_planned = self.is_model_planned()?;
-        let how = "aborted, or its old model was put back since: the model is the one that it was to \
-                   replace";
+        let how = "aborted, its folder was moved, or its old model was put back since: the model \
+                   is the one that it was to replace";
         Ok((is_planned == Some(false)).then_some(how))
     }
 

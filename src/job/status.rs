@@ -11,7 +11,7 @@ use super::folder::{COMMITTING, JobFolder, folders_in, remove_begun};
 use super::receipt::part_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::external_data::directory_of;
-use crate::files::recovery::{is_of_job, job_name, recover, remove_leftovers};
+use crate::files::recovery::{is_of_job, job_name, recover_save, remove_leftovers};
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -137,50 +137,41 @@ impl Job {
     /// is in the folder, [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a commit that was
     /// killed had come so far that its model is in place (the job is then ended); where such a
     /// commit can be neither completed nor undone, those of
-    /// [`recover`](crate::recovery::recover), and the job is still there; those of the disk.
+    /// [`recover_model`](crate::recovery::recover_model), and the job is still there; those of the
+    /// disk.
     pub fn abort(self) -> Result<()> {
+        self.abort_open().map_err(|error| self.unless_gone(error))
+    }
+
+    fn abort_open(&self) -> Result<()> {
         let folder = self.job_folder();
         folder.check_there()?;
-        // Of a job that is not whole there is nothing to commit.
-        let lock = folder.check().and_then(|()| folder.lock_to_end());
-        match lock {
+        // Kept to the end of the job, so that no commit begins.
+        let lock = match folder.check().and_then(|()| folder.lock_to_end()) {
             Err(error) if error.reason() == COMMITTING => return Err(error),
-            lock => drop(lock),
-        }
-        if folder.is_committing()? {
-            self.recover_commit()?;
-            return self.end_committed();
-        }
-        // A commit that was killed before it began may have left links of the weights files, which
-        // would keep their space. What stays is found by `recover`.
-        drop(remove_leftovers(&self.directory, &self.name));
-        self.remove_folder()
-    }
-}
-
-impl Job {
-    /// Completes or undoes what a commit left that was killed, and waits for other saves to do so:
-    /// otherwise a load may put the model in place when the job is gone.
-    fn recover_commit(&self) -> Result<()> {
-        let recovery = match recover(self.path()) {
-            // Neither a model nor anything of a commit.
-            Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(()),
-            recovery => recovery?,
+            // Of a job that is not whole there is nothing to commit.
+            lock => lock.ok().flatten(),
         };
-        recovery.errors.into_iter().next().map_or(Ok(()), Err)
-    }
-
-    /// Ends a job of which a commit has begun.
-    fn end_committed(&self) -> Result<()> {
-        let path = self.path();
-        let is_published = self.is_published();
+        let has_begun = folder.is_committing()?;
+        if has_begun {
+            // Otherwise a load may put the model in place when the job is gone.
+            recover_save(&self.directory, &self.name)?;
+        } else {
+            // A commit that was killed before it began may have left links of the weights files,
+            // which would keep their space. What stays is found by `recover`.
+            drop(remove_leftovers(&self.directory, &self.name));
+        }
+        let is_published = has_begun && self.has_published();
+        // Windows renames no folder of which a file is open.
+        let lock = lock.filter(|_| !cfg!(windows));
         self.remove_folder()?;
+        drop(lock);
         if !is_published {
             return Ok(());
         }
         let reason = "a commit of the job had put its model in place: the job is ended, and what is \
                       at this path stays";
-        Err(Error::new(ErrorKind::Changed, reason).with_path(path))
+        Err(Error::new(ErrorKind::Changed, reason).with_path(self.path()))
     }
 }
 

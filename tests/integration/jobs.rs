@@ -931,7 +931,7 @@ fn a_commit_after_the_end_says_how_the_job_ended() {
             Err(error) if error.reason().contains("committed or aborted") => Told::Either,
             Err(error) if error.reason().contains("committed, and its model") => Told::Replaced,
             Err(error) => {
-                assert!(error.reason().contains("it was aborted, or "), "{name}: {error}");
+                assert!(error.reason().contains("it was aborted, "), "{name}: {error}");
                 Told::Aborted
             }
         };
@@ -1054,9 +1054,12 @@ fn what_is_left_of_a_job_that_has_ended_is_removed() {
     let ended = folder.path().join(format!(".m.onnx.ended-{}", job.id()));
     fs::rename(job.folder(), &ended).unwrap();
     let error = job.commit().unwrap_err();
-    assert!(error.reason().contains("it was aborted, or its model was removed"), "{error}");
+    assert!(
+        error.reason().contains("it was aborted, its folder was moved, or its model was removed"),
+        "{error}"
+    );
     let error = job.clone().abort().unwrap_err();
-    assert!(error.reason().contains("committed or aborted"), "{error}");
+    assert!(error.reason().contains("it was aborted"), "{error}");
     let error = Job::open(job.folder()).unwrap_err();
     assert!(error.reason().contains("committed or aborted"), "{error}");
     assert!(jobs_in(folder.path()).unwrap().is_empty());
@@ -1796,10 +1799,58 @@ fn a_job_is_aborted_beside_a_save_that_cannot_be_completed() {
     // The commit may have left it.
     fs::write(job.folder().join("committing"), "").unwrap();
     assert_eq!(job.clone().abort().unwrap_err().path(), Some(&*journal));
+    // Also where the model was replaced by a folder.
+    fs::create_dir(job.path()).unwrap();
+    assert_eq!(job.clone().abort().unwrap_err().path(), Some(&*journal));
+    fs::remove_dir(job.path()).unwrap();
     assert!(job.folder().exists());
     fs::remove_file(journal).unwrap();
     job.abort().unwrap();
     is_clean(folder.path());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_commit_begins_while_a_job_is_aborted() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 2);
+    job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+    fs::write(job.folder().join("committing"), "").unwrap();
+    // As a save that replaces files: the abort waits for it.
+    let save = fs::File::open(folder.path()).unwrap();
+    save.lock().unwrap();
+    thread::scope(|scope| {
+        let abort = scope.spawn(|| job.clone().abort());
+        thread::sleep(std::time::Duration::from_millis(200));
+        assert!(!abort.is_finished());
+        let error = job.commit().unwrap_err();
+        assert!(error.reason().contains("is being written or committed"), "{error}");
+        save.unlock().unwrap();
+        abort.join().unwrap().unwrap();
+    });
+    is_clean(folder.path());
+    assert!(!job.path().exists());
+}
+
+/// Where a file has one name, a commit puts copies in place.
+#[test]
+fn an_abort_knows_the_copies_of_a_commit_that_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(&matrix(6, 10), folder.path(), 2);
+    job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+    fs::write(job.folder().join("committing"), "").unwrap();
+    for file in job.files() {
+        let staged = job.folder().join("new").join(&file.name);
+        fs::copy(staged, folder.path().join(&file.name)).unwrap();
+    }
+    fs::copy(job.folder().join("model.onnx"), job.path()).unwrap();
+    let error = job.clone().abort().unwrap_err();
+    assert!(error.reason().contains("had put its model in place"), "{error}");
+    is_clean(folder.path());
+    assert_eq!(
+        Container::load(job.path(), LoadOptions::new()).unwrap().digest().unwrap(),
+        matrix(6, 10).digest().unwrap()
+    );
 }
 
 #[test]

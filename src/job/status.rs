@@ -93,7 +93,7 @@ impl Job {
         let receipts = self.of_this_job(self.receipts()?)?;
         let mut done: Vec<_> = receipts.iter().filter_map(|it| part_of(&it.writer)).collect();
         done.sort_unstable();
-        let missing = self.parts().filter(|part| done.binary_search(part).is_err()).collect();
+        let missing = self.needed_parts().filter(|it| done.binary_search(it).is_err()).collect();
         let slices = receipts.iter().filter(|it| part_of(&it.writer).is_none());
         let infinite: BTreeSet<_> = receipts.iter().flat_map(|it| &it.infinite).cloned().collect();
         Ok(JobStatus {
@@ -126,7 +126,12 @@ impl Job {
             },
         };
         let done: HashSet<_> = writers.iter().filter_map(|it| part_of(it)).collect();
-        Ok(self.parts().filter(|part| !done.contains(part)).collect())
+        Ok(self.needed_parts().filter(|part| !done.contains(part)).collect())
+    }
+
+    /// The parts that have to be written: none where no tensor is in a weights file.
+    fn needed_parts(&self) -> std::ops::Range<usize> {
+        if self.tensors.is_empty() { 0..0 } else { self.parts() }
     }
 
     /// Ends the job: its folder is removed with all that was written.

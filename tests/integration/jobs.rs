@@ -1809,13 +1809,19 @@ fn a_job_is_aborted_beside_a_save_that_cannot_be_completed() {
     is_clean(folder.path());
 }
 
+/// A job that is written, and of which a commit has begun.
+fn begun(folder: &Path) -> Job {
+    let job = job_file(&matrix(6, 10), folder, 2);
+    job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+    fs::write(job.folder().join("committing"), "").unwrap();
+    job
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn no_commit_begins_while_a_job_is_aborted() {
     let folder = tempfile::tempdir().unwrap();
-    let job = job_file(&matrix(6, 10), folder.path(), 2);
-    job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
-    fs::write(job.folder().join("committing"), "").unwrap();
+    let job = begun(folder.path());
     // As a save that replaces files: the abort waits for it.
     let save = fs::File::open(folder.path()).unwrap();
     save.lock().unwrap();
@@ -1836,9 +1842,7 @@ fn no_commit_begins_while_a_job_is_aborted() {
 #[test]
 fn an_abort_knows_the_copies_of_a_commit_that_was_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let job = job_file(&matrix(6, 10), folder.path(), 2);
-    job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
-    fs::write(job.folder().join("committing"), "").unwrap();
+    let job = begun(folder.path());
     for file in job.files() {
         let staged = job.folder().join("new").join(&file.name);
         fs::copy(staged, folder.path().join(&file.name)).unwrap();
@@ -1851,6 +1855,58 @@ fn an_abort_knows_the_copies_of_a_commit_that_was_killed() {
         Container::load(job.path(), LoadOptions::new()).unwrap().digest().unwrap(),
         matrix(6, 10).digest().unwrap()
     );
+}
+
+/// The one that is later finds no job, at whatever call.
+#[test]
+fn of_two_aborts_at_once_one_says_that_the_job_was_aborted() {
+    for _ in 0..60 {
+        let folder = tempfile::tempdir().unwrap();
+        let job = job_file(&matrix(6, 10), folder.path(), 2);
+        let ended = thread::scope(|scope| {
+            let aborts = [(); 2].map(|()| scope.spawn(|| job.clone().abort()));
+            aborts.map(|abort| abort.join().unwrap())
+        });
+        assert!(ended.iter().any(Result::is_ok), "{ended:?}");
+        for error in ended.into_iter().filter_map(Result::err) {
+            assert!(error.reason().contains("the job is not there: it was aborted"), "{error}");
+        }
+        is_clean(folder.path());
+    }
+}
+
+#[test]
+fn a_job_whose_folder_was_moved_is_not_said_to_be_aborted_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    for old in [false, true] {
+        if old {
+            matrix(3, 5).save(folder.path().join("m.onnx"), true).unwrap();
+        }
+        let job = job_file(&matrix(6, 10), folder.path(), 1);
+        fs::rename(job.folder(), elsewhere.path().join(job.id())).unwrap();
+        for error in [
+            job.status().map(drop).unwrap_err(),
+            job.missing_parts().map(drop).unwrap_err(),
+            job.write_from(0, &matrix(6, 10)).map(drop).unwrap_err(),
+            job.commit().map(drop).unwrap_err(),
+            job.abort().unwrap_err(),
+        ] {
+            assert!(error.reason().contains("its folder was moved"), "{error}");
+        }
+    }
+}
+
+/// Nothing has to be written, so nothing is missing.
+#[test]
+fn a_job_without_weights_in_files_misses_no_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Container::new(ModelProto::new(GraphProto::new("g")));
+    let job = Job::plan(&model, folder.path().join("m.onnx"), JobOptions::new()).unwrap();
+    let status = job.status().unwrap();
+    assert!(status.missing.is_empty() && status.is_complete, "{status:?}");
+    assert!(job.missing_parts().unwrap().is_empty());
+    job.commit().unwrap();
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub struct SignReport<'a> {
     content_signature: Option<&'a Path>,
     digest: Option<String>,
     unsigned_files: usize,
+    nameless_files: usize,
     warnings: Vec<String>,
 }
 
@@ -48,6 +49,7 @@ impl<'a> SignReport<'a> {
             content_signature: signed.content.as_ref().map(|content| &*content.signature),
             digest: signed.content.as_ref().map(|content| content.digest.to_string()),
             unsigned_files: signed.unsigned_files,
+            nameless_files: signed.nameless_files,
             warnings: signed.warnings.iter().map(ToString::to_string).collect(),
         }
     }

@@ -136,6 +136,7 @@ fn a_job_of_slices_is_complete_when_they_are_written() {
         assert_eq!(written["complete"], is_complete, "{written}");
         let said = folder.run(&["job", "write", &path, "--all"]).done().stdout();
         assert_eq!(said.contains("job commit"), is_complete, "{said}");
+        assert_eq!(said.contains("missing   slices"), !is_complete, "{said}");
     };
     write(false);
     let writer = job.slice_writer("r").unwrap();

@@ -251,6 +251,7 @@ fn what_is_signed_by_default_is_verified_by_default() {
     // A name that other tools would take for a pattern cannot be left out.
     fs::rename(folder.path("m/new.py"), folder.path("m/new[1].py")).unwrap();
     sign(&[]).done().says(&["1 of these cannot be left out by name"]);
+    assert_eq!(sign(&["--json"]).done().json()["nameless_files"], 1);
     verify("m/m.onnx", &[]).failed(&[]).says(&["unsigned `new[1].py`"]);
     sign(&["--all-files"]).done();
     for what in ["m/m.onnx", "m"] {

@@ -162,6 +162,8 @@ impl WriteReport {
         print_infinite_of_job(&self.infinite, out)?;
         if !self.missing.is_empty() {
             out.folded_row("missing", told(&self.missing))?;
+        } else if !self.complete {
+            out.row("missing", "slices, which programs write that have the weights")?;
         }
         if self.complete {
             out.row("next", next_call(&args.job, &self.missing, true))?;

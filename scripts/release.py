@@ -101,13 +101,9 @@ def cargo_metadata(*options):
     return json.loads(output("cargo", "metadata", "--locked", "--format-version", "1", *options))
 
 
-def profile(options):
-    return "release" if options.quick else "dist"
-
-
 def levels(options):
     """The profile for Cargo and for maturin."""
-    return ["--profile", profile(options), *(["--config", QUICK] if options.quick else [])]
+    return ["--release", *(["--config", QUICK] if options.quick else [])]
 
 
 # Versions
@@ -199,7 +195,7 @@ def build_command(target, options):
     build += ["--target", f"{target}.{GLIBC}" if target.endswith("-gnu") and linux else target]
     run(*build, env=build_environment(target))
     suffix = ".exe" if "windows" in target else ""
-    return target_folder() / target / profile(options) / f"{COMMAND}{suffix}"
+    return target_folder() / target / "release" / f"{COMMAND}{suffix}"
 
 
 def runner(target):

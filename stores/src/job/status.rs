@@ -74,7 +74,7 @@ impl RemoteJob {
         if stage.committed.is_none() {
             let receipts = self.stored_receipts()?;
             let written: BTreeSet<_> = receipts.iter().map(|receipt| receipt.part).collect();
-            // Receipts that are gone meanwhile, a commit or an abort has removed.
+            // A commit or an abort may have removed receipts meanwhile.
             if written.len() < self.parts().len() {
                 stage = self.stage()?;
             }

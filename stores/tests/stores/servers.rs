@@ -194,7 +194,9 @@ pub fn default_places() -> Vec<Place> {
         options.set("aws_access_key_id", "any").set("aws_secret_access_key", "any")
     };
     let moto = moto().map(|port| Place::new("moto", "s3://models", signed(port)));
-    let seaweedfs = seaweedfs().map(|port| Place::new("SeaweedFS", "s3://models", options(port)));
+    // SeaweedFS answers a GET of an object that is being replaced with 500 now and then.
+    let retried = |port| options(port).max_retries(10);
+    let seaweedfs = seaweedfs().map(|port| Place::new("SeaweedFS", "s3://models", retried(port)));
     moto.into_iter().chain(seaweedfs).collect()
 }
 

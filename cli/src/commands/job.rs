@@ -174,6 +174,8 @@ struct AbortReport<'a> {
 /// `job abort JOB`: removes its folder.
 fn abort(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     let name = args.path.file_name().and_then(|name| name.to_str());
+    // An abort may first complete a commit that was killed, and is not interrupted.
+    stop::written("whether the job was aborted is not known: run `job abort` again".to_owned());
     let folder = match name.is_some_and(is_of_job) {
         true => {
             doors::abort_at(&args.path)?;

@@ -136,7 +136,7 @@ async fn list(store: &Store, folder: &StoreUrl) -> Result<Vec<ObjectMeta>> {
     let prefix = path_of(folder.key())?;
     let mut listed = listing::below(store, folder.key()).await?;
     // What is not listed names files, too.
-    listing::check_end(store, folder.key(), &listed).await?;
+    listing::check_end(store, folder, &listed).await?;
     // Some servers list all that they have.
     listed.retain(|meta| meta.location.prefix_matches(&prefix));
     let mut above = folder.key();

@@ -96,7 +96,6 @@ pub(crate) async fn check_end(
     match page.await {
         Ok(page) if !page.result.objects.iter().any(is_here) => Ok(()),
         Ok(_) => Err(Error::new(ErrorKind::Io, ENDS_EARLY).with_path(store.shown(folder))),
-        Err(StoreError::NotSupported { .. } | StoreError::NotImplemented { .. }) => Ok(()),
         Err(error) => Err(failed(store, folder, error)),
     }
 }

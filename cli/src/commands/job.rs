@@ -128,13 +128,8 @@ struct CommitReport {
 
 /// `job commit JOB`: puts the model in place, or says that an earlier call has.
 fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
-    let (job, committed) = match doors::open(&args.path) {
-        Ok(job) => {
-            let committed = job.commit().map_err(|error| explained(&*job, &args.path, error))?;
-            (job.named(), committed)
-        }
-        Err(error) => doors::commit_at(&args.path, error)?,
-    };
+    let unknown = "whether the job was committed is not known: run `job commit` again";
+    let (job, committed) = stop::interruptible(unknown, || commit_at(&args.path))?;
     let report = CommitReport { command: "job commit", job, committed };
     if !report.committed.already {
         stop::written(format!("`{}` was written", report.job.model.display()));
@@ -145,6 +140,16 @@ fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
         false => report.committed.print(out)?,
     }
     Ok(Outcome::Done)
+}
+
+fn commit_at(path: &Path) -> Result<(Named, Committed), Failure> {
+    match doors::open(path) {
+        Ok(job) => {
+            let committed = job.commit().map_err(|error| explained(&*job, path, error))?;
+            Ok((job.named(), committed))
+        }
+        Err(error) => Ok(doors::commit_at(path, error)?),
+    }
 }
 
 /// Why the job at `path` cannot be committed: the parts that are missing, in place of all of their
@@ -174,20 +179,17 @@ struct AbortReport<'a> {
 /// `job abort JOB`: removes its folder.
 fn abort(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     let name = args.path.file_name().and_then(|name| name.to_str());
-    // An abort may first complete a commit that was killed, and is not interrupted.
-    stop::written("whether the job was aborted is not known: run `job abort` again".to_owned());
-    let folder = match name.is_some_and(is_of_job) {
-        true => {
-            doors::abort_at(&args.path)?;
-            args.path.clone()
-        }
+    let end = || match name.is_some_and(is_of_job) {
+        true => doors::abort_at(&args.path).map(|()| args.path.clone()),
         false => {
             let job = doors::open(&args.path)?;
             let folder = job.named().folder;
-            job.abort()?;
-            folder
+            job.abort().map(|()| folder)
         }
     };
+    // An abort may also complete a commit that was killed.
+    let unknown = "whether the job was aborted is not known: run `job abort` again";
+    let folder = stop::interruptible(unknown, end)?;
     stop::written(format!("`{}` was removed", folder.display()));
     if args.json {
         out.json(&AbortReport { command: "job abort", folder: &folder })?;

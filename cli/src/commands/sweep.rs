@@ -25,12 +25,17 @@ impl Execute for SweepArgs {
     }
 }
 
+const UNKNOWN: &str = "files may have been deleted: run `sweep` again";
+
 /// Finds the files, deletes them where that was asked for, and lists them.
 fn run(args: &SweepArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let url = StoreUrl::parse(&args.url)?;
     let store = Store::open(&url, place::options())?;
     let options = SweepOptions::new().older_than(args.older_than).delete(args.delete);
-    let found = sweep(&store, &url, &options)?;
+    let found = match args.delete {
+        true => stop::interruptible(UNKNOWN, || sweep(&store, &url, &options))?,
+        false => sweep(&store, &url, &options)?,
+    };
     if args.delete && !found.swept.is_empty() {
         stop::written(format!("{} were deleted", count(found.swept.len(), "file")));
     }

@@ -69,6 +69,14 @@ pub fn written(changed: String) {
     }
 }
 
+/// Does `work`, which a signal ends wherever it is; the message then says what is `unknown`.
+pub fn interruptible<T>(unknown: &str, work: impl FnOnce() -> T) -> T {
+    let before = state().changed.replace(unknown.to_owned());
+    let done = work();
+    state().changed = before;
+    done
+}
+
 /// What was changed so far, in words.
 pub fn changed() -> Option<String> {
     state().changed.clone()

@@ -214,14 +214,17 @@ fn a_signal_ends_the_wait_for_a_folder() {
     }
 }
 
-/// It may have completed a commit that was killed.
+/// They are ended wherever they are: an abort may just have completed a commit that was killed.
 #[test]
-fn a_signal_to_an_abort_does_not_say_that_nothing_was_changed() {
-    let folder = with_pipe();
-    let child = start(&mut folder.command(&["job", "abort", "pipe"]));
-    let _writer = File::options().write(true).open(folder.path("pipe")).unwrap(); // waits for it
-    let output = send(Signal::TERM, child);
-    assert_eq!(output.status.code(), Some(143));
-    let unknown = "whether the job was aborted is not known: run `job abort` again";
-    assert_eq!(text(&output.stderr), format!("error: stopped by signal 15: {unknown}\n"));
+fn a_signal_to_the_end_of_a_job_does_not_say_that_nothing_was_changed() {
+    for (call, done) in [("abort", "aborted"), ("commit", "committed")] {
+        let folder = with_pipe();
+        let child = start(&mut folder.command(&["job", call, "pipe"]));
+        // Waits until the command opens it too.
+        let _writer = File::options().write(true).open(folder.path("pipe")).unwrap();
+        let output = send(Signal::TERM, child);
+        assert_eq!(output.status.code(), Some(143));
+        let unknown = format!("whether the job was {done} is not known: run `job {call}` again");
+        assert_eq!(text(&output.stderr), format!("error: stopped by signal 15: {unknown}\n"));
+    }
 }

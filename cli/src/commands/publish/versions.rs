@@ -33,6 +33,8 @@ impl Execute for VersionsArgs {
     }
 }
 
+const UNKNOWN: &str = "whether the model was rolled back is not known: run `rollback` again";
+
 impl Execute for RollbackArgs {
     fn name(&self) -> &'static str {
         "rollback"
@@ -48,7 +50,11 @@ impl Execute for RollbackArgs {
         let version = version(&store, &url, &self.earlier)?;
         let options = PublishOptions::new().if_present(replacing(&self.replacing));
         let options = options.dry_run(self.trial.dry_run);
-        let published = rollback(&store, &url, &version, &options).map_err(refused)?;
+        let roll_back = || rollback(&store, &url, &version, &options).map_err(refused);
+        let published = match self.trial.dry_run {
+            true => roll_back()?,
+            false => stop::interruptible(UNKNOWN, roll_back)?,
+        };
         if !self.trial.dry_run {
             stop::written(format!("`{url}` was rolled back"));
         }

@@ -3,10 +3,11 @@
     python -P python/bench_torch.py --ranks 4 --megabytes 400 --rounds 5
 
 All ways run in one group of ranks and in turns, in another order in each round. A time is that of the slowest rank, from one
-barrier to the next: ours and DCP's own writers flush what they write, `save_file` does not. Of all rounds a line has the least and
-the median in seconds, how many times longer the least is than ours, the seconds of the processors of all ranks in the least round,
-the bytes on the disk, and the peak of memory of a rank over what it had before, which has its own weights. Weights are float32
-matrices: divided by rows, as FSDP does it, and then half of them by columns, as tensor parallelism does it.
+barrier to the next. DCP's own writers and ours flush what they write where no line says otherwise, `save_file` does not. Of all
+rounds a line has the least and the median in seconds, how many times longer the least is than ours, the seconds of the processors
+of all ranks in the least round, the bytes on the disk, and the peak of memory of a rank over what it had before, which has its
+own weights. Weights are float32 matrices: divided by rows, as FSDP does it, and then half of them by columns, as tensor
+parallelism does it.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def saves(state: State) -> dict[str, Work]:
 
     return {
         OURS: by(lambda folder: OnnxWriter(folder / "m.onnx", model)),
+        "OnnxWriter, not flushed": by(lambda folder: OnnxWriter(folder / "m.onnx", model, sync=False)),
         "DCP, its own format": by(lambda folder: dcp.FileSystemWriter(folder)),
         "DCP, safetensors of each rank": by(by_hugging_face),
         "DCP, safetensors, consolidated": by(
@@ -93,7 +95,7 @@ def saves(state: State) -> dict[str, Work]:
 
 
 def loads(state: State) -> dict[str, Work]:
-    """Ways to load them, from the folders that the first three of `saves` have written."""
+    """Ways to load them, from folders that ways of `saves` have written."""
 
     def by(reader: Callable[[Path], Any]) -> Work:
         return lambda folder: dcp.load(state, storage_reader=reader(folder))

@@ -27,6 +27,7 @@ use crate::save::{
 use crate::util::file_id;
 
 /// What is said where the model to be replaced is another one, and a commit was killed before.
+const NOT_REMOVED: &str = "the model is in place, but not all of the job is removed";
 const HAD_BEGUN: &str = "a commit of this job was killed before, and may have put its model there \
                          first: where it did, `job abort` ends the job";
 
@@ -94,9 +95,7 @@ impl Job {
         if let Err(error) = self.remove_folder()
             && !folder.is_removed()
         {
-            committed
-                .warnings
-                .push(error.because("the model is in place, but not all of the job is removed"));
+            committed.warnings.push(error.because(NOT_REMOVED));
         }
         Ok(committed)
     }
@@ -115,7 +114,7 @@ impl Job {
     }
 
     /// What an earlier call has put in place, as its marks say, whether it is still there or not.
-    fn marked(&self) -> Result<Option<Committed>> {
+    pub(super) fn marked(&self) -> Result<Option<Committed>> {
         let files = self.files.iter().map(|file| file.name.clone());
         Committed::found(&self.directory, &self.name, files, &self.id)
     }
@@ -128,7 +127,7 @@ impl Job {
     /// What an earlier call has put in place, of a job whose folder is gone.
     fn committed_before(&self) -> Result<Committed> {
         match self.marked()? {
-            Some(found) => found.unless_replaced(&self.path()),
+            Some(found) => without_left(found, &self.job_folder()).unless_replaced(&self.path()),
             None => Err(gone(&self.path(), self.untouched()?)),
         }
     }
@@ -439,10 +438,21 @@ pub fn commit_job(folder: impl AsRef<Path>) -> Result<Committed> {
         Ok(job) => job.commit(),
         // Why it cannot be opened is what a user has to know.
         Err(error) => match committed_beside(&JobFolder::at(folder)) {
-            Ok(Some((model, found))) => found.unless_replaced(&model),
+            Ok(Some((model, found))) => {
+                without_left(found, &JobFolder::at(folder)).unless_replaced(&model)
+            }
             _ => Err(error),
         },
     }
+}
+
+/// What an earlier commit has put in place, without what it has left of the job, whose files have
+/// the weights files as second names: readers refuse a file that has two.
+fn without_left(mut found: Committed, folder: &JobFolder) -> Committed {
+    if let Err(error) = folder.remove_left() {
+        found.warnings.push(error.because(NOT_REMOVED));
+    }
+    found
 }
 
 /// As [`Job::committed`], for the job whose folder was at `folder`, by the weights files of the

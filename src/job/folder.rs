@@ -333,6 +333,19 @@ impl JobFolder {
         Some(self.path.with_file_name(ended_job_name(name)?))
     }
 
+    /// Removes what the end of the job has left where it was killed; says whether there was any.
+    /// Others may do the same at once.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub(super) fn remove_left(&self) -> Result<bool> {
+        let Some(ended) = self.ended() else { return Ok(false) };
+        match kind_at(&ended)? {
+            Some(_) => remove_ended(&ended).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Whether nothing of the job is left, under either name.
     pub(super) fn is_removed(&self) -> bool {
         let is_gone = |path: &Path| matches!(kind_at(path), Ok(None));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::commit::committed_job;
 use super::description::Job;
 use super::disk::kind_at;
 use super::folder::{COMMITTING, JobFolder, folders_in, remove_begun};
@@ -138,19 +139,23 @@ impl Job {
     ///
     /// # Errors
     /// [`ErrorKind::MissingFile`](crate::ErrorKind::MissingFile) where the job was committed or
-    /// aborted, [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists) where something else
-    /// is in the folder, [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a commit that was
-    /// killed had come so far that its model is in place (the job is then ended); where such a
-    /// commit can be neither completed nor undone, those of
-    /// [`recover_model`](crate::recovery::recover_model), and the job is still there; those of the
-    /// disk.
+    /// aborted (where an abort was killed and has left files, they are removed, which is no error),
+    /// [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists) where something else is in the
+    /// folder, [`ErrorKind::Changed`](crate::ErrorKind::Changed) where a commit that was killed had
+    /// come so far that its model is in place (the job is then ended); where such a commit can be
+    /// neither completed nor undone, those of [`recover_model`](crate::recovery::recover_model),
+    /// and the job is still there; those of the disk.
     pub fn abort(self) -> Result<()> {
         self.abort_open().map_err(|error| self.unless_gone(error))
     }
 
     fn abort_open(&self) -> Result<()> {
         let folder = self.job_folder();
-        folder.check_there()?;
+        if let Err(error) = folder.check_there() {
+            let is_committed =
+                || Ok(self.marked()?.is_some() || self.is_model_planned()? == Some(true));
+            return removed_before(&folder, is_committed, error);
+        }
         // Kept to the end of the job, so that no commit begins.
         let lock = match folder.check().and_then(|()| folder.lock_to_end()) {
             Err(error) if error.reason() == COMMITTING => return Err(error),
@@ -225,8 +230,27 @@ pub fn abort_job(folder: impl AsRef<Path>) -> Result<()> {
     let name = folder.file_name().and_then(|name| name.to_str());
     let is_there = name.is_some_and(is_of_job) && JobFolder::at(folder).check_there().is_ok();
     if is_there && kind_at(&JobFolder::at(folder).json())?.is_none() {
-        remove_begun(folder)
-    } else {
-        Job::open(folder)?.abort()
+        return remove_begun(folder);
+    }
+    match Job::open(folder) {
+        Ok(job) => job.abort(),
+        Err(error) if name.is_some_and(is_of_job) && kind_at(folder)?.is_none() => {
+            let is_committed = || Ok(committed_job(folder)?.is_some());
+            removed_before(&JobFolder::at(folder), is_committed, error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what is left of a job that has ended: where an abort that was killed has left it, the
+/// job is aborted now; else `gone`.
+fn removed_before(
+    folder: &JobFolder,
+    is_committed: impl FnOnce() -> Result<bool>,
+    gone: Error,
+) -> Result<()> {
+    match folder.remove_left()? && !is_committed()? {
+        true => Ok(()),
+        false => Err(gone),
     }
 }

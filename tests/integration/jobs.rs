@@ -1058,13 +1058,13 @@ fn what_is_left_of_a_job_that_has_ended_is_removed() {
         error.reason().contains("it was aborted, its folder was moved, or its model was removed"),
         "{error}"
     );
-    let error = job.clone().abort().unwrap_err();
-    assert!(error.reason().contains("it was aborted"), "{error}");
     let error = Job::open(job.folder()).unwrap_err();
     assert!(error.reason().contains("committed or aborted"), "{error}");
     assert!(jobs_in(folder.path()).unwrap().is_empty());
     let (removed, errors) = remove_ended_jobs(folder.path());
     assert_eq!((removed, errors.len(), ended.exists()), (1, 0, false));
+    let error = job.clone().abort().unwrap_err();
+    assert!(error.reason().contains("it was aborted"), "{error}");
     let other = Job::plan(&matrix(2, 3), folder.path().join("o.onnx"), 1).unwrap();
     let job = job_file(&matrix(6, 10), folder.path(), 1);
     assert_eq!(jobs_of(folder.path().join("m.onnx")).unwrap(), [job.folder()]);
@@ -1815,6 +1815,41 @@ fn begun(folder: &Path) -> Job {
     job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
     fs::write(job.folder().join("committing"), "").unwrap();
     job
+}
+
+/// What the folder of a job is called from its end on.
+fn ended(job: &Job) -> std::path::PathBuf {
+    job.folder().to_str().unwrap().replace(".job-", ".ended-").into()
+}
+
+/// A commit and an abort that were killed when the job had ended, before its files were removed.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_end_of_a_job_has_left_is_removed_by_the_next_call() {
+    type Call = (&'static str, fn(&Job) -> Result<()>);
+    let calls: [Call; 4] = [
+        ("commit", |job| job.commit().map(|done| assert!(done.already))),
+        ("commit_job", |job| commit_job(job.folder()).map(|done| assert!(done.already))),
+        ("abort", |job| job.clone().abort()),
+        ("abort_job", |job| abort_job(job.folder())),
+    ];
+    for (name, again) in calls {
+        let folder = tempfile::tempdir().unwrap();
+        let job = job_file(&matrix(6, 10), folder.path(), 2);
+        job.parts().for_each(|part| drop(job.write_from(part, &matrix(6, 10)).unwrap()));
+        if name.starts_with("commit") {
+            job.commit().unwrap();
+            let new = ended(&job).join("new");
+            fs::create_dir_all(&new).unwrap();
+            let data = &job.files()[0].name;
+            fs::hard_link(folder.path().join(data), new.join(data)).unwrap();
+        } else {
+            fs::rename(job.folder(), ended(&job)).unwrap();
+        }
+        again(&job).unwrap();
+        is_clean(folder.path());
+        assert_eq!(again(&job).is_ok(), name.starts_with("commit"), "{name}");
+    }
 }
 
 #[cfg(target_os = "linux")]

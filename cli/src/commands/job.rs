@@ -16,7 +16,7 @@ mod rewrite;
 mod store;
 mod write;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::recovery::is_of_job;
 use onnx_container::{Error, ErrorKind};
@@ -129,11 +129,11 @@ struct CommitReport {
 /// `job commit JOB`: puts the model in place, or says that an earlier call has.
 fn commit(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     let unknown = "whether the job was committed is not known: run `job commit` again";
-    let (job, committed) = stop::interruptible(unknown, || commit_at(&args.path))?;
+    let written = |(job, committed): &(Named, Committed)| {
+        (!committed.already).then(|| format!("`{}` was written", job.model.display()))
+    };
+    let (job, committed) = stop::interruptible(unknown, || commit_at(&args.path), written)?;
     let report = CommitReport { command: "job commit", job, committed };
-    if !report.committed.already {
-        stop::written(format!("`{}` was written", report.job.model.display()));
-    }
     print_warnings(&report.committed.warnings);
     match args.json {
         true => out.json(&report)?,
@@ -189,8 +189,8 @@ fn abort(args: &GivenJob, out: &mut Output) -> Result<Outcome, Failure> {
     };
     // An abort may also complete a commit that was killed.
     let unknown = "whether the job was aborted is not known: run `job abort` again";
-    let folder = stop::interruptible(unknown, end)?;
-    stop::written(format!("`{}` was removed", folder.display()));
+    let removed = |folder: &PathBuf| Some(format!("`{}` was removed", folder.display()));
+    let folder = stop::interruptible(unknown, end, removed)?;
     if args.json {
         out.json(&AbortReport { command: "job abort", folder: &folder })?;
     } else {

@@ -42,6 +42,11 @@ impl Execute for PublishArgs {
     }
 }
 
+/// What is said where a signal ends the work.
+fn unknown(url: &str, done: &str) -> String {
+    format!("whether `{url}` was {done} is not known: `digest` tells which model is there")
+}
+
 /// Publishes the model and says what was sent.
 fn run(args: &PublishArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = options(args)?;
@@ -56,10 +61,14 @@ fn run(args: &PublishArgs, out: &mut Output) -> Result<Outcome, Failure> {
         }
         _ => options,
     };
-    let published = publish(&args.url, place::options(), &container, options).map_err(refused)?;
-    if !args.trial.dry_run {
-        stop::written(format!("`{}` was published", published.url));
-    }
+    let send = || publish(&args.url, place::options(), &container, options).map_err(refused);
+    let published = match args.trial.dry_run {
+        true => send()?,
+        false => {
+            let done = |it: &Published| Some(format!("`{}` was published", it.url));
+            stop::interruptible(&unknown(&args.url, "published"), send, done)?
+        }
+    };
     let warnings = container.warnings().iter().map(ToString::to_string);
     let warnings = warnings.chain(leftovers::warnings([args.input.as_path()]));
     let warnings = warnings.chain(published.warnings.iter().map(ToString::to_string)).collect();

@@ -1,7 +1,7 @@
 //! `sweep URL`: weights files in a store that no model names.
 
 use onnx_container::ByteSize;
-use onnx_container_store::{OpenJob, Store, StoreUrl, SweepOptions, SweptObject, sweep};
+use onnx_container_store::{OpenJob, Store, StoreUrl, Sweep, SweepOptions, SweptObject, sweep};
 use serde::Serialize;
 
 use crate::args::SweepArgs;
@@ -25,20 +25,22 @@ impl Execute for SweepArgs {
     }
 }
 
-const UNKNOWN: &str = "files may have been deleted: run `sweep` again";
+const UNKNOWN: &str = "files may have been deleted: run `sweep --delete` again";
 
 /// Finds the files, deletes them where that was asked for, and lists them.
 fn run(args: &SweepArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let url = StoreUrl::parse(&args.url)?;
     let store = Store::open(&url, place::options())?;
     let options = SweepOptions::new().older_than(args.older_than).delete(args.delete);
-    let found = match args.delete {
-        true => stop::interruptible(UNKNOWN, || sweep(&store, &url, &options))?,
-        false => sweep(&store, &url, &options)?,
+    let look = || sweep(&store, &url, &options);
+    let deleted = |found: &Sweep| {
+        let any = !found.swept.is_empty();
+        any.then(|| format!("{} were deleted", count(found.swept.len(), "file")))
     };
-    if args.delete && !found.swept.is_empty() {
-        stop::written(format!("{} were deleted", count(found.swept.len(), "file")));
-    }
+    let found = match args.delete {
+        true => stop::interruptible(UNKNOWN, look, deleted)?,
+        false => look()?,
+    };
     let listed = |objects: &[SweptObject]| objects.iter().map(Swept::from).collect::<Vec<_>>();
     let report = Report {
         command: "sweep",

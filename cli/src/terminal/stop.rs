@@ -69,11 +69,17 @@ pub fn written(changed: String) {
     }
 }
 
-/// Does `work`, which a signal ends wherever it is; the message then says what is `unknown`.
-pub fn interruptible<T>(unknown: &str, work: impl FnOnce() -> T) -> T {
+/// Does `work`, which a signal ends wherever it is; the message then says what is `unknown`, and
+/// behind it what was `changed`.
+pub fn interruptible<T, E>(
+    unknown: &str,
+    work: impl FnOnce() -> Result<T, E>,
+    changed: impl FnOnce(&T) -> Option<String>,
+) -> Result<T, E> {
     let before = state().changed.replace(unknown.to_owned());
     let done = work();
-    state().changed = before;
+    let changed = done.as_ref().ok().and_then(changed);
+    state().changed = changed.or(before);
     done
 }
 

@@ -3,7 +3,7 @@
 use onnx_container_store::{PublishOptions, Store, StoreUrl, is_url, rollback, versions};
 use serde::Serialize;
 
-use super::{Told, refused, replacing};
+use super::{Told, refused, replacing, unknown};
 use crate::args::{RollbackArgs, VersionsArgs};
 use crate::commands::Execute;
 use crate::model::{place, save};
@@ -33,8 +33,6 @@ impl Execute for VersionsArgs {
     }
 }
 
-const UNKNOWN: &str = "whether the model was rolled back is not known: run `rollback` again";
-
 impl Execute for RollbackArgs {
     fn name(&self) -> &'static str {
         "rollback"
@@ -53,11 +51,11 @@ impl Execute for RollbackArgs {
         let roll_back = || rollback(&store, &url, &version, &options).map_err(refused);
         let published = match self.trial.dry_run {
             true => roll_back()?,
-            false => stop::interruptible(UNKNOWN, roll_back)?,
+            false => {
+                let done = |_: &_| Some(format!("`{url}` was rolled back"));
+                stop::interruptible(&unknown(&self.url, "rolled back"), roll_back, done)?
+            }
         };
-        if !self.trial.dry_run {
-            stop::written(format!("`{url}` was rolled back"));
-        }
         save::print_warnings(&published.warnings);
         let told = Told::new(&published, self.trial.dry_run);
         if self.trial.json {

@@ -95,7 +95,7 @@ def saves(state: State) -> dict[str, Work]:
 
 
 def loads(state: State) -> dict[str, Work]:
-    """Ways to load them, from folders that ways of `saves` have written."""
+    """Ways to load them, from the folders that `saves` has written."""
 
     def by(reader: Callable[[Path], Any]) -> Work:
         return lambda folder: dcp.load(state, storage_reader=reader(folder))

@@ -26,8 +26,8 @@ use crate::save::{
 };
 use crate::util::file_id;
 
-/// What is said where the model to be replaced is another one, and a commit was killed before.
 const NOT_REMOVED: &str = "the model is in place, but not all of the job is removed";
+/// What is said where the model to be replaced is another one, and a commit was killed before.
 const HAD_BEGUN: &str = "a commit of this job was killed before, and may have put its model there \
                          first: where it did, `job abort` ends the job";
 

@@ -69,8 +69,8 @@ pub fn written(changed: String) {
     }
 }
 
-/// Does `work`, which a signal ends wherever it is; the message then says what is `unknown`, and
-/// behind it what was `changed`.
+/// Does `work`, which a signal ends wherever it is: its message then says what is `unknown`, and
+/// after the work what was `changed`.
 pub fn interruptible<T, E>(
     unknown: &str,
     work: impl FnOnce() -> Result<T, E>,

@@ -228,3 +228,39 @@ fn a_signal_to_the_end_of_a_job_does_not_say_that_nothing_was_changed() {
         assert_eq!(text(&output.stderr), format!("error: stopped by signal 15: {unknown}\n"));
     }
 }
+
+/// A server that never answers: what it did by the time of the signal is not known.
+#[cfg(feature = "stores")]
+#[test]
+fn a_signal_to_work_in_a_store_says_what_is_not_known() {
+    const URL: &str = "s3://models/m.onnx";
+    const VERSION: &str = "s3://models/m.version-20261127T181530.123456Z-0123456789abcdef.onnx";
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let address = format!("http://{}", server.local_addr().unwrap());
+    let folder = Folder::with_model();
+    let is_there = "is not known: `digest` tells which model is there";
+    let cases: [(&[&str], String); 5] = [
+        (&["publish", "m.onnx", URL], format!("whether `{URL}` was published {is_there}")),
+        (&["publish", "m.onnx", URL, "--dry-run"], "nothing was changed".to_owned()),
+        (&["rollback", URL, VERSION], format!("whether `{URL}` was rolled back {is_there}")),
+        (
+            &["sweep", "s3://models/", "--delete"],
+            "files may have been deleted: run `sweep --delete` again".to_owned(),
+        ),
+        (&["sweep", "s3://models/"], "nothing was changed".to_owned()),
+    ];
+    for (args, said) in cases {
+        let mut command = folder.command(args);
+        command.env("AWS_ENDPOINT_URL", &address).env("AWS_SKIP_SIGNATURE", "true");
+        let mut child = start(command.env("no_proxy", "127.0.0.1"));
+        let mut asked = None;
+        until(|| {
+            asked = server.accept().ok();
+            asked.is_some() || child.try_wait().unwrap().is_some()
+        });
+        let output = send(Signal::TERM, child);
+        let said = format!("error: stopped by signal 15: {said}\n");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(143), &*said), "{args:?}");
+    }
+}

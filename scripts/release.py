@@ -41,6 +41,7 @@ COMMAND = "onnx-container"
 GLIBC = "2.17"
 # Levels that compile in a third of the time.
 QUICK = "scripts/quick-levels.toml"
+ONE_UNIT = ["onnx-container", "onnx-container-proto"]
 SHELLS = {
     "bash": f"{COMMAND}.bash",
     "fish": f"{COMMAND}.fish",
@@ -103,7 +104,11 @@ def cargo_metadata(*options):
 
 def levels(options):
     """The profile for Cargo and for maturin."""
-    return ["--release", *(["--config", QUICK] if options.quick else [])]
+    if options.quick:
+        return ["--release", "--config", QUICK]
+    # One unit each: slower to compile, and faster code.
+    units = [f"profile.release.package.{package}.codegen-units=1" for package in ONE_UNIT]
+    return ["--release", *(word for unit in units for word in ("--config", unit))]
 
 
 # Versions

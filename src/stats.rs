@@ -3,13 +3,14 @@
 //! All cores take pieces of a few MiB, and what they find is joined in the order of the pieces, so
 //! that the result is the same on every machine. `numbers` adds up floats and long integers,
 //! `short` floats of 16 bits, and `integers` short integers; `moments` joins means and deviations,
-//! `histogram` makes bins that grow, `codes` counts elements of at most eight bits, and `elements`
-//! chooses between them by the type.
+//! `histogram` makes bins that grow, `codes` counts elements of at most eight bits, `lanes` has the
+//! step of sums side by side, and `elements` chooses between them by the type.
 
 mod codes;
 mod elements;
 mod histogram;
 mod integers;
+mod lanes;
 mod moments;
 mod number;
 mod numbers;

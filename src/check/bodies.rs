@@ -5,7 +5,7 @@
 //! tensors alone, in the body and in the graph of the node. Whether the nodes of a body compute
 //! what it declares is left to onnx.checker.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::described::{described, short, text, value_name};
 use super::finding::{Finding, Severity};

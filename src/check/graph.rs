@@ -7,8 +7,9 @@
 //! own inputs. What operators do with the values is left to readers. One walk, in linear time;
 //! training graphs take no part, as in onnx.checker.
 
-use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::attributes::Fault;
 use super::described::{described, domain_name, overload, short, text, value_name};

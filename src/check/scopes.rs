@@ -1,6 +1,6 @@
 //! The names that can be seen at a point of a walk over graphs.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// The names that can be seen at a point of the walk, each with the innermost graph that defines
 /// it.

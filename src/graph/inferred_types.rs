@@ -4,8 +4,9 @@
 //! that, the attributes of nodes and the dimensions of initializers: shapes that depend on elements
 //! are left to `onnx.shape_inference`. A type that is not sure is not there.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
+
+use foldhash::{HashMap, HashMapExt};
 
 use crate::dtype::DataType;
 use crate::proto::tensor_shape_proto::{Dimension, DimensionValue};

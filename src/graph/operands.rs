@@ -8,9 +8,10 @@
 
 mod operators;
 
-use std::collections::{HashMap, HashSet};
 use std::iter;
 use std::num::NonZeroUsize;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::graph::opset::normalized;
 use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};

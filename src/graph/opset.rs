@@ -73,6 +73,11 @@ pub(crate) fn has_operator(domain: &[u8], name: &[u8]) -> bool {
 /// The inputs and outputs of `op_type` in `version` of `domain`, where onnx has a schema of it.
 pub(crate) fn arity(domain: &[u8], op_type: &[u8], version: i64) -> Option<(Formals, Formals)> {
     let Since::Known(since) = since_version(domain, op_type, version) else { return None };
+    arity_since(domain, op_type, since)
+}
+
+/// The inputs and outputs of `op_type` in the version that came `since`.
+pub(crate) fn arity_since(domain: &[u8], op_type: &[u8], since: i64) -> Option<(Formals, Formals)> {
     let row = row(&ARITY_ROWS, domain, op_type, since)?;
     Some((Formals(row.inputs), Formals(row.outputs)))
 }

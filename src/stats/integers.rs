@@ -7,6 +7,7 @@ use std::ops::{AddAssign, Mul};
 
 use pulp::{Arch, Simd, WithSimd};
 
+use super::lanes;
 use super::moments::Moments;
 use super::numbers::{AHEAD, Found};
 use crate::util::prefetch;
@@ -44,7 +45,7 @@ pub(super) fn of_words<T: Copy>(
     arch: Arch,
     words: &[T],
     offset: u16,
-    number: impl Fn(T) -> u16,
+    number: &impl Fn(T) -> u16,
 ) -> Option<Found> {
     (!words.is_empty()).then(|| arch.dispatch(Words { words, offset, number }).found(offset))
 }
@@ -52,7 +53,7 @@ pub(super) fn of_words<T: Copy>(
 struct Words<'e, T, F> {
     words: &'e [T],
     offset: u16,
-    number: F,
+    number: &'e F,
 }
 
 /// The sums of words that are kept side by side.
@@ -73,18 +74,24 @@ impl<T: Copy, F: Fn(T) -> u16> WithSimd for Words<'_, T, F> {
             prefetch::behind(run, AHEAD);
             let (mut zeros, mut sums) = ([0_u16; WORD_LANES], [0_u32; WORD_LANES]);
             for chunk in run {
-                let lanes = min.iter_mut().zip(&mut max).zip(&mut zeros).zip(&mut sums);
-                for ((((min, max), zeros), sum), word) in lanes.zip(chunk) {
-                    let number = number(*word);
-                    (*min, *max) = ((*min).min(number), (*max).max(number));
-                    *zeros += u16::from(number == offset);
-                    *sum += u32::from(number);
+                for lane in 0..WORD_LANES {
+                    if let Some(word) = chunk.get(lane)
+                        && let Some(min) = min.get_mut(lane)
+                        && let Some(max) = max.get_mut(lane)
+                        && let Some(zeros) = zeros.get_mut(lane)
+                        && let Some(sum) = sums.get_mut(lane)
+                    {
+                        let number = number(*word);
+                        (*min, *max) = ((*min).min(number), (*max).max(number));
+                        *zeros += u16::from(number == offset);
+                        *sum += u32::from(number);
+                    }
                 }
                 // A loop of its own has lanes of one width.
-                for (square, word) in squares.iter_mut().zip(chunk) {
-                    let number = u32::from(number(*word));
+                lanes::each(&mut squares, chunk, |square, word| {
+                    let number = u32::from(number(word));
                     *square += u64::from(number * number);
-                }
+                });
             }
             all[0] += zeros.iter().map(|count| u64::from(*count)).sum::<u64>();
             all[1] += sums.iter().map(|sum| u64::from(*sum)).sum::<u64>();
@@ -185,9 +192,7 @@ where
         let mut lanes = [T::default(); BYTE_LANES];
         let (chunks, rest) = self.run.as_chunks::<BYTE_LANES>();
         for chunk in chunks {
-            for (lane, byte) in lanes.iter_mut().zip(chunk) {
-                *lane += (self.part)(*byte);
-            }
+            lanes::each(&mut lanes, chunk, |lane, byte| *lane += (self.part)(byte));
         }
         let rest: u64 = rest.iter().map(|byte| (self.part)(*byte).into()).sum();
         lanes.into_iter().map(Into::into).sum::<u64>() + rest

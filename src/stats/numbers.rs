@@ -8,6 +8,7 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use super::histogram::{BINS, Bins, width};
+use super::lanes::Lanes;
 use super::moments::Moments;
 use crate::util::prefetch;
 
@@ -349,23 +350,12 @@ pub(super) struct Sums<T> {
 impl<T: Summand> Sums<T> {
     #[inline(always)]
     fn of(elements: &[T], pivot: f64) -> Self {
-        let (mut min, mut max) = ([T::LARGEST; LANES], [T::SMALLEST; LANES]);
-        let (mut zeros, mut sums, mut squares) = ([0_u32; LANES], [0.0; LANES], [0.0; LANES]);
+        let mut lanes = Lanes::<T, f64, LANES>::new(T::LARGEST, T::SMALLEST);
         let (chunks, rest) = elements.as_chunks::<LANES>();
         for run in chunks.chunks(RUN) {
             prefetch::behind(run, AHEAD);
             for chunk in run {
-                let lanes = min.iter_mut().zip(&mut max).zip(&mut zeros).zip(&mut sums);
-                for (((((min, max), zeros), sum), square), element) in
-                    lanes.zip(&mut squares).zip(chunk)
-                {
-                    *min = if *element < *min { *element } else { *min };
-                    *max = if *element > *max { *element } else { *max };
-                    *zeros += element.is_zero();
-                    let apart = element.wide() - pivot;
-                    *sum += apart;
-                    *square += apart * apart;
-                }
+                lanes.add(chunk, |element| (element, element.is_zero(), element.wide() - pivot));
             }
         }
         let (mut least, mut most) = (T::LARGEST, T::SMALLEST);
@@ -376,13 +366,13 @@ impl<T: Summand> Sums<T> {
             let apart = element.wide() - pivot;
             all = (all.0 + u64::from(element.is_zero()), all.1 + apart, all.2 + apart * apart);
         }
-        for (a, b) in min.into_iter().zip(max) {
+        for (a, b) in lanes.min.into_iter().zip(lanes.max) {
             least = if a < least { a } else { least };
             most = if b > most { b } else { most };
         }
-        let zeros = zeros.iter().map(|n| u64::from(*n)).sum::<u64>() + all.0;
-        let sum = sums.iter().sum::<f64>() + all.1;
-        let squares = squares.iter().sum::<f64>() + all.2;
+        let zeros = lanes.zeros.iter().map(|n| u64::from(*n)).sum::<u64>() + all.0;
+        let sum = lanes.sums.iter().sum::<f64>() + all.1;
+        let squares = lanes.squares.iter().sum::<f64>() + all.2;
         Self { count: elements.len() as u64, min: least, max: most, zeros, sum, squares }
     }
 

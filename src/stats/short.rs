@@ -6,6 +6,7 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
+use super::lanes::Lanes;
 use super::numbers::{AHEAD, LANES, Sums};
 use crate::util::prefetch;
 
@@ -38,34 +39,26 @@ impl<C: Copy, F: Fn(C) -> f32> WithSimd for Short<'_, C, F> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> Sums<f32> {
         let Self { codes, wide, pivot } = self;
-        let (mut min, mut max) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
-        let (mut zeros, mut sum, mut squares) = ([0_u32; LANES], [0.0; LANES], [0.0; LANES]);
+        let mut lanes = Lanes::<f32, f32, LANES>::new(f32::INFINITY, f32::NEG_INFINITY);
+        let (mut sum, mut squares) = ([0.0; LANES], [0.0; LANES]);
         let (chunks, rest) = codes.as_chunks::<LANES>();
         for run in chunks.chunks(RUN) {
-            let (mut sums, mut of_squares) = ([0.0_f32; LANES], [0.0_f32; LANES]);
+            (lanes.sums, lanes.squares) = ([0.0; LANES], [0.0; LANES]);
             prefetch::behind(run, AHEAD);
             for chunk in run {
-                let lanes = min.iter_mut().zip(&mut max).zip(&mut zeros).zip(&mut sums);
-                for (((((min, max), zeros), sum), square), code) in
-                    lanes.zip(&mut of_squares).zip(chunk)
-                {
-                    let number = wide(*code);
-                    *min = if number < *min { number } else { *min };
-                    *max = if number > *max { number } else { *max };
-                    *zeros += u32::from(number == 0.0);
-                    let apart = number - pivot;
-                    *sum += apart;
-                    *square += apart * apart;
-                }
+                lanes.add(chunk, |code| {
+                    let number = wide(code);
+                    (number, u32::from(number == 0.0), number - pivot)
+                });
             }
-            add(&mut sum, &sums);
-            add(&mut squares, &of_squares);
+            add(&mut sum, &lanes.sums);
+            add(&mut squares, &lanes.squares);
         }
         let mut all = Sums {
             count: codes.len() as u64,
-            min: min.into_iter().fold(f32::INFINITY, f32::min),
-            max: max.into_iter().fold(f32::NEG_INFINITY, f32::max),
-            zeros: zeros.iter().map(|count| u64::from(*count)).sum(),
+            min: lanes.min.into_iter().fold(f32::INFINITY, f32::min),
+            max: lanes.max.into_iter().fold(f32::NEG_INFINITY, f32::max),
+            zeros: lanes.zeros.iter().map(|count| u64::from(*count)).sum(),
             sum: sum.iter().sum(),
             squares: squares.iter().sum(),
         };

@@ -5,7 +5,9 @@
 //! last have names of their own, most of them in the domain of onnxruntime.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+
+use foldhash::{HashMap, HashMapExt, HashSet};
 
 use super::graphs::{OperatorCount, counts, for_each_list, operator, subgraphs};
 use crate::dtype::DataType;

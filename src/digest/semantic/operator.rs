@@ -69,7 +69,7 @@ impl<'m> Operator<'m> {
         if !self.overload.is_empty() {
             return None;
         }
-        opset::arity(self.domain, self.op_type, since)
+        opset::arity_since(self.domain, self.op_type, since)
     }
 
     /// The inputs that count.

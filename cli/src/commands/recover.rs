@@ -13,6 +13,7 @@ use crate::args::{RecoverArgs, is_url};
 use crate::commands::Execute;
 use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
 use crate::terminal::output::{Output, count, lossy, print_on_stderr, tidy};
+use crate::terminal::stop;
 
 impl Execute for RecoverArgs {
     fn name(&self) -> &'static str {
@@ -30,6 +31,19 @@ impl Execute for RecoverArgs {
 
 /// Completes or undoes the interrupted saves in the folder, or of the model, and says which.
 fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let unknown = "what was recovered is not known: run `recover` again";
+    let done = |_: &_| Some("what could be recovered was recovered".to_owned());
+    let (recovery, removed) = stop::interruptible(unknown, || recovered(args), done)?;
+    if args.json {
+        out.json(&RecoverReport::new(&args.path, &recovery, &removed))?;
+    } else {
+        print(&recovery, &removed, out)?;
+    }
+    recovery.errors.iter().for_each(print_error);
+    Ok(Outcome::of(recovery.errors.is_empty()))
+}
+
+fn recovered(args: &RecoverArgs) -> Result<(Recovery, Removed), Failure> {
     let mut recovery = recover(&args.path)?;
     let folder = if args.path.is_dir() { &*args.path } else { targets::folder(&args.path) };
     let (signing, errors) = remove_abandoned(folder);
@@ -40,13 +54,7 @@ fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     recovery.errors.extend(errors);
     let mut removed = Removed { signing, written, ended, ..Removed::default() };
     removed.look_at_jobs(args, &mut recovery.errors);
-    if args.json {
-        out.json(&RecoverReport::new(&args.path, &recovery, &removed))?;
-    } else {
-        print(&recovery, &removed, out)?;
-    }
-    recovery.errors.iter().for_each(print_error);
-    Ok(Outcome::of(recovery.errors.is_empty()))
+    Ok((recovery, removed))
 }
 
 /// What was removed of commands that were killed, and of jobs.

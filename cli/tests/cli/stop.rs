@@ -229,6 +229,27 @@ fn a_signal_to_the_end_of_a_job_does_not_say_that_nothing_was_changed() {
     }
 }
 
+#[test]
+fn a_signal_to_a_recovery_does_not_say_that_nothing_was_changed() {
+    let folder = Folder::with_model();
+    fs::write(folder.path(".m.onnx.switching"), "").unwrap();
+    let held = File::open(folder.path("")).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let mut child = start(&mut folder.command(&["recover", "."]));
+    // Only the recovery opens the folder, and it waits for its lock.
+    let (files, place) = (format!("/proc/{}/fd", child.id()), folder.path(""));
+    let place = fs::canonicalize(place).unwrap();
+    until(|| {
+        let open = fs::read_dir(&files).into_iter().flatten().flatten();
+        let mut open = open.filter_map(|file| fs::read_link(file.path()).ok());
+        open.any(|file| file == place) || child.try_wait().unwrap().is_some()
+    });
+    let output = send(Signal::TERM, child);
+    let said = "what was recovered is not known: run `recover` again";
+    assert_eq!(text(&output.stderr), format!("error: stopped by signal 15: {said}\n"));
+    assert_eq!(output.status.code(), Some(143));
+}
+
 /// A server that never answers: what it did by the time of the signal is not known.
 #[cfg(feature = "stores")]
 #[test]
@@ -240,7 +261,7 @@ fn a_signal_to_work_in_a_store_says_what_is_not_known() {
     let address = format!("http://{}", server.local_addr().unwrap());
     let folder = Folder::with_model();
     let is_there = "is not known: `digest` tells which model is there";
-    let cases: [(&[&str], String); 5] = [
+    let cases: [(&[&str], String); 6] = [
         (&["publish", "m.onnx", URL], format!("whether `{URL}` was published {is_there}")),
         (&["publish", "m.onnx", URL, "--dry-run"], "nothing was changed".to_owned()),
         (&["rollback", URL, VERSION], format!("whether `{URL}` was rolled back {is_there}")),
@@ -249,6 +270,12 @@ fn a_signal_to_work_in_a_store_says_what_is_not_known() {
             "files may have been deleted: run `sweep --delete` again".to_owned(),
         ),
         (&["sweep", "s3://models/"], "nothing was changed".to_owned()),
+        (
+            &["job", "rewrite", "m.onnx", URL],
+            "whether a job was planned is not known: `job list` shows the jobs of a folder, and \
+             `job abort` ends one"
+                .to_owned(),
+        ),
     ];
     for (args, said) in cases {
         let mut command = folder.command(args);

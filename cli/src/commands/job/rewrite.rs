@@ -34,7 +34,7 @@ pub fn run(args: &JobRewriteArgs, out: &mut Output) -> Result<Outcome, Failure> 
         drop(job.abort());
         return Err(error);
     }
-    stop::written(format!("the job `{}` was planned", job.named().folder.display()));
+    stop::written(planned(&*job));
     print(args, &*job, out)
 }
 
@@ -54,7 +54,14 @@ fn plan(args: &JobRewriteArgs) -> Result<Box<dyn AnyJob>, Failure> {
         let own = needed::files(input, reading::mapping(&args.trust, args.no_mmap))?;
         refusal(path, &own, false).map_or(Ok(()), Err)?;
     }
-    doors::plan(args, recast(args)?)
+    let recast = recast(args)?;
+    let unknown = "whether a job was planned is not known: `job list` shows the jobs of a folder, \
+                   and `job abort` ends one";
+    stop::interruptible(unknown, || doors::plan(args, recast), |job| Some(planned(&**job)))
+}
+
+fn planned(job: &dyn AnyJob) -> String {
+    format!("the job `{}` was planned", job.named().folder.display())
 }
 
 /// Prints the job where a program reads it, else what it is.

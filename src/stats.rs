@@ -56,10 +56,11 @@ pub struct TensorStats {
     pub min: Option<Number>,
     /// The largest finite element.
     pub max: Option<Number>,
-    /// The mean of the finite elements; infinite where their sum is beyond the range of a DOUBLE.
+    /// The mean of the finite elements; not finite where sums of them are beyond the range of a
+    /// DOUBLE.
     pub mean: Option<f64>,
     /// Their standard deviation, as of all there are: the square root of the mean squared deviation
-    /// from the mean. Infinite where elements are farther than about 1e154 from it.
+    /// from the mean. Not finite where elements are farther than about 1e154 from it.
     pub std: Option<f64>,
     /// The elements that are not a number.
     pub nan: u64,

@@ -233,7 +233,8 @@ pub enum LeftKind {
     Needed,
     /// A save is running, as far as is known.
     InUse,
-    /// A save was interrupted before it changed anything: `recover` removes it.
+    /// A save was interrupted before it changed anything, or a job ended: `recover` removes what it
+    /// left.
     Unneeded,
     /// The folder of a [job](crate::recovery::is_of_job): a save that many processes write, which
     /// somebody may go on with.

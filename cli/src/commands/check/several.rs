@@ -253,7 +253,7 @@ fn advice(scan: &Scan) -> impl Iterator<Item = (Severity, Error)> {
     let left = scan.left.iter().filter_map(|it| {
         let reason = match it.kind {
             LeftKind::Needed => "left by a save that was interrupted while it put files in place: `recover` completes it",
-            LeftKind::Unneeded => "left by a save that was interrupted before it changed anything: `recover` removes it",
+            LeftKind::Unneeded => "left by an interrupted save, or by a job that ended: `recover` removes it",
             _ => return None,
         };
         Some(Error::new(ErrorKind::Changed, reason).with_path(&it.path))

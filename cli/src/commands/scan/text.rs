@@ -124,7 +124,7 @@ fn unneeded(scanned: &Scanned, out: &mut Output) -> io::Result<()> {
     for LeftFile { path, bytes, kind, .. } in &scan.left {
         let text = match kind {
             LeftKind::Unneeded => {
-                "left by a save that was interrupted before it changed anything: recover removes it"
+                "left by an interrupted save, or by a job that ended: recover removes it"
             }
             LeftKind::Job => {
                 "a job: `job status` shows how far it is, `job abort` ends it and frees these bytes"

@@ -31,6 +31,8 @@ pub(crate) use lock::FolderLock;
 pub(crate) use names::{ended_job_name, is_job_id, is_of_ended_job, job_name};
 pub use names::{is_left_by_saves, is_of_job};
 pub(crate) use names::{is_lock_name, staged_name, staging_prefix};
+#[cfg(feature = "jobs")]
+pub(crate) use place::in_use;
 pub(crate) use staging::StagingFolder;
 #[cfg(feature = "jobs")]
 pub use staging::new_job_name;

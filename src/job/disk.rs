@@ -4,8 +4,10 @@
 use std::fs::{self, File, FileType, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::recovery::in_use;
 use crate::util::retry::retried;
 
 /// The longest JSON file of a job, in bytes, that is read.
@@ -54,6 +56,23 @@ pub(super) fn kind_at(path: &Path) -> Result<Option<FileType>> {
 /// Whether a folder, and no link to one, is at `path`.
 pub(super) fn is_folder(path: &Path) -> Result<bool> {
     Ok(kind_at(path)?.is_some_and(|kind| kind.is_dir()))
+}
+
+/// Renames the folder of a job. Windows renames no folder of which a file is open, and others open
+/// files of a job for moments: there it is tried for two seconds.
+///
+/// # Errors
+/// Those of the system, with a reason where a file is open.
+pub(super) fn rename_folder(from: &Path, to: &Path) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs(2);
+    loop {
+        let Err(error) = retried(|| fs::rename(from, to)) else { return Ok(()) };
+        match in_use(&error) {
+            None => return Err(Error::io(from, error)),
+            Some(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+            Some(reason) => return Err(Error::io(from, error).because(reason)),
+        }
+    }
 }
 
 /// `options`, which open no link.

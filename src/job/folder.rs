@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::disk::{Lock, gone, is_folder, kind_at, no_link, read_text, tried};
+use super::disk::{Lock, gone, is_folder, kind_at, no_link, read_text, rename_folder, tried};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{
     ended_job_name, flush_folder, is_of_job, job_name, random, staged_name,
@@ -320,7 +320,7 @@ impl JobFolder {
         let ended = self.ended();
         let ended =
             ended.ok_or_else(|| Error::internal("a job whose folder has no name of one"))?;
-        retried(|| fs::rename(&self.path, &ended)).map_err(fail)?;
+        rename_folder(&self.path, &ended)?;
         if let Some(parent) = ended.parent().filter(|_| sync) {
             flush_folder(parent, parent)?;
         }

@@ -35,7 +35,7 @@ pub(super) const IN_USE: &str = concat!(
 
 /// What is said of an `error` by which Windows may refuse to move or to delete a file that a
 /// program uses; `None` of any other one.
-pub(super) fn in_use(error: &io::Error) -> Option<&'static str> {
+pub(crate) fn in_use(error: &io::Error) -> Option<&'static str> {
     const ACCESS_DENIED: i32 = 5;
     const SHARING_VIOLATION: i32 = 32;
     const USER_MAPPED_FILE: i32 = 1224;

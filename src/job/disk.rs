@@ -48,7 +48,7 @@ fn has_no_locks(error: &io::Error) -> bool {
 pub(super) fn kind_at(path: &Path) -> Result<Option<FileType>> {
     match retried(|| fs::symlink_metadata(path)) {
         Ok(metadata) => Ok(Some(metadata.file_type())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(Error::io(path, error)),
     }
 }
@@ -58,21 +58,26 @@ pub(super) fn is_folder(path: &Path) -> Result<bool> {
     Ok(kind_at(path)?.is_some_and(|kind| kind.is_dir()))
 }
 
-/// Renames the folder of a job. Windows renames no folder of which a file is open, and others open
-/// files of a job for moments: there it is tried for two seconds.
-///
-/// # Errors
-/// Those of the system, with a reason where a file is open.
-pub(super) fn rename_folder(from: &Path, to: &Path) -> Result<()> {
+/// The result of `call`. Windows refuses to rename or to delete what a program has open, and others
+/// open files of a job for moments: there the call is made again for two seconds.
+pub(super) fn when_free<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + Duration::from_secs(2);
     loop {
-        let Err(error) = retried(|| fs::rename(from, to)) else { return Ok(()) };
-        match in_use(&error) {
-            None => return Err(Error::io(from, error)),
-            Some(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
-            Some(reason) => return Err(Error::io(from, error).because(reason)),
+        match retried(&mut call) {
+            Err(error) if in_use(&error).is_some() && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            result => return result,
         }
     }
+}
+
+/// The error of the end of a job in the folder at `path`, with a reason where Windows says that a
+/// program has a file open.
+pub(super) fn not_ended(path: &Path, error: io::Error) -> Error {
+    let reason = in_use(&error);
+    let error = Error::io(path, error);
+    reason.map_or(error.clone(), |reason| error.because(reason))
 }
 
 /// `options`, which open no link.
@@ -108,10 +113,17 @@ pub(super) fn read_text(path: &Path, may_link: bool) -> Result<String> {
     })
 }
 
+/// Whether `error` says that nothing is there. Wine says of a name in a folder that is being removed
+/// that it is none.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    let is_no_name = cfg!(windows) && error.kind() == io::ErrorKind::InvalidFilename;
+    error.kind() == io::ErrorKind::NotFound || is_no_name
+}
+
 /// What is not there is removed.
 pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if is_absent(&error) => Ok(()),
         removed => removed,
     }
 }

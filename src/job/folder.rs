@@ -20,7 +20,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::disk::{Lock, gone, is_folder, kind_at, no_link, read_text, rename_folder, tried};
+use super::disk::{
+    Lock, gone, is_absent, is_folder, kind_at, no_link, not_ended, read_text, tried, when_free,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::recovery::{
     ended_job_name, flush_folder, is_of_job, job_name, random, staged_name,
@@ -311,16 +313,16 @@ impl JobFolder {
     /// # Errors
     /// Where anything else is in it, or it cannot be removed.
     pub(super) fn end<'n>(&self, names: impl Iterator<Item = &'n str>, sync: bool) -> Result<()> {
-        let fail = |error| Error::io(&self.path, error);
+        let fail = |error| not_ended(&self.path, error);
         let names: HashSet<_> = names.map(|name| staged_name(name).into_owned()).collect();
-        if self.holds_others(&names).map_err(fail)? {
+        if when_free(|| self.holds_others(&names)).map_err(fail)? {
             let reason = "holds what no job put there: move that away, or delete this folder";
             return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.path));
         }
         let ended = self.ended();
         let ended =
             ended.ok_or_else(|| Error::internal("a job whose folder has no name of one"))?;
-        rename_folder(&self.path, &ended)?;
+        when_free(|| fs::rename(&self.path, &ended)).map_err(fail)?;
         if let Some(parent) = ended.parent().filter(|_| sync) {
             flush_folder(parent, parent)?;
         }
@@ -377,7 +379,7 @@ fn is_new(name: &str) -> bool {
 /// folder that is not there is empty.
 fn has_other(folder: &Path, is_own: impl Fn(&str, bool) -> bool) -> io::Result<bool> {
     let entries = match retried(|| fs::read_dir(folder)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if is_absent(&error) => return Ok(false),
         entries => entries?,
     };
     for entry in entries {
@@ -413,20 +415,24 @@ pub(super) fn remove_ended(path: &Path) -> Result<()> {
     // A link is removed, and what it leads to stays.
     let remove = |part: &PathBuf| {
         let removed = match is_folder(part)? {
-            true => remove_files(part).and_then(|()| gone(fs::remove_dir(part))),
-            false => gone(fs::remove_file(part)),
+            true => remove_files(part).and_then(|()| gone(when_free(|| fs::remove_dir(part)))),
+            false => gone(when_free(|| fs::remove_file(part))),
         };
-        removed.map_err(|error| Error::io(path, error))
+        removed.map_err(|error| not_ended(path, error))
     };
     parts.iter().try_for_each(remove)
 }
 
-/// Removes the files in `folder`.
+/// Removes the files in `folder`, if it is there.
 fn remove_files(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+    let entries = match when_free(|| fs::read_dir(folder)) {
+        Err(error) if is_absent(&error) => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         if !entry.file_type()?.is_dir() {
-            gone(fs::remove_file(entry.path()))?;
+            gone(when_free(|| fs::remove_file(entry.path())))?;
         }
     }
     Ok(())

@@ -113,8 +113,8 @@ pub(super) fn read_text(path: &Path, may_link: bool) -> Result<String> {
     })
 }
 
-/// Whether `error` says that nothing is there. Wine says of a name in a folder that is being removed
-/// that it is none.
+/// Whether `error` says that nothing is there. Wine says that a name in a folder that is being
+/// removed is not one.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     let is_no_name = cfg!(windows) && error.kind() == io::ErrorKind::InvalidFilename;
     error.kind() == io::ErrorKind::NotFound || is_no_name

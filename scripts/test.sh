@@ -401,7 +401,7 @@ compare_traces() {
     head -n "$(wc -l <"$folder/$triple, not optimized")" "$folder/here" | cmp - "$folder/$triple, not optimized"
 }
 
-# What only wine lacks, and Windows 10 has: see `run_on_wine`.
+# What only wine and MinGW lack, and Windows 10 has: see `run_on_wine`.
 NOT_ON_WINE=(
     # wine 8 neither replaces nor deletes a file at once that a program has open: FileRenameInfoEx
     # and FileDispositionInfoEx with the semantics of POSIX.

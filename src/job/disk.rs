@@ -58,10 +58,11 @@ pub(super) fn is_folder(path: &Path) -> Result<bool> {
     Ok(kind_at(path)?.is_some_and(|kind| kind.is_dir()))
 }
 
-/// The result of `call`. Windows refuses to rename or to delete what a program has open, and others
-/// open files of a job for moments: there the call is made again for two seconds.
+/// The result of `call`, which reads, renames or deletes something of a job that ends. Windows
+/// refuses that while a program has it open, and others open files of a job for moments: there the
+/// call is made again for half a second.
 pub(super) fn when_free<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let until = Instant::now() + Duration::from_secs(2);
+    let until = Instant::now() + Duration::from_millis(500);
     loop {
         match retried(&mut call) {
             Err(error) if in_use(&error).is_some() && Instant::now() < until => {
@@ -72,12 +73,13 @@ pub(super) fn when_free<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Resul
     }
 }
 
-/// The error of the end of a job in the folder at `path`, with a reason where Windows says that a
-/// program has a file open.
+/// The error of a job in the folder at `path` that cannot be ended, with a reason where Windows
+/// refuses it.
 pub(super) fn not_ended(path: &Path, error: io::Error) -> Error {
-    let reason = in_use(&error);
+    const REASON: &str = "a program has a file of this job open, or you may not change it: end that program, and try again";
+    let is_refused = in_use(&error).is_some();
     let error = Error::io(path, error);
-    reason.map_or(error.clone(), |reason| error.because(reason))
+    if is_refused { error.because(REASON) } else { error }
 }
 
 /// `options`, which open no link.
@@ -116,7 +118,8 @@ pub(super) fn read_text(path: &Path, may_link: bool) -> Result<String> {
 /// Whether `error` says that nothing is there. Wine says that a name in a folder that is being
 /// removed is not one.
 pub(super) fn is_absent(error: &io::Error) -> bool {
-    let is_no_name = cfg!(windows) && error.kind() == io::ErrorKind::InvalidFilename;
+    const INVALID_NAME: i32 = 123;
+    let is_no_name = cfg!(windows) && error.raw_os_error() == Some(INVALID_NAME);
     error.kind() == io::ErrorKind::NotFound || is_no_name
 }
 

@@ -40,7 +40,7 @@ pub struct Scan {
 
 impl Scan {
     /// How many bytes are free when what nobody needs is removed: orphans, except those that only
-    /// may be weights, and what interrupted saves left.
+    /// may be weights, and what interrupted saves and ended jobs left.
     pub fn reclaimable(&self) -> u64 {
         let orphans = self.orphans.iter().filter(|it| it.certainty != Certainty::Possible);
         let is_unneeded = |kind| matches!(kind, LeftKind::Unneeded | LeftKind::Committed);

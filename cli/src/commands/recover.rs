@@ -34,12 +34,14 @@ fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let unknown = "what was recovered is not known: run `recover` again";
     let done = |_: &_| Some("what could be recovered was recovered".to_owned());
     let (recovery, removed) = stop::interruptible(unknown, || recovered(args), done)?;
-    if args.json {
-        out.json(&RecoverReport::new(&args.path, &recovery, &removed))?;
-    } else {
-        print(&recovery, &removed, out)?;
-    }
+    let printed = match args.json {
+        true => {
+            out.json(&RecoverReport::new(&args.path, &recovery, &removed)).map_err(Failure::from)
+        }
+        false => print(&recovery, &removed, out),
+    };
     recovery.errors.iter().for_each(print_error);
+    printed?;
     Ok(Outcome::of(recovery.errors.is_empty()))
 }
 
@@ -154,6 +156,7 @@ pub fn before_reading(model: &Path) {
         let said = format!("a save of `{path}` was interrupted; it is {what}");
         print_on_stderr(format_args!("warning: {said}"));
         SAID.lock().unwrap_or_else(PoisonError::into_inner).push(said);
+        stop::written("an interrupted save was recovered".to_owned());
     }
 }
 

@@ -232,7 +232,6 @@ fn a_signal_to_the_end_of_a_job_does_not_say_that_nothing_was_changed() {
 #[test]
 fn a_signal_to_a_recovery_does_not_say_that_nothing_was_changed() {
     let folder = Folder::with_model();
-    fs::write(folder.path(".m.onnx.switching"), "").unwrap();
     let held = File::open(folder.path("")).unwrap();
     flock(&held, FlockOperation::LockExclusive).unwrap();
     let mut child = start(&mut folder.command(&["recover", "."]));
@@ -256,9 +255,6 @@ fn a_signal_to_a_recovery_does_not_say_that_nothing_was_changed() {
 fn a_signal_to_work_in_a_store_says_what_is_not_known() {
     const URL: &str = "s3://models/m.onnx";
     const VERSION: &str = "s3://models/m.version-20261127T181530.123456Z-0123456789abcdef.onnx";
-    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    server.set_nonblocking(true).unwrap();
-    let address = format!("http://{}", server.local_addr().unwrap());
     let folder = Folder::with_model();
     let is_there = "is not known: `digest` tells which model is there";
     let cases: [(&[&str], String); 6] = [
@@ -278,6 +274,9 @@ fn a_signal_to_work_in_a_store_says_what_is_not_known() {
         ),
     ];
     for (args, said) in cases {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        server.set_nonblocking(true).unwrap();
+        let address = format!("http://{}", server.local_addr().unwrap());
         let mut command = folder.command(args);
         command.env("AWS_ENDPOINT_URL", &address).env("AWS_SKIP_SIGNATURE", "true");
         let mut child = start(command.env("no_proxy", "127.0.0.1"));

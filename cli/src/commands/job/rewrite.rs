@@ -26,6 +26,18 @@ use crate::terminal::stop;
 
 /// Plans, and prints the job or what it is.
 pub fn run(args: &JobRewriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let unknown = "whether a job was planned is not known: `job list` shows the jobs of a folder, \
+                   and `job abort` ends one";
+    let job = stop::interruptible(unknown, || plan_and_write(args), |job| Some(planned(&**job)))?;
+    print(args, &*job, out)
+}
+
+fn planned(job: &dyn AnyJob) -> String {
+    format!("the job `{}` was planned", job.named().folder.display())
+}
+
+/// Plans the job, and writes it where it is asked for.
+fn plan_and_write(args: &JobRewriteArgs) -> Result<Box<dyn AnyJob>, Failure> {
     let job = plan(args)?;
     if let Some(path) = &args.job
         && let Err(error) = write(path, &*job)
@@ -34,8 +46,7 @@ pub fn run(args: &JobRewriteArgs, out: &mut Output) -> Result<Outcome, Failure> 
         drop(job.abort());
         return Err(error);
     }
-    stop::written(planned(&*job));
-    print(args, &*job, out)
+    Ok(job)
 }
 
 fn plan(args: &JobRewriteArgs) -> Result<Box<dyn AnyJob>, Failure> {
@@ -54,14 +65,7 @@ fn plan(args: &JobRewriteArgs) -> Result<Box<dyn AnyJob>, Failure> {
         let own = needed::files(input, reading::mapping(&args.trust, args.no_mmap))?;
         refusal(path, &own, false).map_or(Ok(()), Err)?;
     }
-    let recast = recast(args)?;
-    let unknown = "whether a job was planned is not known: `job list` shows the jobs of a folder, \
-                   and `job abort` ends one";
-    stop::interruptible(unknown, || doors::plan(args, recast), |job| Some(planned(&**job)))
-}
-
-fn planned(job: &dyn AnyJob) -> String {
-    format!("the job `{}` was planned", job.named().folder.display())
+    doors::plan(args, recast(args)?)
 }
 
 /// Prints the job where a program reads it, else what it is.

@@ -65,7 +65,7 @@ pub(super) fn when_free<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Resul
     let until = Instant::now() + Duration::from_millis(500);
     loop {
         match retried(&mut call) {
-            Err(error) if in_use(&error).is_some() && Instant::now() < until => {
+            Err(error) if is_refused(&error) && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(2));
             }
             result => return result,
@@ -73,11 +73,18 @@ pub(super) fn when_free<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Resul
     }
 }
 
+/// Whether Windows may refuse a call only as long as a program has something open: a folder has a
+/// deleted file until then.
+fn is_refused(error: &io::Error) -> bool {
+    let is_not_empty = cfg!(windows) && error.kind() == io::ErrorKind::DirectoryNotEmpty;
+    in_use(error).is_some() || is_not_empty
+}
+
 /// The error of a job in the folder at `path` that cannot be ended, with a reason where Windows
 /// refuses it.
 pub(super) fn not_ended(path: &Path, error: io::Error) -> Error {
     const REASON: &str = "a program has a file of this job open, or you may not change it: end that program, and try again";
-    let is_refused = in_use(&error).is_some();
+    let is_refused = is_refused(&error);
     let error = Error::io(path, error);
     if is_refused { error.because(REASON) } else { error }
 }

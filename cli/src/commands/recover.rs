@@ -29,7 +29,7 @@ impl Execute for RecoverArgs {
     }
 }
 
-/// Completes or undoes the interrupted saves in the folder, or of the model, and says which.
+/// Recovers, and says what was completed, undone and removed.
 fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let unknown = "what was recovered is not known: run `recover` again";
     let done = |_: &_| Some("what could be recovered was recovered".to_owned());
@@ -45,6 +45,7 @@ fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(recovery.errors.is_empty()))
 }
 
+/// Completes or undoes the interrupted saves in the folder, or of the model.
 fn recovered(args: &RecoverArgs) -> Result<(Recovery, Removed), Failure> {
     let mut recovery = recover(&args.path)?;
     let folder = if args.path.is_dir() { &*args.path } else { targets::folder(&args.path) };

@@ -16,6 +16,7 @@ for that are those of scripts/release-requirements.txt.
 """
 
 import argparse
+import base64
 import functools
 import hashlib
 import io
@@ -279,7 +280,8 @@ def make_wheel(options):
     licenses = ROOT / "python" / LICENSES
     licenses.write_bytes(licenses_of_dependencies("onnx-container-python", target))
     try:
-        keep_new(options.out, build, build_environment(target), "*.whl")
+        environment = build_environment(target)
+        keep_new(options.out, build, environment, "*.whl", without_own_paths)
     finally:
         licenses.unlink()
 
@@ -289,12 +291,33 @@ def make_sdist(options):
     keep_new(options.out, build, build_environment(host()), "*.tar.gz")
 
 
-def keep_new(out, build, environment, pattern):
-    """What maturin made, with its SHA-256."""
+def keep_new(out, build, environment, pattern, change=bytes):
+    """What maturin made and `change` makes of it, with its SHA-256."""
     with tempfile.TemporaryDirectory() as folder:
         run(*build, "--out", folder, env=environment)
         (made,) = Path(folder).glob(pattern)
-        write(out / made.name, made.read_bytes())
+        write(out / made.name, change(made.read_bytes()))
+
+
+def without_own_paths(wheel):
+    """The wheel, with an SBOM that names no folder of this machine, as that of maturin does."""
+    changed, digests = io.BytesIO(), {}
+    with zipfile.ZipFile(io.BytesIO(wheel)) as old, zipfile.ZipFile(changed, "w") as new:
+        # The list of the files is the last of them.
+        for entry in old.infolist():
+            data = old.read(entry)
+            if entry.filename.endswith(".cyclonedx.json"):
+                data = data.replace(ROOT.as_uri().encode(), b"file:///source")
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+                digests[entry.filename] = f"{entry.filename},sha256={digest.decode()},{len(data)}"
+            elif entry.filename.endswith(".dist-info/RECORD"):
+                lines = [line.split(",") for line in data.decode().splitlines()]
+                lines = [digests.pop(line[0], ",".join(line)) for line in lines]
+                data = "".join(f"{line}\n" for line in lines).encode()
+            new.writestr(entry, data, compresslevel=9)
+    if digests:
+        sys.exit(f"The wheel does not list {', '.join(digests)}.")
+    return changed.getvalue()
 
 
 # Crates and what they are made of

@@ -559,7 +559,7 @@ run_python_package() {
     # Those of torch and Ray have sections of their own.
     pytest "$VENV/bin/python" python/tests --ignore python/tests/test_torch.py --ignore python/tests/test_pipelines.py --ignore python/tests/test_match.py \
         --ignore python/tests/test_torch_writer.py --ignore python/tests/test_ray.py
-    ONNX_CONTAINER_PYTHON=$VENV/bin/python test_workspace --test power_cut -- --ignored
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python test_workspace --test power_cut -- --ignored save_of_python
     "$VENV/bin/python" -m mypy --strict --ignore-missing-imports python/tests/typed.py
     (cd python && "$VENV/bin/python" -m mypy --ignore-missing-imports -p onnx_container)
     "$VENV/bin/python" -m mypy.stubtest --ignore-unused-allowlist --allowlist python/tests/stubtest.txt onnx_container._core
@@ -648,6 +648,17 @@ kill_on_coarse_disks() {
     ONNX_CONTAINER_KILL_FOLDERS=$disks test_workspace --test killed on_another_disk -- --nocapture
 }
 
+# Real file systems on disks that lose what they were not told to flush: FUSE records the writes of
+# a loop device, as dm-log-writes does where a kernel has it.
+cut_power_of_disks() {
+    if [[ -e /dev/fuse ]]; then
+        test_workspace --test power_cut -- --nocapture --ignored a_disk_of
+    else
+        printf '!!! SKIPPED in part: no FUSE, so the power of real file systems is not cut\n'
+        [[ ${CI:-} != true ]]
+    fi
+}
+
 # test_caseless_disk FOLDER: names that differ in case are one on NTFS, which is run by FUSE here: few
 # kernels have a file system without case. (The drivers of exFAT for FUSE number files by their path,
 # so that one file is two.)
@@ -665,8 +676,9 @@ test_caseless_disk() {
 }
 
 # What is repacked on file systems where files can share extents takes no space, what does not fit
-# on a disk changes nothing there, a save that is killed where the clock is coarse leaves one model,
-# and names that differ in case are those of one model where case does not count.
+# on a disk changes nothing there, a save that is killed where the clock is coarse leaves one model
+# and so does a cut of the power, and names that differ in case are those of one model where case
+# does not count.
 run_on_other_disks() {
     local folder
     [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
@@ -690,6 +702,7 @@ run_on_other_disks() {
         test_workspace --test cli -- --nocapture --test-threads 1 troubles::a_disk_that_is_full \
         model_files_shared::weights_on_another_file_system
     kill_on_coarse_disks "$folder"
+    cut_power_of_disks
     test_caseless_disk "$folder"
 }
 

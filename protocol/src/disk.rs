@@ -140,6 +140,13 @@ impl Change {
         own.fold(0, |bits, slot| bits | folder_of(slot).bit())
     }
 
+    /// Of a rename to the flushed folder `to` from another one, what a disk may not have done yet.
+    fn old_name_left(&self, to: Folder) -> Option<Self> {
+        let from = self.from.filter(|from| folder_of(*from) != to)?;
+        let is_rename = self.to.is_some_and(|slot| folder_of(slot) == to);
+        is_rename.then_some(Self { from: Some(from), to: None, replaced: 0, ..*self })
+    }
+
     /// The slots that it reads or changes, as bits.
     fn slots(&self) -> u32 {
         let own = [self.from, self.to].into_iter().flatten();
@@ -175,6 +182,8 @@ pub struct Disk {
     may_fail: bool,
     /// Whether a power failure loses no step in a folder without those after it there.
     in_order: bool,
+    /// Whether a flush of the folder that a file was renamed to may leave its old name too.
+    both_names: bool,
     /// The files whose bytes are not on the disk, and those whose bytes are gone.
     dirty: u32,
     lost: u32,
@@ -182,10 +191,10 @@ pub struct Disk {
 
 impl Disk {
     /// A disk with nothing on it, whose power `may_fail`.
-    pub fn new(may_fail: bool, in_order: bool) -> Self {
+    pub fn new(may_fail: bool, in_order: bool, both_names: bool) -> Self {
         let now = Slots([0; SLOTS]);
         let (flushed, waiting) = (now.clone(), Vec::new());
-        Self { now, flushed, waiting, may_fail, in_order, dirty: 0, lost: 0 }
+        Self { now, flushed, waiting, may_fail, in_order, both_names, dirty: 0, lost: 0 }
     }
 
     /// Puts a file on the disk before all begins.
@@ -247,14 +256,20 @@ impl Disk {
                 folders |= if self.in_order { change.folders() } else { 0 };
             }
         }
-        let mut kept = keep.into_iter();
-        let flushed = &mut self.flushed;
-        self.waiting.retain(|change| {
-            let keep = kept.next() == Some(true);
+        let waiting = std::mem::take(&mut self.waiting);
+        for (number, (change, keep)) in waiting.iter().zip(keep).enumerate() {
+            if !keep {
+                self.waiting.push(*change);
+                continue;
+            }
+            let later = waiting.iter().skip(number + 1).fold(0, |bits, it| bits | it.slots());
+            let rest = change.old_name_left(folder);
+            let rest = rest.filter(|it| self.both_names && it.slots() & later == 0);
+            let from = change.from.filter(|_| rest.is_none());
             // What it needs is flushed with it or was before, so this is possible.
-            let _ = keep.then(|| flushed.apply(change));
-            !keep
-        });
+            let _ = self.flushed.apply(&Change { from, ..*change });
+            self.waiting.extend(rest);
+        }
     }
 
     /// Whether the bytes of the file `name` of `save` are there.
@@ -293,7 +308,14 @@ impl Disk {
             }
         }
         let lost = self.lost | kept.lost;
-        let (flushed, waiting, in_order) = (now.clone(), Vec::new(), self.in_order);
-        Some(Self { flushed, now, waiting, may_fail, in_order, dirty: 0, lost })
+        Some(Self {
+            flushed: now.clone(),
+            now,
+            waiting: Vec::new(),
+            may_fail,
+            dirty: 0,
+            lost,
+            ..*self
+        })
     }
 }

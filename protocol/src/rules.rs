@@ -54,6 +54,8 @@ pub enum Mutation {
     WeightsNotFlushed,
     ModelNotFlushed,
     StagingNotFlushed,
+    SecondNamesStay,
+    UndoneOldNotFlushed,
 }
 
 /// What is searched.
@@ -73,6 +75,9 @@ pub struct Rules {
     pub power_failures: u8,
     /// Whether a power failure keeps the steps in a folder in their order. Else it keeps any.
     pub in_order: bool,
+    /// Whether a flush of the folder that a file was renamed to may leave its old name too, until
+    /// the other folder is flushed.
+    pub both_names: bool,
     /// Whether the journal's inodes tell old files from new ones. All files have one length and one
     /// time.
     pub inodes: bool,

@@ -3,7 +3,7 @@
 //! As in `src/files/recovery/switch.rs`, where the files are says what is done. The length and the
 //! time of all files are equal here, so they tell nothing.
 
-use crate::disk::{Disk, Folder, JOURNAL, MODEL, Slots, new_file, old_file, staging};
+use crate::disk::{Disk, Folder, JOURNAL, MODEL, NAMES, Slots, new_file, old_file, staging};
 use crate::process::Call;
 use crate::rules::{Journal, Mutation, Rules};
 
@@ -93,6 +93,9 @@ impl<'a> Switch<'a> {
     /// The calls of a recovery; `None` where nothing may be touched.
     pub fn recover(mut self) -> Option<Vec<Call>> {
         let way = self.way();
+        if way != Way::None && !self.rules.has(Mutation::SecondNamesStay) {
+            self.drop_second_names();
+        }
         if way != Way::Done {
             self.flush_unless(Mutation::FoundJournalNotFlushed);
         }
@@ -110,6 +113,25 @@ impl<'a> Switch<'a> {
             self.end();
         }
         Some(self.calls)
+    }
+
+    /// Takes files that are in place out of the staging folder.
+    fn drop_second_names(&mut self) {
+        let writer = self.journal.writer;
+        for name in self.journal.names() {
+            for slot in [new_file(writer, name), old_file(writer, name)] {
+                if self.is_in_place_too(slot) {
+                    self.slots.put(slot, 0);
+                    self.calls.push(Call::Delete(slot));
+                }
+            }
+        }
+    }
+
+    /// Whether a power failure left both names of a rename.
+    fn is_in_place_too(&self, slot: u8) -> bool {
+        let file = self.slots.at(slot);
+        self.is_resumed && file != 0 && file == self.slots.at(slot % NAMES)
     }
 
     /// Removes the staging folder and then the journal.
@@ -199,9 +221,11 @@ impl<'a> Switch<'a> {
 
     fn found(&self, name: u8) -> FoundFiles {
         let (journal, writer) = (self.journal, self.journal.writer);
-        let at = |slot| Some(self.slots.at(slot)).filter(|file| *file != 0);
+        let at = |slot| {
+            Some(self.slots.at(slot)).filter(|file| *file != 0 && !self.is_in_place_too(slot))
+        };
         let is_whole = |file: u8| self.disk.is_whole(file, name);
-        let in_place = at(name);
+        let in_place = Some(self.slots.at(name)).filter(|file| *file != 0);
         let new = at(new_file(writer, name));
         let staged = new.is_some_and(is_whole);
         let saved = journal.old(name) != 0 && at(old_file(writer, name)).is_some();
@@ -238,7 +262,8 @@ impl<'a> Switch<'a> {
 
     fn has_staged_weights(&self) -> bool {
         let writer = self.journal.writer;
-        self.journal.weights().any(|name| !self.slots.is_free(new_file(writer, name)))
+        let is_staged = |slot| !self.slots.is_free(slot) && !self.is_in_place_too(slot);
+        self.journal.weights().any(|name| is_staged(new_file(writer, name)))
     }
 
     /// The renames that are left, in their order.
@@ -297,6 +322,9 @@ impl<'a> Switch<'a> {
         self.calls.push(Call::Flush(Folder::Main));
         self.bring_old_back();
         self.calls.push(Call::Flush(Folder::Main));
+        if !self.rules.has(Mutation::UndoneOldNotFlushed) {
+            self.calls.push(Call::Flush(Folder::Old(writer)));
+        }
     }
 
     fn bring_old_back(&mut self) {

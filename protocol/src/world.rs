@@ -105,6 +105,10 @@ impl World {
         let Some(journal) = (0..WRITERS).find(|&writer| is_old(writer)) else {
             return slot >= NAMES;
         };
+        // It is in place too.
+        if self.disk.now.at(slot % NAMES) == self.disk.now.at(slot) {
+            return true;
+        }
         let Some(journal) = self.journals.get(usize::from(journal)) else { return false };
         let now = &self.disk.now;
         if rules.removes(journal.writer) {
@@ -314,7 +318,7 @@ impl Model for Rules {
     type Action = Action;
 
     fn start(&self) -> World {
-        let mut disk = Disk::new(self.power_failures > 0, self.in_order);
+        let mut disk = Disk::new(self.power_failures > 0, self.in_order, self.both_names);
         if self.begins_with_model() {
             self.files(OLD).for_each(|name| disk.begin_with(name, OLD));
         }

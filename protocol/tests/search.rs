@@ -12,12 +12,13 @@ const NOBODY: Rules = Rules {
     fails: 0,
     power_failures: 0,
     in_order: true,
+    both_names: false,
     inodes: true,
     mutation: None,
 };
 
 /// Who takes part and what happens to them.
-const CASES: [(&str, Rules); 6] = [
+const CASES: [(&str, Rules); 8] = [
     (
         "two writers and a reader, 2 kills, 1 failed rename",
         Rules { writers: 2, reader: true, kills: 2, fails: 1, ..NOBODY },
@@ -41,6 +42,21 @@ const CASES: [(&str, Rules); 6] = [
     (
         "two writers, 1 power failure in any order",
         Rules { writers: 2, power_failures: 1, in_order: false, ..NOBODY },
+    ),
+    (
+        "a writer, 2 kills, 1 failed rename, 2 power failures that leave both names",
+        Rules { kills: 2, fails: 1, power_failures: 2, both_names: true, ..NOBODY },
+    ),
+    (
+        "the same in any order",
+        Rules {
+            kills: 2,
+            fails: 1,
+            power_failures: 2,
+            in_order: false,
+            both_names: true,
+            ..NOBODY
+        },
     ),
 ];
 
@@ -104,6 +120,7 @@ const FAIL: Rules = Rules { fails: 1, ..NOBODY };
 const TWO: Rules = Rules { writers: 2, kills: 1, ..NOBODY };
 const READ: Rules = Rules { reader: true, kills: 1, ..NOBODY };
 const POWER: Rules = Rules { power_failures: 1, ..NOBODY };
+const BOTH_NAMES: Rules = Rules { both_names: true, ..POWER };
 const ANY_ORDER: Rules = Rules { kills: 1, power_failures: 1, in_order: false, ..NOBODY };
 
 #[test]
@@ -215,6 +232,20 @@ fn each_way_to_break_the_protocol_is_found() {
             Mutation::StagingNotFlushed,
             SameNames,
             ANY_ORDER,
+            LEFT,
+        ),
+        (
+            "a recovery takes a name that a rename has left for a file",
+            Mutation::SecondNamesStay,
+            SameNames,
+            BOTH_NAMES,
+            OTHERS,
+        ),
+        (
+            "`old/` is not flushed at the end of an undo",
+            Mutation::UndoneOldNotFlushed,
+            SameNames,
+            Rules { fails: 1, ..BOTH_NAMES },
             LEFT,
         ),
     ];

@@ -314,7 +314,11 @@ fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Rec
 
 /// Completes the switch, `true`, or undoes it, and removes what it leaves.
 fn go_on(switch: &Switch, directory: &Path, name: &str) -> Result<Option<bool>> {
-    let finished = match switch.way()? {
+    let way = switch.way()?;
+    if way != Way::None {
+        switch.drop_second_names()?;
+    }
+    let finished = match way {
         Way::Done => None,
         // The save may have been killed before its journal was on the disk. Where a power failure
         // loses the journal alone, nobody knows of the files that were moved.

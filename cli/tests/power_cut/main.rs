@@ -22,9 +22,11 @@
 )]
 
 mod cases;
+mod device;
 mod disk;
 mod models;
 mod names;
+mod real;
 mod record;
 mod state;
 #[path = "../killed/tracer.rs"]
@@ -40,6 +42,7 @@ use tempfile::TempDir;
 use crate::cases::Case;
 use crate::disk::States;
 use crate::names::Rule;
+use crate::real::Kind;
 use crate::record::{Disk, Record, record};
 use crate::verdict::{Judge, Verdict};
 
@@ -146,6 +149,57 @@ fn a_power_failure_leaves_the_old_model_or_the_new_one() {
 fn a_power_failure_during_a_save_of_python_leaves_the_old_model_or_the_new_one() {
     let (durable, others) = check(cases::of_python());
     assert!(durable > 700 && others > 1000, "{durable} and {others} states");
+}
+
+/// How many disks of each run are looked at where `ONNX_CONTAINER_DISKS` does not say how many.
+const FEW_DISKS: usize = 6;
+
+/// Cuts the power of real file systems of a kind: all cases, where `ONNX_CONTAINER_DISKS` is set.
+fn check_disks(kind: &Kind) {
+    let most = std::env::var("ONNX_CONTAINER_DISKS").ok().map(|text| text.parse().unwrap());
+    let cases: Vec<_> = match most {
+        Some(_) => cases::all(),
+        // A save, several models at once, and a recovery.
+        None => cases::few()
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| [0, 3, 5].contains(at))
+            .map(|(_, (case, _))| case)
+            .collect(),
+    };
+    let (mut wrong, mut disks) = (Vec::new(), 0);
+    for case in cases.iter().filter(|case| case.sync) {
+        let found = real::check(kind, case, most.unwrap_or(FEW_DISKS)).unwrap();
+        disks += found.disks;
+        assert!(found.verdicts.contains_key(&Verdict::New), "{}", case.name);
+        wrong.extend(found.wrong);
+    }
+    println!("{disks} disks of {}", kind.name);
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+#[ignore = "mounts file systems: needs root, FUSE and mkfs.ext4"]
+fn a_disk_of_ext4_whose_power_is_cut_has_the_old_model_or_the_new_one() {
+    check_disks(&real::EXT4);
+}
+
+#[test]
+#[ignore = "mounts file systems: needs root, FUSE and mkfs.ext4"]
+fn a_disk_of_ext4_that_orders_no_data_has_the_old_model_or_the_new_one() {
+    check_disks(&real::EXT4_EARLY);
+}
+
+#[test]
+#[ignore = "mounts file systems: needs root, FUSE and mkfs.xfs"]
+fn a_disk_of_xfs_whose_power_is_cut_has_the_old_model_or_the_new_one() {
+    check_disks(&real::XFS);
+}
+
+#[test]
+#[ignore = "mounts file systems: needs root, FUSE and mkfs.btrfs"]
+fn a_disk_of_btrfs_whose_power_is_cut_has_the_old_model_or_the_new_one() {
+    check_disks(&real::BTRFS);
 }
 
 /// Whether a disk has states that are wrong, or on which a folder stays that is nobody's.

@@ -298,7 +298,6 @@ impl Replay<'_> {
         for (place, named) in entries(self.now) {
             let is_new = Self::places(self.names, named).is_empty();
             self.names.insert(place, named);
-            self.inode(named);
             if is_new {
                 self.folder(named);
             }

@@ -139,9 +139,14 @@ impl<'r> Disk<'r> {
 }
 
 /// Runs `command` and records what it does in `folder`.
+pub fn record(folder: &Path, command: Command) -> Record {
+    record_with(folder, command, &mut |_| {})
+}
+
+/// The same, and calls `after` with the number of calls that were done after each.
 #[expect(clippy::zombie_processes, reason = "its end is waited for by `follow`")]
-pub fn record(folder: &Path, mut command: Command) -> Record {
-    let mut recorder = Recorder::new(folder);
+pub fn record_with(folder: &Path, mut command: Command, after: &mut dyn FnMut(usize)) -> Record {
+    let mut recorder = Recorder::new(folder, after);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
     assert!(matches!(waitpid(pid, Some(WaitPidFlag::WUNTRACED)), Ok(WaitStatus::Stopped(..))));
@@ -223,6 +228,7 @@ fn follow(pid: Pid, recorder: &mut Recorder<'_>) -> i32 {
 
 struct Recorder<'f> {
     folder: &'f Path,
+    after: &'f mut dyn FnMut(usize),
     record: Record,
     /// The inodes that have a name now.
     live: HashMap<u64, Id>,
@@ -237,7 +243,7 @@ struct Found {
 }
 
 impl<'f> Recorder<'f> {
-    fn new(folder: &'f Path) -> Self {
+    fn new(folder: &'f Path, after: &'f mut dyn FnMut(usize)) -> Self {
         let record = Record {
             start: Names::new(),
             end: Names::new(),
@@ -249,7 +255,8 @@ impl<'f> Recorder<'f> {
             code: 0,
             stderr: String::new(),
         };
-        let mut recorder = Self { folder, record, live: HashMap::new(), names: Names::new() };
+        let mut recorder =
+            Self { folder, after, record, live: HashMap::new(), names: Names::new() };
         let found = recorder.look("");
         (recorder.live, recorder.names) = (found.live, found.names.clone());
         recorder.record.start = found.names;
@@ -327,5 +334,6 @@ impl<'f> Recorder<'f> {
         }
         (self.live, self.names) = (found.live, found.names);
         self.record.calls.last_mut().unwrap().names = changes;
+        (self.after)(self.record.calls.len());
     }
 }

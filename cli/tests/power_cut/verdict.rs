@@ -75,7 +75,21 @@ impl<'c> Judge<'c> {
 
     /// What a state is that was checked. At the end of a durable command it is the new one.
     pub fn of(&self, state: &State, is_end: bool) -> Judged {
-        let mut judged = self.known[state].clone();
+        self.at_end(self.known[state].clone(), is_end)
+    }
+
+    /// What the folder `root` is, of a durable command; it is recovered.
+    pub fn of_folder(&self, root: &Path, is_end: bool) -> Judged {
+        let seen = self.seen(root);
+        let judged = self.recovered(root, false);
+        let judged = match judged.verdict {
+            Ok(verdict) => with_seen(judged, verdict, seen),
+            Err(_) => judged,
+        };
+        self.at_end(judged, is_end)
+    }
+
+    fn at_end(&self, mut judged: Judged, is_end: bool) -> Judged {
         if let Ok(found) = judged.verdict
             && is_end
             && self.case.sync
@@ -96,21 +110,15 @@ impl<'c> Judge<'c> {
             lock(seen).insert(visible, found.clone());
             found
         });
-        let mut judged = self.recovered(&self.made(state, true), state);
-        let Ok(verdict) = judged.verdict else { return judged };
         let is_torn = self.is_torn(state);
-        match seen {
-            _ if !self.case.sync && is_torn => {}
-            Err(said) => judged.verdict = Err(format!("seen by others: {said}")),
-            // What others see is not older than what recovery finds.
-            Ok(Seen::New) if verdict == Verdict::Old => {
-                judged.verdict = Err("others see the new one, then it is the old one".to_owned());
-            }
-            Ok(seen) => judged.is_cut_off = seen == Seen::CutOff,
+        let mut judged = self.recovered(self.made(state, true).path(), is_torn);
+        let Ok(verdict) = judged.verdict else { return judged };
+        if self.case.sync || !is_torn {
+            judged = with_seen(judged, verdict, seen);
         }
         // As a copy of the folder, in which the inodes of the journal are those of nobody.
         if self.case.sync && state.iter().any(|entry| is_journal(&entry.path)) {
-            let again = self.recovered(&self.made(state, false), state).verdict;
+            let again = self.recovered(self.made(state, false).path(), is_torn).verdict;
             if again != Ok(verdict) {
                 judged.verdict = Err(format!("{verdict:?}, but as a copy {again:?}"));
             }
@@ -191,11 +199,11 @@ impl<'c> Judge<'c> {
     }
 
     /// What recovery makes of the folder `root`, and whether a folder without its list stays.
-    fn recovered(&self, folder: &TempDir, state: &State) -> Judged {
-        let (root, mut is_left) = (folder.path(), false);
+    fn recovered(&self, root: &Path, is_torn: bool) -> Judged {
+        let mut is_left = false;
         let verdict = self.recover(root, &mut is_left);
         let verdict = match verdict {
-            Err(_) if !self.case.sync && self.is_torn(state) => self.told_by_digests(root),
+            Err(_) if !self.case.sync && is_torn => self.told_by_digests(root),
             verdict => verdict,
         };
         Judged { verdict, is_left, is_cut_off: false }
@@ -358,6 +366,18 @@ impl<'c> Judge<'c> {
             found => Err(format!("signatures that are new: {found:?}")),
         }
     }
+}
+
+/// With what others see, which is not older than the `verdict` of recovery.
+fn with_seen(mut judged: Judged, verdict: Verdict, seen: Result<Seen, String>) -> Judged {
+    match seen {
+        Err(said) => judged.verdict = Err(format!("seen by others: {said}")),
+        Ok(Seen::New) if verdict == Verdict::Old => {
+            judged.verdict = Err("others see the new one, then it is the old one".to_owned());
+        }
+        Ok(seen) => judged.is_cut_off = seen == Seen::CutOff,
+    }
+    judged
 }
 
 /// What others see.

@@ -41,6 +41,14 @@ impl Step {
             Self::DeleteFolder(path) => fs::remove_dir(path).unwrap(),
         }
     }
+
+    /// Gives what was renamed its old name too.
+    #[cfg(unix)]
+    fn leave_both_names(&self) {
+        if let Self::Rename(from, to) = self {
+            fs::hard_link(to, from).unwrap();
+        }
+    }
 }
 
 /// A file that the switch removes.
@@ -296,6 +304,58 @@ fn a_power_failure_between_two_flushes_leaves_all_old_or_all_new_files() {
                 let chosen = chosen.filter(|(bit, _)| written >> bit & 1 == 1);
                 chosen.for_each(|(_, step)| step.run());
                 case.check(&["new"], &format!("list {failed}, {written:b} written"));
+            }
+        }
+    });
+}
+
+/// A disk of btrfs may have a rename's new name, and the old name too.
+#[cfg(unix)]
+#[test]
+fn a_power_failure_that_leaves_both_names_of_renames_is_recovered() {
+    each_case(|old, how| {
+        let steps = Case::new(old, how).switch();
+        let (away, all) = (steps[0].len(), steps.concat().len());
+        for done in 0..=all {
+            // Names that were taken again are those of new files.
+            let first = if done > away { away } else { 0 };
+            for both in subsets(done - first) {
+                let case = Case::new(old, how);
+                for (number, step) in case.switch().concat().iter().take(done).enumerate() {
+                    step.run();
+                    if number >= first && both >> (number - first) & 1 == 1 {
+                        step.leave_both_names();
+                    }
+                }
+                case.check(&["new"], &format!("{done} of {all}, {both:b} with both names"));
+            }
+        }
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_power_failure_that_leaves_both_names_of_an_undo_is_recovered() {
+    each_case(|old, how| {
+        let steps = Case::new(old, how).switch().concat();
+        for done in 0..steps.len() {
+            let undo = Case::new(old, how).undo(&steps[..done]);
+            for both in subsets(undo.len()) {
+                let case = Case::new(old, how);
+                let steps = case.switch().concat();
+                steps[..done].iter().for_each(Step::run);
+                let undo = case.undo(&steps[..done]);
+                for (number, step) in undo.iter().enumerate() {
+                    step.run();
+                    // The folder is flushed after new files are taken out of it.
+                    let is_old = matches!(step, Step::Rename(from, _) if from.starts_with(case.staged("old")));
+                    if both >> number & 1 == 1 && is_old {
+                        step.leave_both_names();
+                    }
+                }
+                let deletes = matches!(undo.first(), Some(Step::Delete(_)));
+                let expected = if deletes { "old" } else { "new" };
+                case.check(&[expected], &format!("{done} steps undone, {both:b} with both names"));
             }
         }
     });

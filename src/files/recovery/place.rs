@@ -128,6 +128,27 @@ impl OpenFolder {
         }
     }
 
+    /// Whether what is called `name` here and `other_name` in `other` is one file with two names.
+    pub(super) fn is_same_file(
+        &self,
+        name: &str,
+        (other, other_name): (&Self, &str),
+    ) -> io::Result<bool> {
+        use rustix::fs::{AtFlags, FileType, statat};
+        use rustix::io::Errno;
+        let file = |place: &Self, name: &str| match retried(|| {
+            statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW)
+        }) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),
+            // File systems that give two files one inode have one name for each.
+            Ok(stat) => Ok((stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(io::Error::from(error)),
+        };
+        let first = file(self, name)?;
+        Ok(first.is_some() && first == file(other, other_name)?)
+    }
+
     /// Moves the file `name` to the folder `to`, where it is called `new`.
     pub(super) fn rename(
         &self,
@@ -247,6 +268,12 @@ impl OpenFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// A rename is there as a whole or not on Windows.
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self)] // as on Unix
+    pub(super) fn is_same_file(&self, _: &str, _: (&Self, &str)) -> io::Result<bool> {
+        Ok(false)
     }
 
     /// Moves the file `name` to the folder `to`, where it is called `new`.

@@ -386,6 +386,8 @@ impl Switch {
             self.put(entry, self.old.as_ref(), RenameTarget::Free)?;
         }
         drop(self.flush());
+        // A disk may have the names in `old` too, and without the journal nobody knows that.
+        drop(self.flush_old());
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::files::recovery::found::{FoundFiles, Position, is_done};
 use crate::files::recovery::journal::{FileKind, JournalEntry, Mark};
+use crate::files::recovery::place::OpenFolder;
 use crate::files::recovery::switch::removal::way_of_removal;
 use crate::files::recovery::switch::{Switch, Way};
 
@@ -40,9 +41,8 @@ impl Switch {
     }
 
     pub(super) fn found(&self, entry: &JournalEntry) -> Result<FoundFiles> {
-        let name = entry.staged();
-        let staged = self.mark(self.new.as_ref(), &name)?;
-        let saved = self.mark(self.old.as_ref(), &name)?;
+        let [staged, saved] = [&self.new, &self.old].map(|part| self.moved(part.as_ref(), entry));
+        let (staged, saved) = (staged?, saved?);
         let in_place = self.mark(self.place_of(entry), entry.place().1)?;
         let kinds = [staged, saved, in_place].into_iter().flatten().map(|(_, kind)| kind);
         let foreign = !kinds.into_iter().all(FileKind::is_replaceable);
@@ -59,6 +59,42 @@ impl Switch {
         };
         let has_length = has_length(in_place);
         Ok(FoundFiles { position, has_length, staged: is_whole, damaged, saved, foreign })
+    }
+
+    /// The mark of the file of `entry` in a folder of the staging folder, where it is not in place
+    /// too.
+    fn moved(
+        &self,
+        part: Option<&OpenFolder>,
+        entry: &JournalEntry,
+    ) -> Result<Option<(Mark, FileKind)>> {
+        match self.is_in_place_too(part, entry)? {
+            true => Ok(None),
+            false => self.mark(part, &entry.staged()),
+        }
+    }
+
+    /// Whether the file of `entry` in a folder of the staging folder is in place too: a power
+    /// failure left both names of a rename.
+    fn is_in_place_too(&self, part: Option<&OpenFolder>, entry: &JournalEntry) -> Result<bool> {
+        let Some((part, place)) = part.zip(self.place_of(entry)).filter(|_| self.resumed) else {
+            return Ok(false);
+        };
+        part.is_same_file(&entry.staged(), (place, entry.place().1))
+            .map_err(|error| self.error(entry, error))
+    }
+
+    /// Takes files that are in place out of the staging folder: each rename of which a power
+    /// failure left both names is done then, or was not begun.
+    pub(in crate::files::recovery) fn drop_second_names(&self) -> Result<()> {
+        for entry in &self.files {
+            for part in [&self.new, &self.old].into_iter().flatten() {
+                if self.is_in_place_too(Some(part), entry)? {
+                    part.delete(&*entry.staged()).map_err(|error| self.error(entry, error))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Which file is in place: the one that has to be there, as is told from whether the new one is
@@ -92,8 +128,7 @@ impl Switch {
 
     /// Whether some of the weights are not moved into place yet: the model is the last.
     fn has_staged_weights(&self) -> Result<bool> {
-        let is_staged =
-            |entry: &JournalEntry| Ok(self.mark(self.new.as_ref(), &entry.staged())?.is_some());
+        let is_staged = |entry: &JournalEntry| Ok(self.moved(self.new.as_ref(), entry)?.is_some());
         let staged: Result<Vec<bool>> = self.weights().iter().map(is_staged).collect();
         Ok(staged?.contains(&true))
     }

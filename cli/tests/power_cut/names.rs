@@ -24,7 +24,8 @@ pub enum Rule {
     /// btrfs: the tree of the last transaction, which any time may have committed, so the disk has
     /// the first of all changes; `fsync` writes a log of one inode, which is replayed onto that:
     /// a file has its names of that time, with the folders that lead there, and a folder its
-    /// entries, of which new folders have theirs.
+    /// entries, of which new folders have theirs. A file that was renamed to the folder from another
+    /// one has both names, unless it is in the log itself: as `real` finds on disks.
     /// Source: the tests generic/321, 322, 335, 376 and 640 of fstests, which say what must
     /// survive. Of a file that was moved out of a folder, a flush of this folder may leave neither
     /// name here: 335 excludes that, after btrfs had such errors.
@@ -102,7 +103,8 @@ impl<'r> Trees<'r> {
             }
             Rule::Btrfs => {
                 let made = self.made(cut);
-                (0..=made).map(|count| self.number(&self.replayed(count, cut))).collect()
+                let both = (0..=made).flat_map(|count| [(count, false), (count, true)]);
+                both.map(|(count, keeps)| self.number(&self.replayed(count, cut, keeps))).collect()
             }
             Rule::Folders | Rule::Posix => self.sets(cut),
         }
@@ -150,13 +152,15 @@ impl<'r> Trees<'r> {
         written.unwrap_or(0).max(named.map_or(0, |(call, _)| call + 1))
     }
 
-    /// The names after the first `count` changes, and what was flushed since.
-    fn replayed(&self, count: usize, cut: usize) -> Names {
+    /// The names after the first `count` changes, and what was flushed since. A flush of a folder
+    /// may keep other names of files that were there at the transaction.
+    fn replayed(&self, count: usize, cut: usize, keeps_names: bool) -> Names {
         let mut names = self.prefixes[count].clone();
         for (at, id) in self.flushes(cut) {
             let made = self.made(at);
             if made > count {
-                let mut replay = Replay { now: &self.prefixes[made], names: &mut names };
+                let committed = keeps_names.then_some(&self.prefixes[count]);
+                let mut replay = Replay { now: &self.prefixes[made], names: &mut names, committed };
                 match self.disk.record.is_folder(id) {
                     true => replay.folder(id),
                     false => replay.inode(id),
@@ -261,6 +265,9 @@ struct Replay<'n> {
     /// The names when the log was written.
     now: &'n Names,
     names: &'n mut Names,
+    /// The names of the transaction, where files that have one keep it: only the folder is in the
+    /// log, not they themselves.
+    committed: Option<&'n Names>,
 }
 
 impl Replay<'_> {
@@ -298,6 +305,11 @@ impl Replay<'_> {
         for (place, named) in entries(self.now) {
             let is_new = Self::places(self.names, named).is_empty();
             self.names.insert(place, named);
+            let is_committed =
+                self.committed.is_some_and(|names| !Self::places(names, named).is_empty());
+            if !is_committed {
+                self.inode(named);
+            }
             if is_new {
                 self.folder(named);
             }

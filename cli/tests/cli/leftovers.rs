@@ -73,6 +73,35 @@ fn recover_takes_a_model() {
     folder.run(&["recover", "none.onnx"]).failed(&["none.onnx", "(os error 2)"]);
 }
 
+/// A power failure on btrfs can leave both names of a rename.
+#[cfg(unix)]
+#[test]
+fn a_file_with_both_names_of_a_rename_ends_no_recovery() {
+    let folder = with_inputs();
+    let model = || fs::read(folder.path("p.onnx")).unwrap();
+    let before = model();
+    interrupt_switch(&folder);
+    let old = folder.path(".p.onnx.saving-aB3xYz/old/p.onnx");
+    fs::hard_link(old, folder.path("p.onnx")).unwrap();
+    folder.run(&["recover", "p.onnx"]).done().says(&["completed", "p.onnx"]);
+    assert_eq!(model(), before);
+    assert!(!folder.names().iter().any(|name| name.starts_with('.')), "{:?}", folder.names());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_of_a_recovery_are_told_where_its_report_cannot_be_printed() {
+    let folder = with_inputs();
+    fs::write(folder.path(".p.onnx.switching"), "no journal").unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = folder.command(&["recover", ".", "--json"]).stdout(full).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    for said in ["not the journal of a save", "standard output", "was recovered"] {
+        assert!(stderr.contains(said), "{stderr}");
+    }
+}
+
 #[test]
 fn both_models_of_a_comparison_are_recovered_aloud() {
     let folder = with_inputs();

@@ -9,6 +9,7 @@ use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::leftovers::interrupt_switch;
 use crate::support::Folder;
 
 /// Starts `command` and waits until it is ready for signals, or has ended.
@@ -101,6 +102,19 @@ fn before_anything_is_written_a_signal_ends_the_command_at_once() {
         assert_eq!(output.status.code(), Some(code));
     }
     assert_eq!(folder.names(), ["m.onnx", "pipe"]);
+}
+
+#[test]
+fn a_signal_after_a_recovery_says_that_there_was_one() {
+    let folder = with_pipe();
+    folder.run(&["pack", "m.onnx", "p.onnx"]).done();
+    interrupt_switch(&folder);
+    let args = WAITS.map(|arg| if arg == "m.onnx" { "p.onnx" } else { arg });
+    let child = start(&mut folder.command(&args));
+    until(|| !folder.path(".p.onnx.switching").exists());
+    let said = send(Signal::TERM, child).stderr;
+    let (said, is_known) = (text(&said), text(&said).contains("an interrupted save was recovered"));
+    assert!(is_known || said.contains("whether an interrupted save was recovered"), "{said}");
 }
 
 /// Sends `signal` to the command while it writes. On a busy machine the write may be over before

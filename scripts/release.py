@@ -300,7 +300,7 @@ def keep_new(out, build, environment, pattern, change=bytes):
 
 
 def without_own_paths(wheel):
-    """The wheel, with an SBOM that names no folder of this machine, as that of maturin does."""
+    """The wheel with the folder of the sources replaced in its SBOM, where maturin names it."""
     changed, digests = io.BytesIO(), {}
     with zipfile.ZipFile(io.BytesIO(wheel)) as old, zipfile.ZipFile(changed, "w") as new:
         # The list of the files is the last of them.
@@ -308,6 +308,8 @@ def without_own_paths(wheel):
             data = old.read(entry)
             if entry.filename.endswith(".cyclonedx.json"):
                 data = data.replace(ROOT.as_uri().encode(), b"file:///source")
+                if data.count(b"file:///") != data.count(b"file:///source"):
+                    sys.exit(f"{entry.filename} names another folder than {ROOT}.")
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
                 digests[entry.filename] = f"{entry.filename},sha256={digest.decode()},{len(data)}"
             elif entry.filename.endswith(".dist-info/RECORD"):

@@ -93,11 +93,11 @@ impl<'a> Switch<'a> {
     /// The calls of a recovery; `None` where nothing may be touched.
     pub fn recover(mut self) -> Option<Vec<Call>> {
         let way = self.way();
-        if way != Way::None && !self.rules.has(Mutation::SecondNamesStay) {
-            self.drop_second_names();
-        }
         if way != Way::Done {
             self.flush_unless(Mutation::FoundJournalNotFlushed);
+            if !self.rules.has(Mutation::SecondNamesStay) {
+                self.delete_second_names();
+            }
         }
         match way {
             Way::Done => {}
@@ -115,12 +115,12 @@ impl<'a> Switch<'a> {
         Some(self.calls)
     }
 
-    /// Takes files that are in place out of the staging folder.
-    fn drop_second_names(&mut self) {
+    /// Deletes second names in the staging folder of files that are in place.
+    fn delete_second_names(&mut self) {
         let writer = self.journal.writer;
         for name in self.journal.names() {
             for slot in [new_file(writer, name), old_file(writer, name)] {
-                if self.is_in_place_too(slot) {
+                if self.is_second_name(slot) {
                     self.slots.put(slot, 0);
                     self.calls.push(Call::Delete(slot));
                 }
@@ -128,8 +128,8 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Whether a power failure left both names of a rename.
-    fn is_in_place_too(&self, slot: u8) -> bool {
+    /// Whether the file in the staging folder is the one in place too.
+    fn is_second_name(&self, slot: u8) -> bool {
         let file = self.slots.at(slot);
         self.is_resumed && file != 0 && file == self.slots.at(slot % NAMES)
     }
@@ -222,7 +222,7 @@ impl<'a> Switch<'a> {
     fn found(&self, name: u8) -> FoundFiles {
         let (journal, writer) = (self.journal, self.journal.writer);
         let at = |slot| {
-            Some(self.slots.at(slot)).filter(|file| *file != 0 && !self.is_in_place_too(slot))
+            Some(self.slots.at(slot)).filter(|file| *file != 0 && !self.is_second_name(slot))
         };
         let is_whole = |file: u8| self.disk.is_whole(file, name);
         let in_place = Some(self.slots.at(name)).filter(|file| *file != 0);
@@ -262,7 +262,7 @@ impl<'a> Switch<'a> {
 
     fn has_staged_weights(&self) -> bool {
         let writer = self.journal.writer;
-        let is_staged = |slot| !self.slots.is_free(slot) && !self.is_in_place_too(slot);
+        let is_staged = |slot| !self.slots.is_free(slot) && !self.is_second_name(slot);
         self.journal.weights().any(|name| is_staged(new_file(writer, name)))
     }
 

@@ -314,19 +314,22 @@ fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Rec
 
 /// Completes the switch, `true`, or undoes it, and removes what it leaves.
 fn go_on(switch: &Switch, directory: &Path, name: &str) -> Result<Option<bool>> {
-    let way = switch.way()?;
-    if way != Way::None {
-        switch.drop_second_names()?;
-    }
-    let finished = match way {
+    let finished = match switch.way()? {
         Way::Done => None,
         // The save may have been killed before its journal was on the disk. Where a power failure
         // loses the journal alone, nobody knows of the files that were moved.
-        Way::Finish => Some(switch.flush().and_then(|()| switch.finish()).map(|()| true)?),
+        Way::Finish => {
+            switch.flush()?;
+            switch.delete_second_names()?;
+            switch.finish()?;
+            Some(true)
+        }
         Way::Undo => {
             // That a folder cannot be flushed ends nothing here: the old files come first.
             drop(switch.flush());
-            Some(switch.undo().map(|()| false)?)
+            switch.delete_second_names()?;
+            switch.undo()?;
+            Some(false)
         }
         Way::None => return Err(cannot_tell(switch, directory, name)),
     };
@@ -415,6 +418,38 @@ mod tests {
         let switch = Switch::new(both, &staging, &names, |_| true, false).unwrap();
         switch.announce().unwrap();
         (folder, switch)
+    }
+
+    /// A model may be moved onto a copy of it that has hard links.
+    #[cfg(unix)]
+    #[test]
+    fn new_files_that_are_hard_links_of_old_ones_are_no_second_names() {
+        let last = 2 * NAMES.len();
+        for done in 0..=last {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            let staged = |part: &str, name: &str| at(STAGING).join(part).join(name);
+            for part in ["old", "new"] {
+                fs::create_dir_all(at(STAGING).join(part)).unwrap();
+            }
+            fs::write(at(STAGING).join("files"), "onnx-container save 1\0w1\0w2\0m.onnx\0")
+                .unwrap();
+            NAMES.iter().for_each(|name| put(&at(name), "old"));
+            ["w1", "w2"].iter().for_each(|w| fs::hard_link(at(w), staged("new", w)).unwrap());
+            put(&staged("new", "m.onnx"), "new");
+            let names = NAMES.map(str::to_owned);
+            let both = (folder.path(), folder.path());
+            let switch = Switch::new(both, &at(STAGING), &names, |_| true, false).unwrap();
+            switch.announce().unwrap();
+            let away = NAMES.iter().rev().map(|name| (at(name), staged("old", name)));
+            let into = NAMES.iter().map(|name| (staged("new", name), at(name)));
+            let moves = away.chain(into).take(done);
+            moves.for_each(|(from, to)| fs::rename(from, to).unwrap());
+            let recovery = recover(folder.path()).unwrap();
+            assert!(recovery.errors.is_empty() && recovery.undone.is_empty(), "{recovery:?}");
+            assert_eq!(recovery.finished.is_empty(), done == last, "after {done}");
+            assert_eq!(fs::read_to_string(at("m.onnx")).unwrap(), "new", "after {done}");
+        }
     }
 
     /// The files of the folder; a folder counts as one.

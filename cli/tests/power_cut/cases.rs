@@ -93,6 +93,10 @@ impl Case {
         Self { rules: &RULES[..5], ..self }
     }
 
+    pub fn is_recovery(&self) -> bool {
+        self.args == "recover out"
+    }
+
     /// Makes the folder.
     pub fn make(&self, folder: &Path) {
         for name in ["in", "out"] {

@@ -21,7 +21,7 @@ use fuser::{
 };
 use tempfile::TempDir;
 
-/// The length of a block in bytes. A disk writes each as a whole or not.
+/// The length of a block in bytes, which the disk writes as a whole or not.
 pub const BLOCK: usize = 4096;
 const NAME: &str = "disk";
 const INODE: INodeNo = INodeNo(2);
@@ -226,27 +226,24 @@ impl Place {
 }
 
 /// A disk with a file system that is mounted.
-pub struct Mounted<'p> {
+pub struct Mounted {
     served: Arc<Mutex<Served>>,
     session: Option<BackgroundSession>,
-    place: &'p Place,
+    /// What is mounted, the first one first.
+    mounts: Vec<PathBuf>,
 }
 
-impl<'p> Mounted<'p> {
+impl Mounted {
     /// Mounts the file system of `content`, or says why it is refused.
-    pub fn new(
-        place: &'p Place,
-        content: Content,
-        kind: &str,
-        options: &str,
-    ) -> Result<Self, String> {
+    pub fn new(place: &Place, content: Content, kind: &str, options: &str) -> Result<Self, String> {
         let served = Arc::new(Mutex::new(Served { content, events: Vec::new() }));
         let session = spawn_mount(OneFile(served.clone()), place.file(), &Config::default());
-        let session = Some(session.map_err(|error| format!("FUSE: {error}"))?);
-        let mounted = Self { served, session, place };
+        let session = session.map_err(|error| format!("FUSE: {error}"))?;
+        let mut mounted = Self { served, session: Some(session), mounts: vec![place.file()] };
         run(Command::new("mount")
             .args(["-t", kind, "-o", &format!("loop,{options}")])
             .args([&place.file().join(NAME), &place.root()]))?;
+        mounted.mounts.push(place.root());
         Ok(mounted)
     }
 
@@ -263,27 +260,29 @@ impl<'p> Mounted<'p> {
     }
 
     fn unmount(&mut self) -> Result<(), String> {
-        let Some(session) = self.session.take() else { return Ok(()) };
         // The loop device ends, and closes the file, a moment after the file system.
-        let unmounted = [self.place.root(), self.place.file()].iter().try_for_each(unmount);
-        unmounted.and(session.join().map_err(|error| error.to_string()))
+        while let Some(path) = self.mounts.pop() {
+            unmount(&path)?;
+        }
+        let ended = self.session.take().map(BackgroundSession::join);
+        ended.unwrap_or(Ok(())).map_err(|error| error.to_string())
     }
 }
 
 /// Unmounts what is mounted at `path`. A process that another thread begins has all files open for
 /// a moment.
-fn unmount(path: &PathBuf) -> Result<(), String> {
+fn unmount(path: &Path) -> Result<(), String> {
     let once = || run(Command::new("umount").arg(path));
-    let is_done = || {
-        once().is_ok() || {
-            sleep(Duration::from_millis(10));
-            false
+    for _ in 0..MOST_TRIES {
+        if once().is_ok() {
+            return Ok(());
         }
-    };
-    if (0..MOST_TRIES).any(|_| is_done()) { Ok(()) } else { once() }
+        sleep(Duration::from_millis(10));
+    }
+    once()
 }
 
-impl Drop for Mounted<'_> {
+impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = self.unmount();
     }

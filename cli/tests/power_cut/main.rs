@@ -122,7 +122,7 @@ fn check(cases: Vec<Case>) -> (usize, usize) {
         let has = |verdict: Verdict| checked.verdicts.contains_key(&verdict);
         let flushes = record.calls.iter().filter(|call| call.flushed.is_some()).count();
         let (name, verdicts, left) = (&case.name, &checked.verdicts, checked.left);
-        let is_recovery = case.args == "recover out";
+        let is_recovery = case.is_recovery();
         assert!(has(Verdict::New) && record.calls.len() > 3, "{name}: {verdicts:?}");
         assert!(has(Verdict::Old) || is_recovery, "{name}: {verdicts:?}");
         assert_eq!(flushes > 0, case.sync, "{name}");
@@ -167,14 +167,19 @@ fn check_disks(kind: &Kind) {
             .map(|(_, (case, _))| case)
             .collect(),
     };
-    let (mut wrong, mut disks) = (Vec::new(), 0);
+    let (mut wrong, mut disks, mut journals, mut both_names) = (Vec::new(), 0, 0, 0);
     for case in cases.iter().filter(|case| case.sync) {
         let found = real::check(kind, case, most.unwrap_or(FEW_DISKS)).unwrap();
+        let has = |verdict: Verdict| found.verdicts.contains_key(&verdict);
+        assert!(has(Verdict::New) && (has(Verdict::Old) || case.is_recovery()), "{}", case.name);
         disks += found.disks;
-        assert!(found.verdicts.contains_key(&Verdict::New), "{}", case.name);
+        journals += found.journals;
+        both_names += found.both_names;
         wrong.extend(found.wrong);
     }
-    println!("{disks} disks of {}", kind.name);
+    let name = kind.name;
+    println!("{name}: {disks} disks, {journals} with a journal, {both_names} with both names");
+    assert!(journals > 0 && (both_names > 0 || name != "btrfs"));
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 

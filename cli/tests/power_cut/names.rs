@@ -24,8 +24,8 @@ pub enum Rule {
     /// btrfs: the tree of the last transaction, which any time may have committed, so the disk has
     /// the first of all changes; `fsync` writes a log of one inode, which is replayed onto that:
     /// a file has its names of that time, with the folders that lead there, and a folder its
-    /// entries, of which new folders have theirs. A file that was renamed to the folder from another
-    /// one has both names, unless it is in the log itself: as `real` finds on disks.
+    /// entries, of which new folders have theirs. A file that was renamed to the folder from
+    /// another one has both names, unless it is in the log itself: `real` finds that on disks.
     /// Source: the tests generic/321, 322, 335, 376 and 640 of fstests, which say what must
     /// survive. Of a file that was moved out of a folder, a flush of this folder may leave neither
     /// name here: 335 excludes that, after btrfs had such errors.

@@ -1,11 +1,12 @@
 //! Cuts the power of real file systems: a command writes to one on a disk that records what it is
-//! told (`device`). A cut leaves what was flushed, and of the later writes all, one, some, or the
-//! first half of the last. Each such disk is mounted, so that the file system replays its log, and
-//! must hold the old model or the new one.
+//! told (`device`). A cut leaves what was flushed, and of the later writes all, all except one,
+//! the last alone, some at random, or the last by half. Each such disk is mounted, so that the
+//! file system replays its log, and must hold the old model or the new one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -54,7 +55,7 @@ impl Kind {
         Ok(Content::of_image(&image))
     }
 
-    fn mounted<'p>(&self, place: &'p Place, content: Content) -> Result<Mounted<'p>, String> {
+    fn mounted(&self, place: &Place, content: Content) -> Result<Mounted, String> {
         Mounted::new(place, content, self.name, self.mount)
     }
 }
@@ -68,8 +69,8 @@ struct Told {
     record: Record,
 }
 
-/// Runs a case on a new disk. After so many calls the file system writes all that it has to, as it
-/// does now and then.
+/// Runs a case on a new disk. After so many calls the file system writes all that it has
+/// (`syncfs`), as it does by itself after some seconds.
 fn told(
     kind: &Kind,
     case: &Case,
@@ -183,8 +184,9 @@ impl Told {
 /// The paths of a folder, and which are folders.
 type Tree = BTreeMap<String, bool>;
 
-fn tree(root: &Path) -> Tree {
-    let mut tree = Tree::new();
+/// The names of a folder, and whether a file has two of them.
+fn tree(root: &Path) -> (Tree, bool) {
+    let (mut tree, mut inodes, mut has_both) = (Tree::new(), HashSet::new(), false);
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
@@ -192,10 +194,11 @@ fn tree(root: &Path) -> Tree {
             let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
             let is_folder = entry.file_type().unwrap().is_dir();
             tree.insert(name, is_folder);
+            has_both |= !inodes.insert(entry.ino());
             folders.extend(is_folder.then_some(path));
         }
     }
-    tree
+    (tree, has_both)
 }
 
 fn tree_of(state: &State) -> Tree {
@@ -208,10 +211,14 @@ pub struct Found {
     pub disks: usize,
     pub verdicts: BTreeMap<Verdict, usize>,
     pub wrong: Vec<String>,
+    /// How many disks have a journal.
+    pub journals: usize,
+    /// How many have a file with two names.
+    pub both_names: usize,
 }
 
-/// Cuts the power of a command that runs four times, once with nothing written before it has to be,
-/// and looks at no more than `most` of the disks of each.
+/// Cuts the power of a command that runs four times: as it is, and with a `syncfs` after a quarter,
+/// a half and three quarters of its calls. Looks at no more than `most` of the disks of each.
 pub fn check(kind: &Kind, case: &Case, most: usize) -> Result<Found, String> {
     let place = Place::new();
     let mut found = Found::default();
@@ -240,9 +247,17 @@ impl Found {
         let mut trees = BTreeSet::new();
         for cut in &cuts {
             let mounted = kind.mounted(place, told.disk(cut))?;
-            trees.insert(tree(&folder));
-            let judged = judge.of_folder(&folder, cut.after >= told.end);
+            let (tree, has_both) = tree(&folder);
+            self.journals += usize::from(tree.keys().any(|name| name.ends_with(".switching")));
+            self.both_names += usize::from(has_both);
+            trees.insert(tree);
+            let mut judged = judge.of_folder(&folder, cut.after >= told.end);
             mounted.end();
+            if judged.is_cut_off {
+                judged.verdict = Err("others find a model without its weights".to_owned());
+            } else if judged.is_left && !case.is_recovery() {
+                judged.verdict = Err("a staging folder of nobody is left".to_owned());
+            }
             match judged.verdict {
                 Ok(verdict) => *self.verdicts.entry(verdict).or_insert(0) += 1,
                 Err(said) => {

@@ -16,7 +16,8 @@ use crate::files::recovery::lock::FolderLock;
 use crate::files::recovery::names::{
     is_journal_name, is_of_ended_job, is_of_job, is_staging_name, may_be_staging_name,
 };
-use crate::files::recovery::staging::{holds_others, is_of_a_save, remove_staged};
+use crate::files::recovery::place::OpenFolder;
+use crate::files::recovery::staging::{has_moved_files, holds_others, is_of_a_save, remove_staged};
 use crate::util::retry::retried;
 
 /// A folder that was changed so little ago may be one that a save is about to lock.
@@ -71,8 +72,9 @@ impl Abandoned {
 
     /// Whether there are files in it that were moved away.
     fn has_old_files(&self) -> bool {
-        retried(|| std::fs::read_dir(self.path.join("old")))
-            .is_ok_and(|mut files| files.next().is_some())
+        let place = OpenFolder::open(&directory_of(&self.path));
+        let old = OpenFolder::open(&self.path.join("old"));
+        old.is_ok_and(|old| place.and_then(|place| has_moved_files(&old, &place)).unwrap_or(true))
     }
 
     /// Removes the folder.
@@ -288,6 +290,22 @@ mod tests {
         fs::remove_file(old.join("m.onnx")).unwrap();
         assert_eq!(remove_abandoned(folder.path(), None).0, 1);
         assert!(!old.exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_second_name_of_a_file_in_place_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let staging = StagingFolder::new(folder.path(), "m.onnx").unwrap().keep();
+        let (old, place) = (staging.join("old/m.onnx"), folder.path().join("m.onnx"));
+        fs::write(&place, "old").unwrap();
+        fs::write(&old, "old").unwrap();
+        assert_eq!(remove_abandoned(folder.path(), None).0, 0);
+        fs::remove_file(&old).unwrap();
+        fs::hard_link(&place, &old).unwrap();
+        assert_eq!(interrupted_saves(&place), std::slice::from_ref(&staging));
+        assert_eq!(remove_abandoned(folder.path(), None).0, 1);
+        assert!(!staging.exists() && fs::read_to_string(&place).unwrap() == "old");
     }
 
     #[test]

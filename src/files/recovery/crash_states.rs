@@ -317,7 +317,7 @@ fn a_power_failure_that_leaves_both_names_of_renames_is_recovered() {
         let steps = Case::new(old, how).switch();
         let (away, all) = (steps[0].len(), steps.concat().len());
         for done in 0..=all {
-            // Names that were taken again are those of new files.
+            // Once a new file is in place, the old one cannot have this name too.
             let first = if done > away { away } else { 0 };
             for both in subsets(done - first) {
                 let case = Case::new(old, how);
@@ -348,7 +348,8 @@ fn a_power_failure_that_leaves_both_names_of_an_undo_is_recovered() {
                 for (number, step) in undo.iter().enumerate() {
                     step.run();
                     // The folder is flushed after new files are taken out of it.
-                    let is_old = matches!(step, Step::Rename(from, _) if from.starts_with(case.staged("old")));
+                    let old = case.staged("old");
+                    let is_old = matches!(step, Step::Rename(from, _) if from.starts_with(&old));
                     if both >> number & 1 == 1 && is_old {
                         step.leave_both_names();
                     }

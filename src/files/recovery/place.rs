@@ -128,25 +128,27 @@ impl OpenFolder {
         }
     }
 
-    /// Whether what is called `name` here and `other_name` in `other` is one file with two names.
-    pub(super) fn is_same_file(
+    /// The inode of a file that is called `name` here and `other_name` in `other`; `None` where
+    /// these are two files.
+    pub(super) fn same_inode(
         &self,
-        name: &str,
-        (other, other_name): (&Self, &str),
-    ) -> io::Result<bool> {
+        name: impl AsRef<OsStr>,
+        (other, other_name): (&Self, impl AsRef<OsStr>),
+    ) -> io::Result<Option<u64>> {
         use rustix::fs::{AtFlags, FileType, statat};
         use rustix::io::Errno;
-        let file = |place: &Self, name: &str| match retried(|| {
+        let file = |place: &Self, name: &OsStr| match retried(|| {
             statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW)
         }) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),
-            // File systems that give two files one inode have one name for each.
+            // A file system may give two files one number; then each has one link.
             Ok(stat) => Ok((stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(io::Error::from(error)),
         };
-        let first = file(self, name)?;
-        Ok(first.is_some() && first == file(other, other_name)?)
+        let first = file(self, name.as_ref())?;
+        let is_same = first.is_some() && first == file(other, other_name.as_ref())?;
+        Ok(first.filter(|_| is_same).map(|(_, inode)| inode))
     }
 
     /// Moves the file `name` to the folder `to`, where it is called `new`.
@@ -270,10 +272,14 @@ impl OpenFolder {
         }
     }
 
-    /// A rename is there as a whole or not on Windows.
+    /// Always `None`: on Windows a rename is there as a whole or not.
     #[allow(clippy::unnecessary_wraps, clippy::unused_self)] // as on Unix
-    pub(super) fn is_same_file(&self, _: &str, _: (&Self, &str)) -> io::Result<bool> {
-        Ok(false)
+    pub(super) fn same_inode(
+        &self,
+        _: impl AsRef<OsStr>,
+        _: (&Self, impl AsRef<OsStr>),
+    ) -> io::Result<Option<u64>> {
+        Ok(None)
     }
 
     /// Moves the file `name` to the folder `to`, where it is called `new`.

@@ -138,8 +138,9 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
     let Some(folder) = parent.inside(&name)? else { return Ok(true) };
     let Some(listed) = listed(&folder)? else { return Ok(false) };
     // An error where a link has its name.
-    if let Some(old) = folder.inside("old")?
-        && !old.names()?.is_empty()
+    let old = folder.inside("old")?;
+    if let Some(old) = &old
+        && has_moved_files(old, &parent)?
     {
         return Ok(false);
     }
@@ -155,8 +156,22 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
         }
         files.iter().try_for_each(|name| new.delete(name))?;
     }
+    if let Some(old) = old {
+        old.names()?.iter().try_for_each(|name| old.delete(name))?;
+    }
     remove_parts(&folder)?;
     parent.remove_empty(&name)
+}
+
+/// Whether the folder `old` of a staging folder has files other than second names of those in
+/// `place`, the folder of the model: a power failure after an undo may leave such names.
+pub(super) fn has_moved_files(old: &OpenFolder, place: &OpenFolder) -> io::Result<bool> {
+    for name in old.names()? {
+        if old.same_inode(&name, (place, &name))?.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes what a save makes in its staging `folder` besides the files of the model: its own

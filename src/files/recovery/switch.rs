@@ -35,6 +35,9 @@
 //! nothing is in `new`, all files in place are of one save, and what is in `old` is needed by
 //! nobody: the switch is done, whatever their marks are (`is_done`).
 //!
+//! A power failure may leave both names of a rename (btrfs): then a file in `new` or `old` is the
+//! one in place, and counts as not there (`is_second_name`).
+//!
 //! A file that the switch removes, because the new model does not need it, is an old file without a
 //! new one: it is moved to `old`, and what is in its place when all new files are in theirs is not
 //! looked at.

@@ -1,6 +1,6 @@
 //! What can be done with a switch now: where each of its files is, by the table in `switch`.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::recovery::found::{FoundFiles, Position, is_done};
 use crate::files::recovery::journal::{FileKind, JournalEntry, Mark};
 use crate::files::recovery::place::OpenFolder;
@@ -41,8 +41,7 @@ impl Switch {
     }
 
     pub(super) fn found(&self, entry: &JournalEntry) -> Result<FoundFiles> {
-        let [staged, saved] = [&self.new, &self.old].map(|part| self.moved(part.as_ref(), entry));
-        let (staged, saved) = (staged?, saved?);
+        let (staged, saved) = (self.staged_mark(entry)?, self.saved_mark(entry)?);
         let in_place = self.mark(self.place_of(entry), entry.place().1)?;
         let kinds = [staged, saved, in_place].into_iter().flatten().map(|(_, kind)| kind);
         let foreign = !kinds.into_iter().all(FileKind::is_replaceable);
@@ -61,36 +60,53 @@ impl Switch {
         Ok(FoundFiles { position, has_length, staged: is_whole, damaged, saved, foreign })
     }
 
-    /// The mark of the file of `entry` in a folder of the staging folder, where it is not in place
-    /// too.
-    fn moved(
-        &self,
-        part: Option<&OpenFolder>,
-        entry: &JournalEntry,
-    ) -> Result<Option<(Mark, FileKind)>> {
-        match self.is_in_place_too(part, entry)? {
+    /// The mark of the file of `entry` in `new`; `None` also where that is only a second name of
+    /// the file in place.
+    fn staged_mark(&self, entry: &JournalEntry) -> Result<Option<(Mark, FileKind)>> {
+        match self.is_second_name(self.new.as_ref(), entry, (entry.new, entry.old))? {
             true => Ok(None),
-            false => self.mark(part, &entry.staged()),
+            false => self.mark(self.new.as_ref(), &entry.staged()),
         }
     }
 
-    /// Whether the file of `entry` in a folder of the staging folder is in place too: a power
-    /// failure left both names of a rename.
-    fn is_in_place_too(&self, part: Option<&OpenFolder>, entry: &JournalEntry) -> Result<bool> {
+    /// The same of `old`.
+    fn saved_mark(&self, entry: &JournalEntry) -> Result<Option<(Mark, FileKind)>> {
+        match self.is_second_name(self.old.as_ref(), entry, (entry.old, entry.new))? {
+            true => Ok(None),
+            false => self.mark(self.old.as_ref(), &entry.staged()),
+        }
+    }
+
+    /// Whether the file of `entry` in a folder of the staging folder is one inode with the file in
+    /// place, as after a power failure that left both names of a rename.
+    ///
+    /// The inode has to be the `own` one of the journal for this folder. One that old and new file
+    /// share, as in a move onto a hard link of the same file, is no sign of a rename.
+    fn is_second_name(
+        &self,
+        part: Option<&OpenFolder>,
+        entry: &JournalEntry,
+        (own, other): (Option<Mark>, Option<Mark>),
+    ) -> Result<bool> {
         let Some((part, place)) = part.zip(self.place_of(entry)).filter(|_| self.resumed) else {
             return Ok(false);
         };
-        part.is_same_file(&entry.staged(), (place, entry.place().1))
-            .map_err(|error| self.error(entry, error))
+        let failed = |error| Error::io(part.path().join(&*entry.staged()), error);
+        let inode = part.same_inode(&*entry.staged(), (place, entry.place().1)).map_err(failed)?;
+        let is = |mark: Option<Mark>| mark.is_some_and(|mark| mark.inode == inode);
+        Ok(inode.is_some() && (!self.knows_inodes || is(own) && !is(other)))
     }
 
-    /// Takes files that are in place out of the staging folder: each rename of which a power
-    /// failure left both names is done then, or was not begun.
-    pub(in crate::files::recovery) fn drop_second_names(&self) -> Result<()> {
+    /// Deletes second names in the staging folder of files that are in place: each such rename is
+    /// done then, or undone.
+    pub(in crate::files::recovery) fn delete_second_names(&self) -> Result<()> {
         for entry in &self.files {
-            for part in [&self.new, &self.old].into_iter().flatten() {
-                if self.is_in_place_too(Some(part), entry)? {
-                    part.delete(&*entry.staged()).map_err(|error| self.error(entry, error))?;
+            let (new, old) = (entry.new, entry.old);
+            for (part, marks) in [(&self.new, (new, old)), (&self.old, (old, new))] {
+                let Some(part) = part else { continue };
+                if self.is_second_name(Some(part), entry, marks)? {
+                    let failed = |error| Error::io(part.path().join(&*entry.staged()), error);
+                    part.delete(&*entry.staged()).map_err(failed)?;
                 }
             }
         }
@@ -112,7 +128,7 @@ impl Switch {
             (true, true) => return Ok(Position::Other),
             (true, false) => false,
             (false, true) => true,
-            (false, false) if self.replaces_model() && self.is_model(entry) => {
+            (false, false) if self.is_model(entry) && self.replaces_model() => {
                 let is_like_new = entry.new.is_some_and(|new| new.is_like(&mark));
                 let is_clearly_old = is_old && !is_like_new;
                 !is_clearly_old && !self.has_staged_weights()?
@@ -128,7 +144,7 @@ impl Switch {
 
     /// Whether some of the weights are not moved into place yet: the model is the last.
     fn has_staged_weights(&self) -> Result<bool> {
-        let is_staged = |entry: &JournalEntry| Ok(self.moved(self.new.as_ref(), entry)?.is_some());
+        let is_staged = |entry: &JournalEntry| Ok(self.staged_mark(entry)?.is_some());
         let staged: Result<Vec<bool>> = self.weights().iter().map(is_staged).collect();
         Ok(staged?.contains(&true))
     }

@@ -149,17 +149,11 @@ pub fn before_reading(model: &Path) {
     if is_url(model) {
         return;
     }
-    let unknown = "whether an interrupted save was recovered is not known: the next command that \
-                   reads the model goes on";
-    let changed = |recovery: &Recovery| {
-        let is_changed = !recovery.finished.is_empty() || !recovery.undone.is_empty();
-        is_changed.then(|| "an interrupted save was recovered".to_owned())
-    };
-    let recovered = stop::interruptible(unknown, || recover_model(model), changed);
-    let Ok(recovery) = recovered else { return };
+    let Ok(recovery) = recover_model(model) else { return };
     let finished = recovery.finished.iter().map(|path| (path, "complete now, with the new files"));
     let undone = recovery.undone.iter().map(|path| (path, "undone now, with the old files"));
     for (path, what) in finished.chain(undone) {
+        stop::written("an interrupted save was recovered".to_owned());
         let path = tidy(path).display();
         let said = format!("a save of `{path}` was interrupted; it is {what}");
         print_on_stderr(format_args!("warning: {said}"));

@@ -6,6 +6,7 @@
 //! in it.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,11 +71,13 @@ impl Abandoned {
             .is_some_and(|name| names.contains(name))
     }
 
-    /// Whether there are files in it that were moved away.
+    /// Whether there are files in it that were moved away, as far as can be told.
     fn has_old_files(&self) -> bool {
-        let place = OpenFolder::open(&directory_of(&self.path));
-        let old = OpenFolder::open(&self.path.join("old"));
-        old.is_ok_and(|old| place.and_then(|place| has_moved_files(&old, &place)).unwrap_or(true))
+        let moved = || -> io::Result<bool> {
+            let Some(old) = OpenFolder::open(&self.path)?.inside("old")? else { return Ok(false) };
+            has_moved_files(&old, &OpenFolder::open(&directory_of(&self.path))?)
+        };
+        moved().unwrap_or(true)
     }
 
     /// Removes the folder.

@@ -184,20 +184,27 @@ impl Told {
 /// The paths of a folder, and which are folders.
 type Tree = BTreeMap<String, bool>;
 
-/// The names of a folder, and whether a file has two of them.
+/// The names of a folder, and whether a file is in place and in a staging folder.
 fn tree(root: &Path) -> (Tree, bool) {
-    let (mut tree, mut inodes, mut has_both) = (Tree::new(), HashSet::new(), false);
+    let (mut tree, mut inodes) = (Tree::new(), BTreeMap::new());
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
             let path = entry.path();
             let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
             let is_folder = entry.file_type().unwrap().is_dir();
-            tree.insert(name, is_folder);
-            has_both |= !inodes.insert(entry.ino());
+            tree.insert(name.clone(), is_folder);
+            inodes.insert(name, entry.ino());
             folders.extend(is_folder.then_some(path));
         }
     }
+    let in_place = |name: &str| -> Option<String> {
+        let (folder, staged) = name.split_once("/.")?;
+        Some(format!("{folder}/{}", staged.splitn(3, '/').nth(2)?))
+    };
+    let has_both = inodes
+        .iter()
+        .any(|(name, inode)| in_place(name).is_some_and(|place| inodes.get(&place) == Some(inode)));
     (tree, has_both)
 }
 

@@ -18,7 +18,7 @@ use crate::files::recovery::names::{
     is_journal_name, is_of_ended_job, is_of_job, is_staging_name, may_be_staging_name,
 };
 use crate::files::recovery::place::OpenFolder;
-use crate::files::recovery::staging::{has_moved_files, holds_others, is_of_a_save, remove_staged};
+use crate::files::recovery::staging::{holds_others, is_of_a_save, remove_staged, second_names};
 use crate::util::retry::retried;
 
 /// A folder that was changed so little ago may be one that a save is about to lock.
@@ -71,13 +71,15 @@ impl Abandoned {
             .is_some_and(|name| names.contains(name))
     }
 
-    /// Whether there are files in it that were moved away, as far as can be told.
-    fn has_old_files(&self) -> bool {
-        let moved = || -> io::Result<bool> {
-            let Some(old) = OpenFolder::open(&self.path)?.inside("old")? else { return Ok(false) };
-            has_moved_files(&old, &OpenFolder::open(&directory_of(&self.path))?)
-        };
-        moved().unwrap_or(true)
+    /// Whether there are files in it that were moved away.
+    fn has_moved_files(&self) -> io::Result<bool> {
+        let Some(old) = OpenFolder::open(&self.path)?.inside("old")? else { return Ok(false) };
+        Ok(second_names(&old, &OpenFolder::open(&directory_of(&self.path))?)?.is_none())
+    }
+
+    /// The same; also where that cannot be told.
+    fn may_have_moved_files(&self) -> bool {
+        self.has_moved_files().unwrap_or(true)
     }
 
     /// Removes the folder.
@@ -86,13 +88,14 @@ impl Abandoned {
     /// When that is not possible, and when there are files in it that were moved away, which no
     /// save of this version leaves without a journal.
     pub(super) fn remove(&self) -> Result<(), Error> {
-        if self.has_old_files() {
+        let said = "left by a save that was interrupted, and cannot be removed";
+        let failed = |error| Error::io(&self.path, error).because(said);
+        if self.has_moved_files().map_err(failed)? {
             let reason = "files that a save moved away, and no journal: move them back, or delete this folder";
             let old = self.path.join("old");
             return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(old));
         }
-        let said = "left by a save that was interrupted, and cannot be removed";
-        match remove_staged(&self.path).map_err(|e| Error::io(&self.path, e).because(said))? {
+        match remove_staged(&self.path).map_err(failed)? {
             true => Ok(()),
             false => Err(holds_others(&self.path)),
         }
@@ -143,8 +146,9 @@ pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
     let directory = directory_of(model);
     let left = Abandoned::all(&directory, Some(name));
     let Ok(named) = named_by_journals(&directory) else { return Vec::new() };
-    let is_unneeded =
-        |left: &Abandoned| left.is_begun() && !left.is_one_of(&named) && !left.has_old_files();
+    let is_unneeded = |left: &Abandoned| {
+        left.is_begun() && !left.is_one_of(&named) && !left.may_have_moved_files()
+    };
     left.into_iter().filter(is_unneeded).map(|left| left.path).collect()
 }
 
@@ -203,7 +207,9 @@ pub(crate) fn left_by_saves(directory: &Path) -> Result<Vec<(PathBuf, LeftState)
         } else if !is_file && is_staging_folder(&path) {
             let state = match (free.iter().find(|free| free.path == path), &named) {
                 (_, None) => LeftState::Needed,
-                (Some(free), Some(named)) if free.is_one_of(named) || free.has_old_files() => {
+                (Some(free), Some(named))
+                    if free.is_one_of(named) || free.may_have_moved_files() =>
+                {
                     LeftState::Needed
                 }
                 (Some(free), _) if free.is_begun() => LeftState::Unneeded,

@@ -3,7 +3,7 @@
 //!
 //! What is in it belongs to a save beyond doubt: the list `files` in it names every file before it
 //! is made. So a folder of the user that has such a name, or a file that the user put into one, is
-//! never deleted.
+//! never deleted; a second name in `old` of a file in place is.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -139,9 +139,8 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
     let Some(listed) = listed(&folder)? else { return Ok(false) };
     // An error where a link has its name.
     let old = folder.inside("old")?;
-    if let Some(old) = &old
-        && has_moved_files(old, &parent)?
-    {
+    let second = old.as_ref().map(|old| second_names(old, &parent)).transpose()?;
+    if matches!(second, Some(None)) {
         return Ok(false);
     }
     if let Some(new) = folder.inside("new")? {
@@ -156,22 +155,27 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<bool> {
         }
         files.iter().try_for_each(|name| new.delete(name))?;
     }
-    if let Some(old) = old {
-        old.names()?.iter().try_for_each(|name| old.delete(name))?;
+    if let Some((old, names)) = old.zip(second.flatten()) {
+        names.iter().try_for_each(|name| old.delete(name))?;
     }
     remove_parts(&folder)?;
     parent.remove_empty(&name)
 }
 
-/// Whether the folder `old` of a staging folder has files other than second names of those in
-/// `place`, the folder of the model: a power failure after an undo may leave such names.
-pub(super) fn has_moved_files(old: &OpenFolder, place: &OpenFolder) -> io::Result<bool> {
-    for name in old.names()? {
-        if old.same_inode(&name, (place, &name))?.is_none() {
-            return Ok(true);
+/// The names in the folder `old` of a staging folder, each a second name of a file in `place`, the
+/// folder of the model: a power failure after an undo may leave such. `None` where anything else is
+/// in it.
+pub(super) fn second_names(
+    old: &OpenFolder,
+    place: &OpenFolder,
+) -> io::Result<Option<Vec<OsString>>> {
+    let names = old.names()?;
+    for name in &names {
+        if old.same_inode(name, (place, name))?.is_none() {
+            return Ok(None);
         }
     }
-    Ok(false)
+    Ok(Some(names))
 }
 
 /// Removes what a save makes in its staging `folder` besides the files of the model: its own

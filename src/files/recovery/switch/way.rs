@@ -80,8 +80,9 @@ impl Switch {
     /// Whether the file of `entry` in a folder of the staging folder is one inode with the file in
     /// place, as after a power failure that left both names of a rename.
     ///
-    /// The inode has to be the `own` one of the journal for this folder. One that old and new file
-    /// share, as in a move onto a hard link of the same file, is no sign of a rename.
+    /// Where the inodes of the journal are those of now, it has to be the `own` one of this folder.
+    /// One that the `other` file has too, as in a move onto a hard link of the same file, is no
+    /// sign of a rename.
     fn is_second_name(
         &self,
         part: Option<&OpenFolder>,
@@ -93,8 +94,9 @@ impl Switch {
         };
         let failed = |error| Error::io(part.path().join(&*entry.staged()), error);
         let inode = part.same_inode(&*entry.staged(), (place, entry.place().1)).map_err(failed)?;
-        let is = |mark: Option<Mark>| mark.is_some_and(|mark| mark.inode == inode);
-        Ok(inode.is_some() && (!self.knows_inodes || is(own) && !is(other)))
+        let [own, other] = [own, other].map(|mark| mark.and_then(|mark| mark.inode));
+        let is_shared = own.is_some() && own == other;
+        Ok(inode.is_some() && !is_shared && (!self.knows_inodes || inode == own))
     }
 
     /// Deletes second names in the staging folder of files that are in place: each such rename is

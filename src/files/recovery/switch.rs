@@ -451,10 +451,13 @@ impl Switch {
         if !self.sync {
             return Ok(());
         }
+        // The models first: where both names of renames may be on the disk, one that is taken away
+        // must not be there when its weights are not.
+        self.directory.flush().map_err(|error| Error::io(&self.shown, error))?;
         for below in self.below.values().flatten() {
             below.flush().map_err(|error| Error::io(below.path(), error))?;
         }
-        self.directory.flush().map_err(|error| Error::io(&self.shown, error))
+        Ok(())
     }
 
     fn flush_staging(&self) -> Result<()> {

@@ -144,6 +144,28 @@ mod tests {
         }
     }
 
+    /// A power failure on btrfs may leave both names of files that were moved away.
+    #[cfg(unix)]
+    #[test]
+    fn a_removal_with_both_names_of_files_puts_all_back() {
+        let names = ["a", "sub/b", "m.onnx"];
+        for both in 1..1 << names.len() {
+            let (folder, staging, removal) = made(&names);
+            removal.announce().unwrap();
+            for (bit, entry) in removal.files.iter().enumerate().rev() {
+                removal.take_away(entry, removal.old.as_ref()).unwrap();
+                if both >> bit & 1 == 1 {
+                    let old = staging.old_files().join(&*entry.staged());
+                    fs::hard_link(old, folder.path().join(&entry.name)).unwrap();
+                }
+            }
+            staging.keep();
+            let recovery = recover(folder.path()).unwrap();
+            assert!(recovery.errors.is_empty(), "{both:b}: {recovery:?}");
+            assert_eq!(there(folder.path(), &names), names, "{both:b}");
+        }
+    }
+
     /// A user may rescue a file of a killed removal: the others go back, and none is deleted.
     #[test]
     fn a_file_that_was_taken_away_by_hand_deletes_no_other() {
